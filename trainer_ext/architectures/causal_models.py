@@ -38,7 +38,7 @@ def attention(config: Any, trust_remote_code: bool = False) -> str:
     """
     if getattr(config, "attn_logit_softcapping", None):
         return EAGER
-    own = _class_of(config)
+    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # None: it comes with the model
     if own is None and trust_remote_code:
         own = type(without_weights(config, trust_remote_code))
     return EAGER if own is not None and not own._supports_sdpa else SDPA
@@ -113,14 +113,9 @@ def check(config: Any) -> None:
     )
     if masked or not known:
         raise Unusable(f"{what}which is no causal language model", _OTHER)
-    own = _class_of(config)
+    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if own is not None:
         _check_class(own)
-
-
-def _class_of(config: Any) -> Any:
-    """transformers' class of the model; None: it comes with the model."""
-    return MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
 
 
 def _check_class(own: Any) -> None:

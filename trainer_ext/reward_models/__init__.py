@@ -1,9 +1,5 @@
 """Reward models: classifiers with one label, in folders, that give a response to messages its reward
 (docs/reward-models.md).
-
-    folders       which files they are, whether a plan can use them, and what and how they learn
-    scoring       reads texts with a model
-    training      makes a reward model from pairs of responses
 """
 
 from __future__ import annotations

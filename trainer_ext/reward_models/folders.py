@@ -93,7 +93,10 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
     if not any(one.endswith(_HEAD) for one in architectures):
         rule = f"it must be a model for sequence classification; it is {', '.join(architectures) or 'of no known kind'}"
         raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
-    labels = _labels(config)
+    named = config.get("id2label")
+    labels = [f"LABEL_{number}" for number in range(int(config.get("num_labels") or 2))]  # transformers' own names
+    if isinstance(named, Mapping) and named:
+        labels = [str(named[key]) for key in sorted(named, key=int)]
     if label is None and len(labels) != 1:
         rule = f"a reward model has one label; this one has {len(labels)}: {', '.join(labels)}"
         raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
@@ -103,14 +106,6 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
     if tokens is not None and isinstance(vocabulary, int) and tokens > vocabulary:
         rule = f"its tokenizer has {tokens} tokens, and its embedding only {vocabulary} (vocab_size in config.json)"
         raise Misfit(key, value, rule, "put the tokenizer of this model there")
-
-
-def _labels(config: Mapping[str, Any]) -> list[str]:
-    """The labels of a classifier; transformers leaves out what are its own two."""
-    named = config.get("id2label")
-    if isinstance(named, Mapping) and named:
-        return [str(named[key]) for key in sorted(named, key=int)]
-    return [f"LABEL_{number}" for number in range(int(config.get("num_labels") or 2))]
 
 
 def _tokens(folder: Path) -> int | None:

@@ -73,6 +73,10 @@ def train(
         model = str(base)
     command_line.say("reading the pairs")
     pairs, left_out = pairs_of(section, shares, settings.seed)
+    listed = {
+        split: "\n".join(json.dumps([[*map(dict, messages)], *two], sort_keys=True) for messages, *two in own)
+        for split, own in pairs.items()
+    }
     found: dict[str, Any] = {
         "task": section["name"],
         "settings": {"task": dict(section), "trainer.split": dict(shares), "training": asdict(settings)},
@@ -80,7 +84,7 @@ def train(
         "model_files": {path.name: tasks.content(path) for path in files_in(base)} if base.is_dir() else {},
         "sources": command_line.sources(section),
         "pairs": {split: len(own) for split, own in pairs.items()},
-        "pairs_sha256": {split: _hash(own) for split, own in pairs.items()},
+        "pairs_sha256": {split: hashlib.sha256(text.encode()).hexdigest() for split, text in listed.items()},
         "left_out": left_out,
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _VERSIONS}},
     }
@@ -153,11 +157,6 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
             kind = "a whole number" if kinds[key] is int else "a number"
             raise ValueError(f"{word}: it must be {kind}. Fix: correct it") from None
     return Settings(**own), others
-
-
-def _hash(pairs: Sequence[Pair]) -> str:
-    lines = (json.dumps([list(map(dict, one.messages)), one.chosen, one.rejected], sort_keys=True) for one in pairs)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -111,26 +111,22 @@ def _instead(name: str, known: Any, otherwise: str) -> str:
 
 def _entries(generator: str, settings: str) -> list[str]:
     """The puzzles as JSON, made in a process with a fixed order of sets."""
-    rule = f"the generator {generator} makes no puzzles with them within {_MOST_S} s"
-    fix = "choose other settings, or a smaller task.size"
-    try:
-        return _made(generator, settings)
-    except subprocess.TimeoutExpired as error:
-        raise Misfit("task.settings", json.loads(settings), rule, fix) from error
-
-
-def _made(generator: str, settings: str) -> list[str]:
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer_ext.tasks.reasoning_gym"],
-        input=json.dumps([generator, settings]),
-        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
-        cwd=_ROOT,
-        timeout=_MOST_S,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer_ext.tasks.reasoning_gym"],
+            input=json.dumps([generator, settings]),
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=_ROOT,
+            timeout=_MOST_S,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+        )
+    except subprocess.TimeoutExpired as error:
+        rule = f"the generator {generator} makes no puzzles with them within {_MOST_S} s"
+        fix = "choose other settings, or a smaller task.size"
+        raise Misfit("task.settings", json.loads(settings), rule, fix) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
         rule = f"the generator {generator} fails: {lines[-1]}"

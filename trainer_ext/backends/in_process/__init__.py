@@ -1,19 +1,5 @@
 """verl's losses and optimizer in one process, with one model and no servers.
 
-Its modules:
-
-    trainer         one step: sampling, scoring, advantages, updates
-    engine          the policy in training, and a critic
-    rollout         the responses and rewards of a step
-    sampler         sampling and scoring with a Hugging Face module
-    speculative     speculative decoding with two models
-    batch           the responses of a step, padded
-    prompts         the prompts of a run in order, and the random generators
-    initial_model   the model that a run starts from
-    target_model    target policies pi_t
-    checkpoint      saves and loads weights, optimizer and state, and exports a model
-    platform        verl on a CPU
-
 The other backend's processes use some of these modules: importing this package imports none of them.
 """
 

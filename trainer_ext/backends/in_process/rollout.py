@@ -176,7 +176,7 @@ class Rollout:
         """Which of the policy's samples rejection sampling towards the target keeps."""
         rollout, actor = self._verl.actor_rollout_ref.rollout, self._verl.actor_rollout_ref.actor
         rows = int(actor.ppo_micro_batch_size_per_gpu)
-        target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
+        target = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
         keys = draws.keys(self._seed, "accept", step, range(len(target)))
         return draws.accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
 

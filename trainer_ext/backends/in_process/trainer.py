@@ -113,10 +113,7 @@ class InProcess:
         """The drawn batch with the log-probabilities and values of all models."""
         samples, verl = drawn.samples, self._verl
         rows = int(self.actor.config.ppo_micro_batch_size_per_gpu)
-
-        def scores(module: Any, batch: Batch) -> Tensor:
-            return score(module, batch, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)[0]
-
+        scores = partial(score, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)
         bypass = verl.algorithm.rollout_correction.bypass_mode
         prompt = torch.arange(len(drawn.rewards), device=drawn.rewards.device) // verl.actor_rollout_ref.rollout.n
         return Scored(

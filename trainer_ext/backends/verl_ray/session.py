@@ -102,44 +102,41 @@ class Session:
     def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
         """Metrics, samples, tokens, peak memory in bytes, answers. Raises what Trainer.explained does."""
         with self.trainer.explained():
-            return self._step(step)
-
-    def _step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
-        trainer = self.trainer
-        trainer.global_steps, trainer.timing_raw = step, {}
-        trainer.prompts = self._prompts.of_step(step, self._batch)
-        trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
-        if self._method.reads_pairs_of_task:
-            length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
-            trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
-        batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
-        assert trainer.newest is not None
-        scored, _ = trainer.newest
-        values = {**trainer.values, **self._drawn()}
-        trainer.on_step_end()
-        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
-        rows, new = len(scored.rewards), int(scored.mask.sum())
-        self._samples, self._tokens = self._samples + rows, self._tokens + new
-        values |= {
-            "samples/total": float(self._samples),
-            "tokens/total": float(self._tokens),
-            "cost/sample_seconds": float(trainer.timing_raw["gen"]),
-            "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
-        }
-        if self._target_samples is not None:
-            values["samples/target"] = float(self._target_samples)
-        every = self._settings["eval_every"]
-        answers: list[Answer] = []
-        if every and (step % every == 0 or step == self._settings["steps"]):
-            found = trainer.evaluate([prompt for _, prompt in self._asked])
-            answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-        held = self._on_devices() + node.held()
-        if self._joined:  # processes of Ray that this one has not started
-            asked = ray.remote(num_cpus=0)(node.of_ray)
-            places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
-            held += sum(ray.get([place.remote() for place in places]))
-        self._memory = max(self._memory, held)
-        return values, self._samples, self._tokens, self._memory, answers
+            trainer = self.trainer
+            trainer.global_steps, trainer.timing_raw = step, {}
+            trainer.prompts = self._prompts.of_step(step, self._batch)
+            trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
+            if self._method.reads_pairs_of_task:
+                length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
+                trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
+            batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
+            assert trainer.newest is not None
+            scored, _ = trainer.newest
+            values = {**trainer.values, **self._drawn()}
+            trainer.on_step_end()
+            tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+            rows, new = len(scored.rewards), int(scored.mask.sum())
+            self._samples, self._tokens = self._samples + rows, self._tokens + new
+            values |= {
+                "samples/total": float(self._samples),
+                "tokens/total": float(self._tokens),
+                "cost/sample_seconds": float(trainer.timing_raw["gen"]),
+                "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
+            }
+            if self._target_samples is not None:
+                values["samples/target"] = float(self._target_samples)
+            every = self._settings["eval_every"]
+            answers: list[Answer] = []
+            if every and (step % every == 0 or step == self._settings["steps"]):
+                found = trainer.evaluate([prompt for _, prompt in self._asked])
+                answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
+            held = self._on_devices() + node.held()
+            if self._joined:  # processes of Ray that this one has not started
+                asked = ray.remote(num_cpus=0)(node.of_ray)
+                places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
+                held += sum(ray.get([place.remote() for place in places]))
+            self._memory = max(self._memory, held)
+            return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
         """What the sampler saw of this step's tokens, where it remembers something."""
