@@ -69,7 +69,10 @@ def compute_score(
     """
     tagged = _ANSWER.findall(solution_str)
     answer = (tagged[-1] if tagged else solution_str).strip()
-    dataset, entry = _dataset(extra_info["generator"], extra_info["settings"]), _decoded(extra_info["entry"])
+    dataset, entry = (
+        _dataset(extra_info["generator"], extra_info["settings"]),
+        _from_plain(json.loads(extra_info["entry"])),
+    )
     try:
         return {"score": float(dataset.score_answer(answer, entry)), "unreadable": 0.0}
     except Exception:  # of the package's parsers, which some generators let through
@@ -139,11 +142,6 @@ def _dataset(generator: str, settings: str) -> Any:
     from reasoning_gym import create_dataset
 
     return create_dataset(generator, **json.loads(settings))
-
-
-@lru_cache(maxsize=64)
-def _decoded(entry: str) -> Any:
-    return _from_plain(json.loads(entry))
 
 
 def _plain(value: Any) -> Any:
