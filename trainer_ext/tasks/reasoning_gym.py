@@ -69,10 +69,8 @@ def compute_score(
     """
     tagged = _ANSWER.findall(solution_str)
     answer = (tagged[-1] if tagged else solution_str).strip()
-    dataset, entry = (
-        _dataset(extra_info["generator"], extra_info["settings"]),
-        _from_plain(json.loads(extra_info["entry"])),
-    )
+    dataset = _dataset(extra_info["generator"], extra_info["settings"])
+    entry = _from_plain(json.loads(extra_info["entry"]))
     try:
         return {"score": float(dataset.score_answer(answer, entry)), "unreadable": 0.0}
     except Exception:  # of the package's parsers, which some generators let through
