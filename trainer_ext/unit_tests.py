@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_ext import rewards, sandbox
-from trainer_ext.sandbox import run
 
 NAME = "unit_tests"
 #: Values of task.score.
@@ -40,7 +39,7 @@ def score(
     answer is not JSON with tests, or the tests cannot run. sandbox.Unavailable: see there.
     """
     tests = tests_of(ground_truth)
-    verdict = run(_limits(sandbox), programs(solution_str, tests), tests)
+    verdict = _run(programs(solution_str, tests), tests, sandbox)
     share = verdict.passed / verdict.cases
     return {
         rewards.SCORE: share if score == FRACTION else float(verdict.right),
@@ -67,6 +66,10 @@ def of(task: Mapping[str, Any]) -> Callable[..., Any]:
     unit_tests.parallel = sandbox.parallel()  # type: ignore[attr-defined]
     unit_tests.numbers = NUMBERS  # type: ignore[attr-defined]
     return unit_tests
+
+
+def _run(sources: list[str], tests: Mapping[str, Any], settings: Mapping[str, Any]) -> sandbox.Verdict:
+    return sandbox.run(_limits(settings), sources, tests)
 
 
 def _limits(settings: Mapping[str, Any]) -> sandbox.Limits:
