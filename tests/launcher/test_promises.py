@@ -168,10 +168,10 @@ REFUSED = [
     # memory
     (
         ["experiment=bnto_main", "model=qwen2_5_7b", "model.resources.devices=1"],
-        "conf/model/qwen2_5_7b.yaml: model.resources.device_memory_gb = 80: the run needs 251.0 GB while updating "
+        "251.0 GB while updating "
         "the policy (variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5). Fix: lower "
         "verl.actor_rollout_ref.rollout.max_num_seqs, verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, "
-        "verl.data.max_response_length; or use devices of 252 GB and set model.resources.device_memory_gb=252, or "
+        "verl.data.max_response_length; or use devices of 251 GB and set model.resources.device_memory_gb=251, or "
         "choose a smaller model",
     ),
     (
