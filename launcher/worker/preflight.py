@@ -24,13 +24,9 @@ from launcher.worker.isolated import Ended
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
     from trainer_ext.continuing import Obstacle
-    from trainer_ext.memory import Need
     from trainer_ext.rewards import Together
     from trainer_ext.sizes import Misfit
     from trainer_ext.tasks import Row
-
-_GB = 1e9
-_DOING = {"sampling": "it samples", "scoring": "it scores a micro-batch", "update": "it updates the policy"}
 
 
 @dataclass(eq=False)
@@ -251,14 +247,9 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
     do, and which of its scores cannot be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes, vllm_checks
+    from trainer_ext import scores, sizes
 
-    misfits = [
-        *sizes.misfits({**config, "verl": verl}),
-        *vllm_checks.misfits(config),
-        *scores.misfits(config["trainer"]),
-    ]
-    return list(map(_of, misfits))
+    return list(map(_of, [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]))
 
 
 def check_continuation(
@@ -396,10 +387,10 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import devices, fit, memory, sizes
+    from trainer_ext import devices, memory, rank_memory, sizes
     from trainer_ext.reward_models import folders
 
-    section, method, asked = config["model"], config["method"], config["model"]["resources"]
+    section, method = config["model"], config["method"]
     trust = _trusts(verl)
     model = _architecture(section, declared, trust)
     if model is None:
@@ -423,23 +414,8 @@ def check_size(
         return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
     target = memory.target_of(model, section, method, _target(method, trust))
     reward_model = folders.parameters(config["task"])
-    if config["trainer"]["backend"] == "verl_ray":
-        too_large = fit.misfit(config, verl, model, target, reward_model)
-        return None if too_large is None else _of(too_large)
-    device = bool(asked.get("devices"))
-    key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
-    limit = asked.get(key.rpartition(".")[2])
-    if limit is None:
-        return None
-    needed = memory.need(method, verl, model, target, device, reward_model)
-    total = needed.total + (0 if device else memory.PROCESS)
-    if total <= limit * _GB:
-        return None
-    items = {**needed.items, **({} if device else {"the process itself": memory.PROCESS})}
-    largest = sorted(((count, what) for what, count in items.items() if count >= 0.005 * total), reverse=True)
-    listed = ", ".join(f"{what} {count / _GB:.1f}" for count, what in largest)
-    rule = f"the run needs {total / _GB:.1f} GB while {_DOING[needed.peak]}: {listed}"
-    return Objection(key, limit, rule, _smaller(needed, limit * _GB))
+    too_large = rank_memory.misfit(config, verl, model, target, reward_model)
+    return None if too_large is None else _of(too_large)
 
 
 def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None) -> int | None:
@@ -450,19 +426,6 @@ def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Map
 
     model = _architecture(config["model"], declared, _trusts(verl))
     return None if model is None else memory.checkpoint(config["method"], verl, model)
-
-
-def _smaller(needed: Need, limit: float) -> str:
-    """What would make a run fit."""
-    always = sum(needed.throughout.values())
-    if always + needed.items.get("variance of the gradient", 0) > limit:
-        return "choose a smaller model, or a device with more memory"
-    keys = {
-        "sampling": "verl.actor_rollout_ref.rollout.max_num_seqs (responses drawn at a time)",
-        "scoring": "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-        "update": "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    }
-    return f"lower {keys[needed.peak]} or verl.data.max_response_length, or ask for a device with more memory"
 
 
 def _architecture(
