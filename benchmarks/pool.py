@@ -35,7 +35,8 @@ LIMIT_MS = 50.0
 
 
 def nothing(config: Any, attempt: Any) -> dict[str, float]:
-    """A training without a step."""
+    """A training of one step that computes nothing."""
+    attempt.log(1, {"cost/step_seconds": 0.0})
     return {"train_seconds": 0.0}
 
 
@@ -52,10 +53,13 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         seeds = ",".join(map(str, range(RUNS)))
-        planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster.slots=1", f"multirun={folder}"])
+        planned = planner.make(
+            ROOT, ["method=c0_grpo", f"seed={seeds}", "trainer.steps=1", "cluster.slots=1", f"multirun={folder}"]
+        )
         with contextlib.redirect_stdout(io.StringIO()):
             outcome = sweep.launch(ROOT, planned, list(planned.runs), "benchmarks.pool:nothing")
-        assert {state.state for state in outcome.states.values()} == {RunState.DONE}
+        states = outcome.states.values()
+        assert {state.state for state in states} == {RunState.DONE}, next(iter(states))
         ends = sorted(state.finished for state in outcome.states.values() if state.finished)
         ours = 1000 * statistics.median(after - before for before, after in itertools.pairwise(ends))
 

@@ -305,7 +305,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
             return Objection("model.path", config["model"].get("path"), rule, fix)
     if not too_long:
         return None
-    tokens, split = max(too_long)
+    tokens, split = max(too_long, key=lambda entry: entry[0])
     rule = f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has "
     key = "verl.data.max_prompt_length"
     return Objection(key, longest, f"{rule}{tokens} tokens", f"set {key}={tokens} or more")
