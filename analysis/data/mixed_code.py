@@ -1,13 +1,18 @@
-"""Whether the runs of an experiment were made by the same code, from the records in multirun/code."""
+"""Whether the runs of an experiment were made by the same code and content, from the records of the runs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from analysis.data.sweep import Run, Sweep
+from analysis.data.sweep import Cell, Run, Sweep
+from launcher.config import content
+from launcher.files import BadRunFolder
 from launcher.run import code
 from launcher.run.code import Code
+from launcher.run.folder import read_config, run_folder
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,21 @@ def mixed_code(sweep: Sweep) -> MixedCode | None:
         accepted=_accepted(sweep, names),
         unknown=len(runs) - len(known),
     )
+
+
+def unknown_content(sweep: Sweep) -> dict[str, int]:
+    """By path of a model, data or reward: of how many done runs an older version did not record its content."""
+    counts: Counter[str] = Counter()
+    paths: dict[tuple[str, Cell], list[str]] = {}  # reading a configuration takes 2 ms, and seeds do not change it
+    for run in {run.id: run for run in sweep.runs if run.done}.values():
+        folder, key = run_folder(sweep.folder.parent, run.id), (run.group, run.cell)
+        with suppress(OSError, BadRunFolder):
+            if b"\ninputs:" in (folder / "config.yaml").read_bytes():
+                continue
+            if key not in paths:
+                paths[key] = [path for path, digest in content.recorded(read_config(folder)).items() if digest is None]
+            counts.update(paths[key])
+    return dict(sorted(counts.items()))
 
 
 def _read(sweep: Sweep, code_id: str) -> Code | None:

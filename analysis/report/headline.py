@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.data.mixed_code import mixed_code
+from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
@@ -106,7 +106,14 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
+        limits=(
+            *_mixed_code(sweep),
+            *_unknown_content(sweep),
+            *_fork(sweep),
+            *scale_lines(study),
+            *_limits(study),
+            *_excluded(study),
+        ),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -166,6 +173,12 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     differ = "differs" if len(mixed.names) == 1 else "differ"
     said = ". ".join(map(capital, versions))
     return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
+
+
+def _unknown_content(sweep: Sweep) -> Iterator[str]:
+    for path, runs in unknown_content(sweep).items():
+        known = f"{counted(runs, 'run')} done by an older version, which did not record the content of {path}"
+        yield f"{known}: it may have been another one. A launch plans these runs anew, with the present content."
 
 
 def _fork(sweep: Sweep) -> tuple[str, ...]:

@@ -220,10 +220,10 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
         lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
     lines += [text.clean(other.sentence()) for other in standing.other_code]
-    if standing.compute.device_hours:
+    if used := standing.compute.device_hours:
         failed = standing.compute.unfinished
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
-        lines.append(f"compute until now: {text.hours(standing.compute.device_hours)} device-hours{of_which}")
+        lines.append(f"compute until now: {text.hours(used)} {standing.compute.unit}{of_which}")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
         lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

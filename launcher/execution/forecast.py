@@ -46,6 +46,8 @@ class Forecast:
         self._cluster, self._runs = planned.cluster, planned.runs
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
         self.slots = slots_of(planned)
+        has_devices = any(shape(run.config).devices for run in planned.runs.values())
+        self.unit = compute.DEVICE_HOURS if has_devices else compute.CPU_HOURS
         #: By run, the steps that it takes over from another one.
         self.taken_over = {run_id: steps for run_id in self._left if (steps := _taken_over(planned, run_id))}
         charged = {*planned.runs, *planned.charged}
@@ -111,7 +113,7 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
     added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
     most = needed.worst_device_hours + sum(added)
-    text = f"budget: {planned.budget:g} device-hours, {hours(forecast.spent)} used"
+    text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
     if most <= left:
         return f"{text}; it suffices, also in the worst case"
     worst = f"{hours(most)} in the worst case{' with added seeds' if added else ''}"

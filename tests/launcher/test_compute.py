@@ -135,7 +135,7 @@ def test_plan_says_what_the_attempts_of_its_runs_took(tmp_path, capsys):
     write_state(folder, read_state(folder).replace(device_seconds={"1": 5400.0}))
     assert main(["plan", *words]) == 0
     out = capsys.readouterr().out
-    assert "2 runs, 0 done; their attempts took 1.50 device-hours until now\n" in out
+    assert "2 runs, 0 done; their attempts took 1.50 CPU-hours until now\n" in out
     assert "worst case: " in out and "with every counted retry (stalled 2, lost 2); preempted, time_out have no" in out
 
 
