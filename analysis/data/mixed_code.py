@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from analysis.data.sweep import Cell, Run, Sweep
-from launcher.config import content
-from launcher.files import BadRunFolder
 from launcher.run import code
 from launcher.run.code import Code
 from launcher.run.folder import read_config, run_folder
@@ -59,13 +60,26 @@ def unknown_content(sweep: Sweep) -> dict[str, int]:
     paths: dict[tuple[str, Cell], list[str]] = {}  # reading a configuration takes 2 ms, and seeds do not change it
     for run in {run.id: run for run in sweep.runs if run.done}.values():
         folder, key = run_folder(sweep.folder.parent, run.id), (run.group, run.cell)
-        with suppress(OSError, BadRunFolder):
+        with suppress(OSError, ValueError):
             if b"\ninputs:" in (folder / "config.yaml").read_bytes():
                 continue
             if key not in paths:
-                paths[key] = [path for path, digest in content.recorded(read_config(folder)).items() if digest is None]
+                config = read_config(folder)
+                paths[key] = sorted({*_local([config.get(name) for name in ("model", "method", "task")])})
+                paths[key] = [path for path in paths[key] if path not in config.get("data", ())]
             counts.update(paths[key])
     return dict(sorted(counts.items()))
+
+
+def _local(value: Any) -> Iterator[str]:
+    """The absolute paths of the files and folders that a part of a configuration names, also as FILE.py:FUNCTION."""
+    if isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _local(item)
+    elif isinstance(value, str) and re.search(r"\w/|/\w|\.[a-z]+(:|$)", value):
+        path = Path(value.partition(":")[0]).expanduser().absolute()
+        if path.exists():
+            yield str(path)
 
 
 def _read(sweep: Sweep, code_id: str) -> Code | None:

@@ -106,14 +106,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(
-            *_mixed_code(sweep),
-            *_unknown_content(sweep),
-            *_fork(sweep),
-            *scale_lines(study),
-            *_limits(study),
-            *_excluded(study),
-        ),
+        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -146,11 +139,14 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
             yield HealthWarning(*place, str(name), _detail(detail))
 
 
-def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
-    """One line if the runs were made by different code: what differs, and which seeds were made by which."""
+def _made_by(sweep: Sweep) -> Iterator[str]:
+    """Content that is not known; and if the runs mix code, what differs, and which seeds were made by which."""
+    for path, count in unknown_content(sweep).items():
+        known = f"{counted(count, 'run')} done by an older version, which did not record the content of {path}"
+        yield f"{known}: it may have been another one. A launch plans these runs anew, with the present content."
     mixed = mixed_code(sweep)
     if mixed is None:
-        return ()
+        return
     shown = ", ".join(mixed.names[:_FILES])
     more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
     versions = []
@@ -172,13 +168,7 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
     differ = "differs" if len(mixed.names) == 1 else "differ"
     said = ". ".join(map(capital, versions))
-    return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
-
-
-def _unknown_content(sweep: Sweep) -> Iterator[str]:
-    for path, runs in unknown_content(sweep).items():
-        known = f"{counted(runs, 'run')} done by an older version, which did not record the content of {path}"
-        yield f"{known}: it may have been another one. A launch plans these runs anew, with the present content."
+    yield f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}"
 
 
 def _fork(sweep: Sweep) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: server, sent {id: address}, failed {id: why}, unchanged (runs that the server has), left (not tried)."""
     from launcher.tracking import sync
-    from launcher.tracking.labels import Labels, labels
+    from launcher.tracking.rows import Labels, labels
 
     multirun: Path = given.multirun
     ids = catalog.resolve(multirun, given.runs) if given.runs else catalog.run_ids(multirun)

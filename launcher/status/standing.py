@@ -9,18 +9,16 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.files import BadRunFolder
 from launcher.run import catalog, claim
-from launcher.run.compute import DEVICE_HOURS, HOUR_S, unit
+from launcher.run.compute import HOUR_S
 from launcher.run.folder import read_config, run_folder
 from launcher.run.launch_record import Jobs
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
-from launcher.run.records import JSON_KEYS, read_object
+from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
 from launcher.status.other_code import OtherCode, of_codes
 from launcher.text import without_numbers
@@ -73,11 +71,12 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class Compute:
-    """What runs took until now: all attempts, and those that ended without finishing their run; unit: of the hours."""
+    """What runs took until now, in hours times devices: all attempts, and those that ended without finishing their run.
+    unit: of these, hours where no attempt held several devices."""
 
     device_hours: float
     unfinished: float
-    unit: str = DEVICE_HOURS
+    unit: str = "hours"
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         remaining_seconds=_wall(work, [run.work_seconds for run in running.values()]),
         running=running,
         jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
-        compute=_compute(multirun, groups, rows, {run_id for run_id in ids if states[run_id] == RunState.RUNNING}),
+        compute=_compute(rows, {run_id for run_id in ids if states[run_id] == RunState.RUNNING}),
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
         other_code=of_codes(
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
@@ -191,9 +190,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     )
 
 
-def _compute(
-    multirun: Path, groups: Mapping[str, Collection[str]], rows: Mapping[str, Row], running: Collection[str]
-) -> Compute:
+def _compute(rows: Mapping[str, Row], running: Collection[str]) -> Compute:
     now = time.time()
     present = sum(
         max(0.0, now - started) * max(rows[run_id].devices, 1)
@@ -202,15 +199,8 @@ def _compute(
     )
     ended = sum(row.device_seconds for row in rows.values())
     unfinished = sum(row.unfinished_seconds for row in rows.values())
-    begun = [next((one for one in own if one in rows and rows[one].step), "") for own in groups.values()]
-    provenances = (_provenance(run_folder(multirun, run_id)) for run_id in begun)
-    return Compute((ended + present) / HOUR_S, unfinished / HOUR_S, unit(provenances))
-
-
-def _provenance(folder: Path) -> Mapping[str, Any] | None:
-    with suppress(BadRunFolder, OSError):
-        return read_object(folder / "provenance.json")
-    return None
+    unit = "device-hours" if any(row.devices > 1 for row in rows.values()) else "hours"
+    return Compute((ended + present) / HOUR_S, unfinished / HOUR_S, unit)
 
 
 def remaining_seconds(standings: Sequence[Standing]) -> float | None:

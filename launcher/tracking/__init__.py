@@ -7,8 +7,7 @@ it ended. Each tracker has its own thread: it can neither make the run fail nor 
 Its modules:
 
     settings      the section `tracking`
-    rows          the metric log as rows, which every tracker replays
-    labels        the names of a run in the experiments that share it
+    rows          what every tracker reads: the metric log as rows, and the names of a run
     wandb         sends a run to W&B
     tensorboard   writes a run's event files
     sync          sends the runs that W&B does not have in their present form

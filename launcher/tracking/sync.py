@@ -18,8 +18,7 @@ from launcher import files
 from launcher.run.folder import last_final_step, read_state
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import read_object
-from launcher.tracking.labels import Labels
-from launcher.tracking.rows import extent
+from launcher.tracking.rows import Labels, extent
 from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
 
 # If the server refuses one run, the fault may be the run's; if it refuses several in a row, it is not.

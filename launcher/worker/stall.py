@@ -16,9 +16,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from launcher.run.claim import HEARTBEAT_S
 from launcher.run.folder import stacks_path
@@ -101,8 +103,8 @@ class Watchdog:
     def dump(self) -> None:
         """Write the stacks of this process's threads, and what its children are doing."""
         faulthandler.dump_traceback(self._file, all_threads=True)
-        for pid in children(os.getpid()):
-            if pid == self._timer.pid:
+        for child in psutil.Process().children(recursive=True):
+            if (pid := child.pid) == self._timer.pid:
                 continue
             self._file.write(f"\nchild {pid}: {describe(pid)}\n")
             self._file.flush()
@@ -122,15 +124,6 @@ class Watchdog:
         self._file.close()
         if empty:
             self._path.unlink(missing_ok=True)
-
-
-def children(pid: int) -> Iterator[int]:
-    """The processes that this one has started, and those that they have started."""
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text().split()):
-                yield child
-                yield from children(child)
 
 
 def describe(pid: int) -> str:

@@ -97,7 +97,7 @@ def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, cap
     running = make_run(tmp_path, "cc", RunState.PLANNED)
     make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc", "aa"]})
     main(["status", "study", "--multirun", str(tmp_path)])
-    line = "compute until now: 1.75 device-hours, 0.75 of them in attempts that failed or were interrupted"
+    line = "compute until now: 1.75 hours, 0.75 of them in attempts that failed or were interrupted"
     assert line in capsys.readouterr().out.splitlines()
     with claim.locked(running):
         owner = claim.acquire(running, 1)
