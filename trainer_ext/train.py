@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,8 +73,7 @@ def _train(
     settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
 ) -> dict[str, Any]:
     """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
-    health = Health()
-    best: Best | None = None
+    health, best = Health(), None
     done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
     flops: float | None = 0.0
     newest = run.latest_checkpoint()
@@ -102,9 +101,19 @@ def _train(
                 draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
             )
 
-    def log(step: int, started: float, metrics: dict[str, float], answers: Sequence[Answer]) -> None:
-        """Log the metrics of the step and of its evaluation, if there are answers, and keep these."""
-        nonlocal best, train_seconds
+    every = settings["eval_every"]
+    # A run that an older version froze has no eval_before_train.
+    for step in range(0 if not done and settings.get("eval_before_train") else done + 1, settings["steps"] + 1):
+        started, samples = time.monotonic(), trainer.samples
+        try:
+            metrics = trainer.step(step) if step else {"samples/total": 0.0, "tokens/total": 0.0}
+            evaluates = not step or (every and (step % every == 0 or step == settings["steps"]))
+            answers = trainer.evaluate(step) if evaluates else []
+        except FloatingPointError as error:
+            raise Diverged(step, str(error)) from error
+        if flops is not None:
+            flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
+            metrics["cost/flops"] = flops
         if answers:
             answers = scores.scored(settings, answers)
             metrics |= evaluation.metrics(answers, settings["eval_solved"])
@@ -114,6 +123,7 @@ def _train(
         bad = not_finite(metrics)
         if bad is not None:
             raise Diverged(step, bad)
+        health.check(metrics)
         run.log(
             step,
             {
@@ -125,33 +135,16 @@ def _train(
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
+        if step and step % continuing.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
+            for name, (edges, counts) in trainer.histograms().items():
+                run.histogram(step, name, edges, counts)
         if answers:
             run.evaluation(step, answers)
         shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
         for answer in shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
-
-    if not done and settings.get("eval_before_train"):  # a run that an older version froze does not have this key
-        started = time.monotonic()
-        with _finite(0):
-            answers = trainer.evaluate(0)
-        log(0, started, {"samples/total": 0.0, "tokens/total": 0.0, "cost/flops": 0.0}, answers)
-    for step in range(done + 1, settings["steps"] + 1):
-        started, samples = time.monotonic(), trainer.samples
-        every = settings["eval_every"]
-        with _finite(step):
-            metrics = trainer.step(step)
-            answers = trainer.evaluate(step) if every and (step % every == 0 or step == settings["steps"]) else []
-        if flops is not None:
-            flops += metrics["cost/flops_per_sample"] * (trainer.samples - samples)
-            metrics["cost/flops"] = flops
-        log(step, started, metrics, answers)
-        health.check(metrics)
-        if step % continuing.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
-            for name, (edges, counts) in trainer.histograms().items():
-                run.histogram(step, name, edges, counts)
-        stopping = run.stop_requested() and step < settings["steps"]
-        if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
+        stopping = run.stop_requested() and 0 < step < settings["steps"]
+        if stopping or (step and step % settings["checkpoint_every"] == 0) or step == settings["steps"]:
             save(step)
         if stopping:
             raise Preempted(step)
@@ -166,12 +159,3 @@ def _train(
         "warnings": health.warnings,
         **({"best": asdict(best)} if best else {}),
     }
-
-
-@contextmanager
-def _finite(step: int) -> Iterator[None]:
-    """Raise Diverged where the model's outputs are not numbers any more."""
-    try:
-        yield
-    except FloatingPointError as error:
-        raise Diverged(step, str(error)) from error

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from analysis.data.sweep import Cell, Run, Sweep
 from launcher.run import code
 from launcher.run.code import Code
 from launcher.run.folder import read_config, run_folder
+
+_PATH = re.compile(r"\w/|/\w|\.[a-z]+(:|$)")  # also of FILE.py:FUNCTION
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,11 @@ class MixedCode:
 def mixed_code(sweep: Sweep) -> MixedCode | None:
     """How the done runs of an experiment mix code; None: every run that has a record was made by the same code."""
     runs = [run for run in sweep.runs if run.done]
-    found = ((code_id, _read(sweep, code_id)) for code_id in {code_id for run in runs for code_id in run.code})
-    records = {code_id: record for code_id, record in found if record is not None}
+    records: dict[str, Code] = {}  # those that are not gone and can be read
+    for code_id in {code_id for run in runs for code_id in run.code}:
+        with contextlib.suppress(ValueError):
+            if (record := code.read(sweep.folder.parent, code_id)) is not None:
+                records[code_id] = record
     names = code.between(records.values())
     if not names:
         return None
@@ -60,34 +65,17 @@ def unknown_content(sweep: Sweep) -> dict[str, int]:
     paths: dict[tuple[str, Cell], list[str]] = {}  # reading a configuration takes 2 ms, and seeds do not change it
     for run in {run.id: run for run in sweep.runs if run.done}.values():
         folder, key = run_folder(sweep.folder.parent, run.id), (run.group, run.cell)
-        with suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             if b"\ninputs:" in (folder / "config.yaml").read_bytes():
                 continue
             if key not in paths:
                 config = read_config(folder)
-                paths[key] = sorted({*_local([config.get(name) for name in ("model", "method", "task")])})
-                paths[key] = [path for path in paths[key] if path not in config.get("data", ())]
+                texts = re.findall('"([^"]+)"', json.dumps([config.get(name) for name in ("model", "method", "task")]))
+                named = {Path(text.partition(":")[0]).expanduser().absolute() for text in texts if _PATH.search(text)}
+                named -= {Path(text).expanduser().absolute() for text in config.get("data", ())}
+                paths[key] = [str(path) for path in named if path.exists()]
             counts.update(paths[key])
     return dict(sorted(counts.items()))
-
-
-def _local(value: Any) -> Iterator[str]:
-    """The absolute paths of the files and folders that a part of a configuration names, also as FILE.py:FUNCTION."""
-    if isinstance(value, (Mapping, list)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _local(item)
-    elif isinstance(value, str) and re.search(r"\w/|/\w|\.[a-z]+(:|$)", value):
-        path = Path(value.partition(":")[0]).expanduser().absolute()
-        if path.exists():
-            yield str(path)
-
-
-def _read(sweep: Sweep, code_id: str) -> Code | None:
-    """A record, or None if it is gone or cannot be read."""
-    try:
-        return code.read(sweep.folder.parent, code_id)
-    except ValueError:
-        return None
 
 
 def _accepted(sweep: Sweep, names: Sequence[str]) -> float | None:

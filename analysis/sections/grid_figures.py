@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import DOT, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
-from analysis.figures.style import INK
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.sections.grid import Grid
-from analysis.spec.keys import key_of
+from analysis.spec.levels import key_of
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
 from analysis.tables.wording import all_levels

@@ -1,20 +1,16 @@
-"""What every tracker reads of a run: its metric log as rows, one for each step, and its names in the experiments that
-share it."""
+"""The metric log of a run as rows, one for each step, which every tracker replays."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run import catalog
 from launcher.run.folder import histograms_path, metrics_path
 
-# W&B's own limit.
-LONGEST_TAG = 64
 # The keys of a line that are not metrics.
 _ABOUT = frozenset({"step", "attempt", "time"})
 
@@ -63,25 +59,3 @@ def rows(folder: Path, until: Extent | None = None) -> Iterator[Row]:
 
 def _steps(path: Path, length: int) -> Iterator[dict[str, Any]]:
     return (record for record in files.json_lines(path, length) if "step" in record)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """A run's experiment, group and title in the first plan that names it, and every `experiment/group` that does."""
-
-    experiment: str | None = None
-    group: str | None = None
-    name: str | None = None
-    tags: tuple[str, ...] = ()
-
-
-def labels(multirun: Path) -> dict[str, Labels]:
-    """The labels of every planned run, by id; experiments in the order of their names."""
-    by_id: dict[str, Labels] = {}
-    for experiment, plan in catalog.plans(multirun).items():
-        for entry in plan["runs"]:
-            tag = f"{experiment}/{entry['group']}"[:LONGEST_TAG]
-            before = by_id.get(entry["id"]) or Labels(experiment, entry["group"], catalog.title(entry))
-            if tag not in before.tags:
-                by_id[entry["id"]] = replace(before, tags=(*before.tags, tag))
-    return by_id

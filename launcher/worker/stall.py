@@ -103,12 +103,10 @@ class Watchdog:
     def dump(self) -> None:
         """Write the stacks of this process's threads, and what its children are doing."""
         faulthandler.dump_traceback(self._file, all_threads=True)
-        for child in psutil.Process().children(recursive=True):
-            if (pid := child.pid) == self._timer.pid:
-                continue
+        for pid in [child.pid for child in psutil.Process().children(recursive=True) if child.pid != self._timer.pid]:
             self._file.write(f"\nchild {pid}: {describe(pid)}\n")
             self._file.flush()
-            if _catches(pid, signal.SIGUSR1):
+            if int(_status(pid).get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:  # it has a handler
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGUSR1)
                     time.sleep(_CHILD_S)  # it writes into the same file
@@ -134,11 +132,6 @@ def describe(pid: int) -> str:
         return f"{command}; state {_status(pid).get('State', '?')}; waits in {waits}"
     except OSError:
         return "it has ended"
-
-
-def _catches(pid: int, number: signal.Signals) -> bool:
-    caught = int(_status(pid).get("SigCgt", "0"), 16)
-    return bool(caught >> (number - 1) & 1)
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -6,7 +6,6 @@ what it is worth.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import platform
@@ -21,9 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import tasks
-from trainer_ext.artifacts import build_once
-from trainer_ext.reward_models.folders import CARD, TOKENIZER, WEIGHTS, files_in, missing
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import CARD, TOKENIZER, WEIGHTS, Pair, Settings, files_in, missing
 from trainer_ext.sizes import Misfit
 from trainer_ext.tasks import command_line, tables
 
@@ -35,18 +32,10 @@ _VERSIONS = ("torch", "transformers", "tokenizers", "safetensors")
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 2: what was asked for cannot be trained, and there is no folder."""
     about = "Train a reward model on a task's pairs of a chosen and a rejected response."
-    command = argparse.ArgumentParser(prog="python -m trainer_ext.rewards", description=about)
-    command.add_argument("command", choices=["train"])
-    command.add_argument("task", help="a task of conf/task with pairs: hh_rlhf, tldr, or file")
-    command.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="KEY=VALUE",
-        help="a setting of the training, such as lr=2e-5, or of the configuration, such as task.train_path=FILE",
-    )
+    task = "a task of conf/task with pairs: hh_rlhf, tldr, or file"
+    example = "a setting of the training, such as lr=2e-5, or of the configuration, such as task.train_path=FILE"
+    command = command_line.words("trainer_ext.rewards", "train", about, task, example)
     command.add_argument("--model", default=MODEL, help="a folder, or a name on the Hugging Face hub (%(default)s)")
-    command.add_argument("--from", dest="source", type=Path, help="a folder with train.* and, if there is one, test.*")
-    command.add_argument("--to", type=Path, required=True, help="the folder to write, which must not exist")
     given = command.parse_intermixed_args(arguments)
     try:
         own, others = _settings(given.overrides)
@@ -74,8 +63,7 @@ def train(
     section: the configuration's section `task`; shares: trainer.split; model: what the training starts from.
     ValueError, OSError: it cannot be made. The folder appears when it is whole.
     """
-    if folder.exists():
-        raise ValueError(f"{folder} exists. Fix: name a new folder, or delete it first")
+    command_line.check_new(folder)
     base = Path(model).expanduser()
     if base.is_dir() or model.startswith(("/", ".", "~")):  # not a name on the hub
         lacks = missing(base, WEIGHTS, TOKENIZER) if base.is_dir() else "there is no such folder"
@@ -83,33 +71,32 @@ def train(
             fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             raise ValueError(f"--model {model}: {lacks}. Fix: {fix}")
         model = str(base)
-    _say("reading the pairs")
+    command_line.say("reading the pairs")
     pairs, left_out = pairs_of(section, shares, settings.seed)
-    read: list[Path] = getattr(tasks.get(section["name"]), "files", lambda _: [])(section)
+    listed = {
+        split: "\n".join(json.dumps([[*map(dict, messages)], *two], sort_keys=True) for messages, *two in own)
+        for split, own in pairs.items()
+    }
     found: dict[str, Any] = {
         "task": section["name"],
         "settings": {"task": dict(section), "trainer.split": dict(shares), "training": asdict(settings)},
         "model": model,
         "model_files": {path.name: tasks.content(path) for path in files_in(base)} if base.is_dir() else {},
-        "sources": {str(path): tasks.content(path) for path in read},
+        "sources": command_line.sources(section),
         "pairs": {split: len(own) for split, own in pairs.items()},
-        "pairs_sha256": {split: _hash(own) for split, own in pairs.items()},
+        "pairs_sha256": {split: hashlib.sha256(text.encode()).hexdigest() for split, text in listed.items()},
         "left_out": left_out,
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _VERSIONS}},
     }
 
-    def build(draft: Path) -> None:
+    def fill(draft: Path) -> dict[str, Any]:
         from trainer_ext.reward_models import training
 
-        _say(f"training on {len(pairs[tasks.TRAIN])} pairs")
-        found.update(
-            training.train(pairs[tasks.TRAIN], pairs[tasks.VALIDATION], model, draft, settings, _say),
-            test=training.evaluation(draft, pairs[tasks.TEST]),
-        )
-        found["files"] = {path.name: tasks.content(path) for path in sorted(draft.iterdir())}
-        (draft / CARD).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        command_line.say(f"training on {len(pairs[tasks.TRAIN])} pairs")
+        history = training.train(pairs[tasks.TRAIN], pairs[tasks.VALIDATION], model, draft, settings, command_line.say)
+        return {**history, "test": training.evaluation(draft, pairs[tasks.TEST])}
 
-    build_once(folder, build)
+    command_line.write(folder, found, fill)
     return found
 
 
@@ -170,15 +157,6 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
             kind = "a whole number" if kinds[key] is int else "a number"
             raise ValueError(f"{word}: it must be {kind}. Fix: correct it") from None
     return Settings(**own), others
-
-
-def _hash(pairs: Sequence[Pair]) -> str:
-    lines = (json.dumps([list(map(dict, one.messages)), one.chosen, one.rejected], sort_keys=True) for one in pairs)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
