@@ -71,7 +71,6 @@ def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(watchdo
     watched, _, folder = watchdog
     with subprocess.Popen(["sleep", "600"]) as child:
         until(lambda: "sleep 600; state S" in stall.describe(child.pid))
-        assert child.pid in stall.children(os.getpid())
         watched.dump()
         child.kill()
     text = stacks_path(folder, 1).read_text()
