@@ -101,16 +101,19 @@ def _train(
                 draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
             )
 
-    for step in range(done + 1, settings["steps"] + 1):
+    every = settings["eval_every"]
+    # A run that an older version froze has no eval_before_train.
+    for step in range(0 if not done and settings.get("eval_before_train") else done + 1, settings["steps"] + 1):
         started, samples = time.monotonic(), trainer.samples
         try:
-            metrics = trainer.step(step)
+            metrics = trainer.step(step) if step else {"samples/total": 0.0, "tokens/total": 0.0}
+            evaluates = not step or (every and (step % every == 0 or step == settings["steps"]))
+            answers = trainer.evaluate(step) if evaluates else []
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
         if flops is not None:
-            flops += metrics["cost/flops_per_sample"] * (trainer.samples - samples)
+            flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
             metrics["cost/flops"] = flops
-        answers = trainer.answers
         if answers:
             answers = scores.scored(settings, answers)
             metrics |= evaluation.metrics(answers, settings["eval_solved"])
@@ -132,7 +135,7 @@ def _train(
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
-        if step % continuing.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
+        if step and step % continuing.histogram_interval(settings["hist_every"], settings["steps"]) == 0:
             for name, (edges, counts) in trainer.histograms().items():
                 run.histogram(step, name, edges, counts)
         if answers:
@@ -140,8 +143,8 @@ def _train(
         shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
         for answer in shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
-        stopping = run.stop_requested() and step < settings["steps"]
-        if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:
+        stopping = run.stop_requested() and 0 < step < settings["steps"]
+        if stopping or (step and step % settings["checkpoint_every"] == 0) or step == settings["steps"]:
             save(step)
         if stopping:
             raise Preempted(step)

@@ -160,7 +160,7 @@ def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run
             steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
             seen[run_id] = replace(run, curves=replace(run.curves, steps=steps))
         # One run may belong to several groups.
-        runs.append(replace(seen[run_id], group=str(entry["group"]), seed=int(entry["seed"]), cell=cell))
+        runs.append(replace(seen[run_id], group=str(entry["group"]), seed=entry["seed"], cell=cell))
     return Sweep(folder, plan, tuple(runs))
 
 
@@ -190,6 +190,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
     for index, entry in enumerate(plan["runs"]):
         if not isinstance(entry, dict) or not {"id", "group", "seed"} <= set(entry):
             raise BadPlan(f"{path}: runs[{index}] = {entry!r}; must have the keys id, group and seed")
+        if type(entry["seed"]) is not int or not -(2**63) <= entry["seed"] < 2**64:
+            rule = "must be an integer of 64 bits. Fix: repeat the launch with other seeds; runs that are done are kept"
+            raise BadPlan(f"{path}: runs[{index}].seed = {entry['seed']!r}; {rule}")
         if entry["group"] not in plan["groups"]:
             raise BadPlan(
                 f"{path}: runs[{index}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"

@@ -34,8 +34,9 @@ def results(study: Study) -> bytes:
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             ]
     ids, groups, seeds, metrics, summaries, values = zip(*rows, strict=True) if rows else [()] * 6
+    kind = pa.int64() if max(seeds, default=0) < 2**63 else pa.uint64()  # an older version allowed such seeds
     table = pa.table(
-        {"run": _texts(ids), "group": _texts(groups), "seed": array(pa.int64(), np.array(seeds, dtype=np.int64)),
+        {"run": _texts(ids), "group": _texts(groups), "seed": array(kind, np.array(seeds, kind.to_pandas_dtype())),
          "metric": _texts(metrics), "summary": _texts(summaries), "value": _or_null(values)}
     )  # fmt: skip
     out = pa.BufferOutputStream()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.data.mixed_code import mixed_code
+from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
@@ -112,7 +112,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
+        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -145,11 +145,14 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
             yield HealthWarning(*place, str(name), _detail(detail))
 
 
-def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
-    """One line if the runs were made by different code: what differs, and which seeds were made by which."""
+def _made_by(sweep: Sweep) -> Iterator[str]:
+    """Content that is not known; and if the runs mix code, what differs, and which seeds were made by which."""
+    for path, count in unknown_content(sweep).items():
+        known = f"{counted(count, 'run')} done by an older version, which did not record the content of {path}"
+        yield f"{known}: it may have been another one. A launch plans these runs anew, with the present content."
     mixed = mixed_code(sweep)
     if mixed is None:
-        return ()
+        return
     shown = ", ".join(mixed.names[:_FILES])
     more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
     versions = []
@@ -171,7 +174,7 @@ def _mixed_code(sweep: Sweep) -> tuple[str, ...]:
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
     differ = "differs" if len(mixed.names) == 1 else "differ"
     said = ". ".join(map(capital, versions))
-    return (f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}",)
+    yield f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}"
 
 
 def _fork(sweep: Sweep) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from analysis.tables import wording
 from analysis.tables.compute import checklist, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
+from launcher.run.compute import unit
 
 DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
 #: The columns of a comparison, by analysis.pairing.
@@ -372,13 +373,14 @@ def cost(study: Study) -> Table:
         row += [format_number(value, 3) or "-" for value in values]
         entries.append((group, row, record))
     heads = [f"{label} {count}" for label in COSTS.values() for count in ("a run", "in all")]
-    heads += ["device-hours a run", "device-hours in all", "of them in unfinished attempts"]
+    hours = unit(run.provenance for run in study.sweep.runs)
+    heads += [f"{hours} a run", f"{hours} in all", "of them in unfinished attempts"]
     notes = (
         "Training time, steps, responses and tokens: as the runs reported at their end; a run that did not end well "
         "reported nothing and is not counted.",
-        "Device-hours: from the start to the end of each attempt, times its devices (without one, the time of a "
-        "processor); a run: of those that are done; in all: of every attempt, also those that failed or were "
-        "interrupted (unfinished).",
+        f"{capital(hours)}: from the start to the end of each attempt, times its devices (without one, its nodes); "
+        "a run: of those that are done; in all: of every attempt, also those that failed or were interrupted "
+        "(unfinished).",
     )
     return table("cost", "Cost", ("method", "runs", *heads), entries, notes)
 

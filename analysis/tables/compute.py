@@ -13,15 +13,15 @@ from analysis.numbers import format_level, format_number
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
 from analysis.tables.wording import counted, seeds_in_words
-from launcher.run.compute import HOUR_S
+from launcher.run.compute import HOUR_S, unit
 
 _MOST_MACHINES = 4  # that are named
 
 
 @dataclass(frozen=True)
 class Used:
-    """Device-hours of some runs. a_run: the mean of those that are done, with all of their attempts; in_all: of every
-    attempt; unfinished: of attempts that did not finish their run. None: not recorded."""
+    """Hours of some runs, times their devices. a_run: the mean of those that are done, with all of their attempts;
+    in_all: of every attempt; unfinished: of attempts that did not finish their run. None: not recorded."""
 
     a_run: float | None
     in_all: float | None
@@ -67,20 +67,20 @@ def _answers(study: Study) -> Iterator[tuple[str, str]]:
         yield "type of compute workers", machines
     if peak := _peak_memory(runs.values()):
         yield "memory", f"at most {format_number(peak / 1e9, 3)} GB in a run"
-    used = used_by(runs.values())
+    used, hours = used_by(runs.values()), unit(run.provenance for run in runs.values())
     if used.a_run is not None:
         by_method = [
             f"{sweep.label(group)} {format_number(mean, 2)}"
             for group in sweep.groups
             if (mean := used_by(sweep.of(group)).a_run) is not None
         ]
-        yield "compute per run", f"{format_number(used.a_run, 2)} device-hours ({', '.join(by_method)})"
+        yield "compute per run", f"{format_number(used.a_run, 2)} {hours} ({', '.join(by_method)})"
     if used.in_all is not None:
         unknown = sum(run.device_seconds is None and run.attempt > 0 for run in runs.values())
         more = f"; of {counted(unknown, 'run')} it was not recorded" if unknown else ""
         yield (
             "compute in total",
-            f"{format_number(used.in_all, 3)} device-hours, with {format_number(used.unfinished or 0.0, 3)} of "
+            f"{format_number(used.in_all, 3)} {hours}, with {format_number(used.unfinished or 0.0, 3)} of "
             f"attempts that failed or were interrupted{more}. Other experiments and archived runs are not in it.",
         )
 

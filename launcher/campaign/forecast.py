@@ -44,6 +44,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
         "device_hours": total.device_hours,
         "worst_device_hours": total.worst_device_hours,
         "spent_device_hours": forecast.spent,
+        "unit": forecast.unit,
         "budget_device_hours": plan.budget,
         "storage_bytes": total.storage,
         "slots": forecast.slots,
@@ -98,7 +99,7 @@ def show(found: Mapping[str, Any]) -> None:
     print(f"campaign {found['campaign']}: {counted(len(stages), 'stage')}, {counted(found['total'], 'run')}, "
           f"{found['done']} done")  # fmt: skip
     columns = {
-        "device-hours": {name: f"{stage['device_hours']:.2f}" for name, stage in stages.items()},
+        found["unit"]: {name: f"{stage['device_hours']:.2f}" for name, stage in stages.items()},
         "worst case": {name: f"{stage['worst_device_hours']:.2f}" for name, stage in stages.items()},
     }
     walls = {name: stage["wall_seconds"] for name, stage in stages.items() if stage["wall_seconds"] is not None}
@@ -112,7 +113,7 @@ def show(found: Mapping[str, Any]) -> None:
     space = storage_words(found["storage_bytes"])
     spent = f"; {hours(found['spent_device_hours'])} were spent until now" if found["spent_device_hours"] else ""
     worst = f"{found['worst_device_hours']:.2f} in the worst case"
-    print(f"remaining if every gate is met: {found['device_hours']:.2f} device-hours, {worst}, {space}{spent}")
+    print(f"remaining if every gate is met: {found['device_hours']:.2f} {found['unit']}, {worst}, {space}{spent}")
     for line in filter(None, (found["budget"], *found["warnings"])):
         print(line)
 

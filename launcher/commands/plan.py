@@ -68,7 +68,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
-            _print(experiment, whole["experiments"][experiment.name])
+            _print(experiment, whole["experiments"][experiment.name], whole["unit"])
         _print_total(whole)
         for line in continuation.sentences(planned):
             say(line)
@@ -112,8 +112,9 @@ def document(
 
     device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
     and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
-    spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `retries` says
-    which failures are retried, and how often. `sequential` says how seeds are added, and what these can cost at most.
+    spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `unit` is what
+    messages call these hours: CPU-hours where no run has a device. `retries` says which failures are retried, and how
+    often. `sequential` says how seeds are added, and what these can cost at most.
     `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
     saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
     `warnings` says what a launch changes of what was declared, and what may fail although the plan is valid.
@@ -134,6 +135,7 @@ def document(
         "device_hours": total.device_hours,
         "worst_device_hours": total.worst_device_hours,
         "spent_device_hours": cost.spent,
+        "unit": cost.unit,
         "budget_device_hours": planned.budget,
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
         "saved_steps": saved_steps,
@@ -190,8 +192,8 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
     return {group: list(ids) for group, ids in rows.items()}
 
 
-def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
-    """Print an experiment and its part of the document."""
+def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> None:
+    """Print an experiment and its part of the document; unit: of the hours."""
     groups: Mapping[str, Mapping[str, Any]] = planned["groups"]
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
@@ -201,11 +203,11 @@ def _print(experiment: Experiment, planned: Mapping[str, Any]) -> None:
         say(
             f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
             f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
-            f"{rule['most_added_device_hours']:.2f} device-hours"
+            f"{rule['most_added_device_hours']:.2f} {unit}"
         )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
-    columns = {"device-hours": {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
+    columns = {unit: {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
     columns["worst case"] = {name: f"{group['worst_device_hours']:.2f}" for name, group in groups.items()}
     walls = {name: group["wall_seconds"] for name, group in groups.items() if group["wall_seconds"] is not None}
     if walls:
@@ -258,8 +260,8 @@ def _changes(planned: Plan, states: Mapping[str, str], changed: Mapping[str, Seq
 
 
 def _print_total(document: Mapping[str, Any]) -> None:
-    spent = document["spent_device_hours"]
-    until_now = f"; their attempts took {hours(spent)} device-hours until now" if spent else ""
+    spent, unit = document["spent_device_hours"], document["unit"]
+    until_now = f"; their attempts took {hours(spent)} {unit} until now" if spent else ""
     print(f"{counted(document['total'], 'run')}, {document['done']} done{until_now}")
     if document["done"] == document["total"]:
         return
@@ -269,15 +271,15 @@ def _print_total(document: Mapping[str, Any]) -> None:
     if document["wall_seconds"] is not None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
-    print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
+    print(f"remaining: {document['device_hours']:.2f} {unit}{wall}, {space}")
     rules = document["retries"]
     used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
-    worst = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
+    worst = f"worst case: {document['worst_device_hours']:.2f} {unit} with every counted retry ({used})"
     if rules["unlimited"]:
         worst += f"; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"
     say(worst)
     if document["saved_steps"]:
-        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
+        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} {unit}"
         print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"

@@ -264,7 +264,7 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
     if standing.device_hours:
         failed = standing.unfinished_device_hours
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
-        lines.append(f"compute until now: {text.hours(standing.device_hours)} device-hours{of_which}")
+        lines.append(f"compute until now: {text.hours(standing.device_hours)} {standing.unit}{of_which}")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
         lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

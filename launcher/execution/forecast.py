@@ -45,10 +45,11 @@ class Forecast:
         self._history = History(planned.multirun, planned.runs, done)
         self._cluster, self._runs = planned.cluster, planned.runs
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
+        devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
+        self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
         #: How many runs a launch executes at a time; None if a cluster's queue decides.
         self.slots: int | None = planned.cluster.get("max_running")
         if planned.cluster["name"] == "local":
-            devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
             self.slots = len(slots(planned.cluster["slots"], devices, visible_devices()))
         #: By run, the steps that it takes over from another one.
         self.taken_over: dict[str, int] = {}
@@ -120,7 +121,7 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
     added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
     most = needed.worst_device_hours + sum(added)
-    text = f"budget: {planned.budget:g} device-hours, {hours(forecast.spent)} used"
+    text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
     if most <= left:
         return f"{text}; it suffices, also in the worst case"
     worst = f"{hours(most)} in the worst case{' with added seeds' if added else ''}"

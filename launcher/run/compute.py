@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from launcher.files import BadRunFolder
 from launcher.run import claim
@@ -13,6 +14,7 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 
 HOUR_S = 3600.0
+DEVICE_HOURS, CPU_HOURS = "device-hours", "CPU-hours"
 
 
 def running(state: State, now: float) -> float:
@@ -21,6 +23,12 @@ def running(state: State, now: float) -> float:
         return 0.0
     # If the clock was set back meanwhile, the difference is negative.
     return max(0.0, now - state.started) * max(state.devices, 1)
+
+
+def unit(provenances: Iterable[Mapping[str, Any] | None]) -> str:
+    """What the hours of runs are called: CPU-hours if their provenance, as far as it is known, has no GPU."""
+    known = [record["devices"] for record in provenances if record and isinstance(record.get("devices"), Mapping)]
+    return CPU_HOURS if known and not any(devices.get("gpus") for devices in known) else DEVICE_HOURS
 
 
 def last_sign(folder: Path) -> float:

@@ -54,12 +54,12 @@ def stamp(folder: Path) -> int:
     return zlib.crc32(repr(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())).encode())
 
 
-def log_problem(folder: Path, steps: int) -> str | None:
-    """Why the metric log does not have each step from 1 to `steps` once; None: it does."""
+def log_problem(folder: Path, steps: int, first: int) -> str | None:
+    """Why the metric log does not have each step from `first` to `steps` once; None: it does."""
     path = metrics_path(folder)
     logged = (record.get("step") for record in files.json_lines(path))
     counts = Counter(step for step in logged if isinstance(step, int))
-    wrong = next((step for step in range(1, steps + 1) if counts[step] != 1), None)
+    wrong = next((step for step in range(first, steps + 1) if counts[step] != 1), None)
     return None if wrong is None else f"{path} {'repeats' if counts[wrong] else 'lacks'} step {wrong}"
 
 

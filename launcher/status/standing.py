@@ -77,7 +77,7 @@ class Standing:
     `remaining_seconds` is the wall time of that with as many runs at a time as now; None while none runs. `running` has
     the running runs by id; `jobs`, by the scheduler's id of a job, how many of its runs are in each unfinished state.
     `device_hours` is what all attempts took until now, `unfinished_device_hours` the part of those that ended without
-    finishing their run.
+    finishing their run. `unit` is what messages call these: hours, where no attempt held several devices.
     """
 
     experiment: str
@@ -94,6 +94,7 @@ class Standing:
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     device_hours: float = 0.0
     unfinished_device_hours: float = 0.0
+    unit: str = "hours"
 
     @property
     def finished(self) -> bool:
@@ -181,6 +182,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
         device_hours=_device_hours(rows, running),
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
+        unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
         other_code=of_codes(
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}

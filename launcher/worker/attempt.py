@@ -45,6 +45,7 @@ class Attempt:
         self.nodes = nodes
         self.attempt = attempt
         self.checkpoints_kept = 1  # as in runs that an older version froze
+        self.first_step = 1  # 0 with an evaluation before training
         self.cache = cache_folder(multirun_of(folder))
         self.stop_kind = FailureKind.PREEMPTED
         self.stop_message: str | None = None
@@ -241,7 +242,7 @@ def _supersede(path: Path, resumed_from: int, moved: Path) -> None:
     for line in lines:
         record = next(files.parse_lines([line]), None)
         step = record.get("step") if record else None
-        (kept if isinstance(step, int) and step <= resumed_from else superseded).append(line)
+        (kept if isinstance(step, int) and resumed_from and step <= resumed_from else superseded).append(line)
     if superseded:
         with open(moved, "ab") as file:
             file.write(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in superseded))

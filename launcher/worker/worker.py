@@ -222,6 +222,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         config = content.located(config, COPIES)
         content.check(config)
         attempt.checkpoints_kept = config["trainer"].get("checkpoints_kept", attempt.checkpoints_kept)
+        attempt.first_step = 0 if config["trainer"].get("eval_before_train") else 1
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
@@ -236,7 +237,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         attempt.sync()
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
-        if gap := whole.log_problem(folder, int(config["trainer"]["steps"])):
+        if gap := whole.log_problem(folder, int(config["trainer"]["steps"]), attempt.first_step):
             raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
         return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
@@ -248,7 +249,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
 def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
     """The state after each newest checkpoint that is damaged, or that the logs do not reach, was set aside."""
     while newest := latest_checkpoint(folder):
-        why = whole.log_problem(folder, newest[0]) or whole.checkpoint_problem(newest[1], folder)
+        why = whole.log_problem(folder, newest[0], attempt.first_step) or whole.checkpoint_problem(newest[1], folder)
         if why is None:
             break
         aside = attempt_folder(folder, state.attempt) / "checkpoints" / newest[1].name

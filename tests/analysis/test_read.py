@@ -142,6 +142,8 @@ def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: M
         ({"runs": None}, "runs = None; must be a list"),
         ({"runs": [{"id": "x"}]}, "must have the keys id, group and seed"),
         ({"runs": [{"id": "x", "group": "C9", "seed": 0}]}, "group = 'C9'; the groups are C0"),
+        ({"runs": [{"id": "x", "group": "C0", "seed": 2**64}]}, "Fix: repeat the launch with other seeds"),
+        ({"runs": [{"id": "x", "group": "C0", "seed": None}]}, "seed = None; must be an integer of 64 bits"),
         ({"baseline": "C9"}, "baseline = 'C9'; the groups are C0"),
     ],
 )

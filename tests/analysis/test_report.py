@@ -169,6 +169,13 @@ def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
     assert "No method can be compared with the baseline." in (folder / "report" / "index.html").read_text()
 
 
+def test_a_seed_that_an_older_version_allowed_is_reported(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(groups=("C0", "C1"), seeds=(0, 2**63))
+    assert main(["report", str(folder)]) == 0
+    table = pq.read_table(folder / "report" / "results.parquet")
+    assert set(table["seed"].to_pylist()) == {0, 2**63}
+
+
 def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
     scatter = {"scatter": ["analysis/reward_sum_mean", "actor/ppo_kl"]}
     folder = make_sweep(("C0", "C1"), seeds=(0, 1), analysis={**ANALYSIS, "figures": [scatter]})

@@ -185,9 +185,9 @@ SMALL = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=1
 @pytest.mark.parametrize(
     ("hours", "said"),
     [
-        (5, "budget: 5 device-hours, 0.50 used; it suffices, also in the worst case"),
-        (3, "budget: 3 device-hours, 0.50 used; it suffices for the 2.00 that are expected, not for 3.60 in the worst"),
-        (1, "budget: 1 device-hours, 0.50 used; it does not suffice: 2.00 are expected, 3.60 in the worst case. Fix: "
+        (5, "budget: 5 CPU-hours, 0.50 used; it suffices, also in the worst case"),
+        (3, "budget: 3 CPU-hours, 0.50 used; it suffices for the 2.00 that are expected, not for 3.60 in the worst"),
+        (1, "budget: 1 CPU-hours, 0.50 used; it does not suffice: 2.00 are expected, 3.60 in the worst case. Fix: "
             "budget.device_hours=2.75 or more"),
     ],
 )  # fmt: skip

@@ -309,8 +309,13 @@ def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model
     plan_file.write_text(plan_file.read_text().replace(run_id, "a" * 16))
     folder.rename(folder.with_name("a" * 16))
     assert main(["plan", *words]) == 0
-    said = f"adhoc: 1 done by an older version, which did not record the content of {data}"
-    assert said in capsys.readouterr().out
+    said = f"1 done by an older version, which did not record the content of {data}"
+    assert f"adhoc: {said}" in capsys.readouterr().out
+    (folder.with_name("a" * 16) / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(9)))
+    sweep = read_sweep(planned.multirun / "adhoc")
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    limits = answer(study(sweep, asked)).limits
+    assert any(line.startswith(said.replace("1 done", "1 run done")) for line in limits)
 
 
 # ---------------------------------------------------------------- the hub

@@ -97,7 +97,7 @@ def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, cap
     running = make_run(tmp_path, "cc", RunState.PLANNED)
     make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc", "aa"]})
     main(["status", "study", "--multirun", str(tmp_path)])
-    line = "compute until now: 1.75 device-hours, 0.75 of them in attempts that failed or were interrupted"
+    line = "compute until now: 1.75 hours, 0.75 of them in attempts that failed or were interrupted"
     assert line in capsys.readouterr().out.splitlines()
     with claim.locked(running):
         owner = claim.acquire(running, 1)
@@ -135,7 +135,7 @@ def test_plan_says_what_the_attempts_of_its_runs_took(tmp_path, capsys):
     write_state(folder, read_state(folder).replace(device_seconds={"1": 5400.0}))
     assert main(["plan", *words]) == 0
     out = capsys.readouterr().out
-    assert "2 runs, 0 done; their attempts took 1.50 device-hours until now\n" in out
+    assert "2 runs, 0 done; their attempts took 1.50 CPU-hours until now\n" in out
     assert "worst case: " in out and "with every counted retry (stalled 2, lost 2); preempted, time_out have no" in out
 
 

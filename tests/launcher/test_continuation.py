@@ -157,7 +157,7 @@ def test_a_plan_shows_what_is_saved(tmp_path, capsys):
     assert before["device_hours"] - found["device_hours"] == pytest.approx(found["saved_device_hours"])
     assert main(["plan", *words]) == 0
     said = capsys.readouterr().out
-    assert "taken over from other runs: 160 steps, 0.01 device-hours\n" in said
+    assert "taken over from other runs: 160 steps, 0.01 CPU-hours\n" in said
     assert "1 run continues a run from step 160 on\n" in said
 
 

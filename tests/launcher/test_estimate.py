@@ -208,7 +208,7 @@ def test_plan_tells_no_wall_time_where_a_queue_decides(cluster, tmp_path, capsys
     assert main(words) == 0
     said = capsys.readouterr().out
     assert (
-        f"device-hours, {4 * OF_TINY / 1e6:.1f} MB of storage" in said
+        f"CPU-hours, {4 * OF_TINY / 1e6:.1f} MB of storage" in said
         and "wall time" not in said
         and "at a time" not in said
     )

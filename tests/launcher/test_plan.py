@@ -87,7 +87,7 @@ def cost_of(planned):
         model = SHIPPED.compose([f"model={run.config['model']['name']}"]).tree["model"]
         devices = model["resources"]["nodes"] * max(1, model["resources"]["devices"])
         hours += run.config["trainer"]["steps"] * run.config["model"]["seconds_per_step"] * devices / 3600
-    unit = "device-hours" if devices and model["resources"]["devices"] else "processor-hours"
+    unit = "device-hours" if devices and model["resources"]["devices"] else "CPU-hours"
     return f"{len(planned.runs)} runs, {float(f'{hours:.2g}'):,g} {unit}"
 
 

@@ -103,9 +103,9 @@ def test_a_torn_line_is_dropped_and_counted(folder):
     assert ([record["step"] for record in log.records], log.torn) == ([1, 2], 1)
 
 
-@pytest.mark.parametrize(("checkpoint", "kept"), [(2, [1, 2]), (None, [])])
+@pytest.mark.parametrize(("checkpoint", "kept"), [(2, [0, 1, 2]), (None, [])])
 def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
-    metrics_path(folder).write_text(line(1) + line(2) + line(3) + '{"step": 4')
+    metrics_path(folder).write_text(line(0) + line(1) + line(2) + line(3) + '{"step": 4')
     histograms_path(folder).write_text(line(2, name="h"))
     responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
     if checkpoint:
@@ -114,7 +114,7 @@ def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, 
     attempt.prepare(folder, 2)
     assert steps(metrics_path(folder)) == kept
     assert read_log(metrics_path(folder)).torn == 0
-    assert steps(responses_path(folder)) == kept[1:]
+    assert steps(responses_path(folder)) == kept[2:]
     moved = (attempt_folder(folder, 2) / "superseded.jsonl").read_bytes()
     assert b'"step": 3' in moved and moved.endswith(b"\n")
     assert [found[0] for found in checkpoints(folder)] == ([checkpoint] if checkpoint else [])

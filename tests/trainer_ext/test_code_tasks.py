@@ -227,10 +227,12 @@ def test_a_share_of_the_tests_and_why_the_others_failed(problems):
 def test_a_reward_is_within_0_and_1_whatever_a_program_makes_the_tests_run(isolation):
     own = section("unit_tests", score="fraction")
     score = tasks.scorer({**own, "sandbox": {**own["sandbox"], "isolation": isolation}})
-    forged = "[__import__('os').write(place, b'P' * 1000) for place in range(64) if place != 2] and 24"
+    write = "place != 2 and os.write(place, b'P' * 1000)"
+    writes = f"import os\\nfor place in range(64):\\n  try: {write}\\n  except OSError: pass"
+    forged = f'exec("{writes}") or 24'  # text that evaluates to the right number, and writes verdicts of its own
     for test in ("assert eval(f(3)) == 24", "exec('x = ' + f(3))\nassert x == 24", "assert f(3) == 24"):
         found = score(f"def f(x): return {forged!r}", "", json.dumps({"tests": [test, "assert f(3) == 1"]}), {})
-        assert found.value == found.metrics["passed"] == 0.0
+        assert 0.0 <= found.value == found.metrics["passed"] <= 0.5
 
 
 @pytest.mark.namespaces

@@ -10,7 +10,7 @@ import pytest
 from tests.trainer_ext.conftest import MemoryRun
 from trainer_ext.train import Preempted, _train
 
-SETTINGS = {"steps": 6, "checkpoint_every": 2, "hist_every": 0.1, "eval_responses": 0}
+SETTINGS = {"steps": 6, "checkpoint_every": 2, "hist_every": 0.1, "eval_every": 0, "eval_responses": 0}
 
 
 class Backend:
@@ -19,7 +19,7 @@ class Backend:
     devices, parameters, peak_memory_bytes, tokens = 1, 1, 1, 0
 
     def __init__(self):
-        self.samples, self.answers = 0, []
+        self.samples = 0
 
     def step(self, step):
         self.samples += 4

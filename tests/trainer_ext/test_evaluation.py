@@ -156,7 +156,7 @@ def test_the_best_evaluation_is_chosen_on_validation_prompts_and_is_the_first_of
 def test_an_evaluation_asks_unseen_prompts_and_its_greedy_responses_are_the_most_likely(cache):
     trainer = InProcess(configuration(*SHORT, "trainer.eval_every=1", "trainer.eval_prompts=20"), cache)
     trainer.step(1)
-    answers = trainer.answers
+    answers = trainer.evaluate(1)
     prompts = {split: {one.prompt for one in answers if one.split == split} for split in SPLITS}
     assert {split: len(own) for split, own in prompts.items()} == dict.fromkeys(SPLITS, 20)
     assert Counter(one.sample for one in answers) == dict.fromkeys((None, 0, 1, 2, 3), 60)
@@ -202,6 +202,26 @@ def test_evaluations_change_no_other_number_and_are_the_same_after_an_interrupti
         best = max((one for one in validation if one <= step), key=lambda one: validation[one])
         assert selected[step] == reward[best]
     assert summary["best"]["reward_mean"] == selected[5]
+
+
+@pytest.mark.train
+def test_the_policy_is_evaluated_before_training_once_and_no_other_number_changes(new_run, cache):
+    evaluated = [*SHORT, "trainer.eval_every=2", "trainer.eval_prompts=8", "trainer.steps=3"]
+    plain, whole, first, second = new_run("plain"), new_run("whole"), new_run("parts", stop_after=2), new_run("parts")
+    train(configuration(*evaluated), plain)
+    evaluated.append("trainer.eval_before_train=true")
+    train(configuration(*evaluated), whole)
+    before, *after = science(whole.lines)
+    assert before["step"] == 0 and before["samples/total"] == before["tokens/total"] == before["cost/flops"] == 0
+    expected = InProcess(configuration(*evaluated), cache).evaluate(0)
+    assert evaluation.metrics(expected, 1.0).items() <= before.items() and whole.evaluations[0] == expected
+    selected = "eval/selected_reward_mean"  # may choose the policy before training
+    for line, without in zip(after, science(plain.lines), strict=True):
+        assert {**line, selected: without.get(selected)} == {**without, selected: without.get(selected)}
+    with pytest.raises(Preempted):
+        train(configuration(*evaluated), first)
+    train(configuration(*evaluated), second)
+    assert science(first.lines + second.lines) == science(whole.lines)
 
 
 @pytest.mark.train

@@ -66,8 +66,7 @@ class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
     samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
-    peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none:
-    trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split.
+    peak_memory_bytes: held so far.
     """
 
     @property
@@ -80,13 +79,18 @@ class Backend(Protocol):
     def devices(self) -> int: ...
     @property
     def peak_memory_bytes(self) -> int: ...
-    @property
-    def answers(self) -> list[Answer]: ...
 
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; the metrics of docs/metrics.md but for those that `train` measures.
 
         FloatingPointError: the model's outputs are not numbers any more. Lost, Stalled: see there.
+        """
+
+    def evaluate(self, step: int) -> list[Answer]:
+        """The policy's answers after this step (0: before training), to the same prompts every time.
+
+        trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split. Raises
+        what `step` does.
         """
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:

@@ -68,7 +68,6 @@ class InProcess:
         self._read = sum(map(multiplied_parameters, self._rollout.models))
         self._trained = multiplied_parameters(self._policy)
         self._updated_tokens = 0  # in this step
-        self.answers: list[Answer] = []
         self.samples = 0
         self.tokens = 0
 
@@ -82,7 +81,6 @@ class InProcess:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
-        self.answers = []
         self._updated_tokens = 0
         drawn = self._rollout.draw(step)
         pairs = self._rollout.pairs(step) if self._method.reads_pairs_of_task else None
@@ -104,10 +102,11 @@ class InProcess:
             values["samples/target"] = float(self._target_samples)
         flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic is of about that size
         values["cost/flops_per_sample"] = flops / len(drawn.rewards)
-        every = self._trainer["eval_every"]
-        if every and (step % every == 0 or step == self._trainer["steps"]):
-            self.answers = self._rollout.evaluate(step, int(self._trainer["eval_samples"]))
         return values
+
+    def evaluate(self, step: int) -> list[Answer]:
+        """The policy's own responses to the prompts of evaluations."""
+        return self._rollout.evaluate(step, int(self._trainer["eval_samples"]))
 
     def _scored(self, drawn: Drawn, pairs: Batch | None) -> Scored:
         """The drawn batch with the log-probabilities and values of all models."""

@@ -54,7 +54,6 @@ class VerlRay:
         tasks.prepare(config["task"], trainer["split"], cache)
         self.devices = int(trainer["ranks"])  # a CPU counts as one
         self.samples = self.tokens = self.peak_memory_bytes = 0
-        self.answers: list[Answer] = []
         with ExitStack() as started:
             self._shared = nodes.shared
             joins = self._shared is not None
@@ -89,10 +88,13 @@ class VerlRay:
             raise
 
     def step(self, step: int) -> dict[str, float]:
-        metrics, self.samples, self.tokens, self.peak_memory_bytes, self.answers = self._ask(
-            "step", f"step {step}", step
-        )
+        metrics, self.samples, self.tokens, self.peak_memory_bytes = self._ask("step", f"step {step}", step)
         return dict(metrics)
+
+    def evaluate(self, step: int) -> list[Answer]:
+        """The policy's own responses to the prompts of evaluations."""
+        answers, self.peak_memory_bytes = self._ask("evaluate", f"the evaluation after step {step}", step)
+        return list(answers)
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         return dict(self._ask("histograms", "the histograms"))

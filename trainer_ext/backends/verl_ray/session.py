@@ -99,8 +99,8 @@ class Session:
         self._samples = self._tokens = self._memory = 0
         self._positions: dict[str, torch.Tensor] = {}
 
-    def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
-        """Metrics, samples, tokens, peak memory in bytes, answers. Raises what Trainer.explained does."""
+    def step(self, step: int) -> tuple[dict[str, float], int, int, int]:
+        """Metrics, samples, tokens, peak memory in bytes. Raises what Trainer.explained does."""
         with self.trainer.explained():
             trainer = self.trainer
             trainer.global_steps, trainer.timing_raw = step, {}
@@ -125,18 +125,24 @@ class Session:
             }
             if self._target_samples is not None:
                 values["samples/target"] = float(self._target_samples)
-            every = self._settings["eval_every"]
-            answers: list[Answer] = []
-            if every and (step % every == 0 or step == self._settings["steps"]):
-                found = trainer.evaluate([prompt for _, prompt in self._asked])
-                answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
-            held = self._on_devices() + node.held()
-            if self._joined:  # processes of Ray that this one has not started
-                asked = ray.remote(num_cpus=0)(node.of_ray)
-                places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
-                held += sum(ray.get([place.remote() for place in places]))
-            self._memory = max(self._memory, held)
-            return values, self._samples, self._tokens, self._memory, answers
+            return values, self._samples, self._tokens, self._peak()
+
+    def evaluate(self, step: int) -> tuple[list[Answer], int]:
+        """The answers of the policy after a step, and peak memory in bytes. Raises what Trainer.explained does."""
+        with self.trainer.explained():
+            self.trainer.global_steps = step
+            found = self.trainer.evaluate([prompt for _, prompt in self._asked])
+            return answers_to(self._asked, found, 1 + int(self._settings["eval_samples"])), self._peak()
+
+    def _peak(self) -> int:
+        """The most bytes that the run was seen to hold, in memory and on its devices."""
+        held = self._on_devices() + node.held()
+        if self._joined:  # processes of Ray that this one has not started
+            asked = ray.remote(num_cpus=0)(node.of_ray)
+            places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
+            held += sum(ray.get([place.remote() for place in places]))
+        self._memory = max(self._memory, held)
+        return self._memory
 
     def _drawn(self) -> dict[str, float]:
         """What the sampler saw of this step's tokens, where it remembers something."""
