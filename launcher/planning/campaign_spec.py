@@ -72,10 +72,13 @@ class Take(Section):
 class Stage(Section):
     """Experiments that run together; the gate must be met before the next stage starts.
 
-    gate: names of hypotheses of the experiments, or declarations of further ones by name. take: by key.
+    trainer, cluster: files of these groups, which win over the command line; None: as it says. gate: names of
+    hypotheses of the experiments, or declarations of further ones by name. take: by key.
     """
 
     experiment: _Experiments
+    trainer: str | None = Field(None, description="the name of a file in conf/trainer")
+    cluster: str | None = Field(None, description="the name of a file in conf/cluster")
     overrides: Listed[_Word] = Field((), description="a list of overrides as on the command line")
     gate: _Gate = Field(
         {}, description="a list of hypotheses of the experiment, or a mapping of names to declarations (null: its own)"
@@ -86,6 +89,12 @@ class Stage(Section):
     def needs(self) -> tuple[str, ...]:
         """The names of the hypotheses that must be supported."""
         return tuple(self.gate)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The files that it chooses itself, by configuration group."""
+        chosen = {"trainer": self.trainer, "cluster": self.cluster}
+        return {group: name for group, name in chosen.items() if name is not None}
 
     @property
     def declared(self) -> Mapping[str, Declared]:
@@ -105,7 +114,7 @@ class CampaignSpec(Section):
     """The stages of a campaign, in their order."""
 
     stages: Annotated[dict[str, Stage], Field(min_length=1)] = Field(
-        description="a mapping of names to {experiment, overrides, gate, take}"
+        description="a mapping of names to {experiment, trainer, cluster, overrides, gate, take}"
     )
 
     @field_validator("stages")

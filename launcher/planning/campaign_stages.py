@@ -2,7 +2,7 @@
 
 A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
 its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
-campaign's command line, in this order. A level that is not decided yet is planned as the first one of its factor.
+campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet is planned as the first one of its factor.
 """
 
 from __future__ import annotations
@@ -109,6 +109,10 @@ class Planner:
                 if experiment not in self._composer.options("experiment"):
                     at = f"stages.{name}.experiment"
                     overrides.unknown_option(self._composer, self.file, at, "experiment", experiment, problems)
+            for group, chosen in stage.choices.items():
+                if chosen not in self._composer.options(group):
+                    at = f"stages.{name}.{group}"
+                    overrides.unknown_option(self._composer, self.file, at, group, chosen, problems)
             for word in stage.overrides:
                 if word.lstrip("+~").partition("=")[0] in (
                     *_REFUSED,
@@ -169,6 +173,7 @@ class Planner:
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
             words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
+            words += [f"{group}={choice}" for group, choice in stage.choices.items()]
             plan = planner.make(self._root, words, self._composer, added)
         except InvalidPlan as invalid:
             raise InvalidPlan([self._at_home(problem, name, stage) for problem in invalid.problems]) from invalid
