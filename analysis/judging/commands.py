@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.judging import declared, endpoint, journal, rating
@@ -44,6 +45,22 @@ def main(words: Sequence[str]) -> int:
         return 130
 
 
+def as_declared(folder: Path) -> int:
+    """Ask the judge that the experiment declares in analysis.win_rate; the exit code of `judge`, 0 without one."""
+    try:
+        declares = _declared(read_sweep(folder))
+    except BadPlan:  # the report says so
+        return 2
+    if not declares:
+        return 0
+    return main([str(folder)] if declares.get("base_url") else [str(folder), "--by", "reward"])
+
+
+def _declared(sweep: Sweep) -> Mapping[str, Any]:
+    section = sweep.plan.get("analysis") or {}
+    return {key: value for key, value in (section.get("win_rate") or {}).items() if value is not None}
+
+
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
@@ -71,8 +88,8 @@ def _judge(words: Sequence[str]) -> int:
     given = parser.parse_intermixed_args(words)
     if given.by is not None:
         return _by_score(given)
-    settings = read(given.settings, Settings)
     sweep = read_sweep(given.folder)
+    settings = read(given.settings, Settings, _declared(sweep))
     chosen = pairs(sweep, settings)
     file = journal.path(sweep.folder.parent, settings.identity)
     endpoint.Endpoint(settings)  # BadJudge if there is no key
@@ -140,7 +157,7 @@ def _pairs(sweep: Sweep, chosen: Pairs) -> list[str]:
     equal = sum(pair.equal for pair in chosen.pairs)
     lines = [
         f"{sweep.folder}: {counted(len(chosen.pairs), 'pair')} of responses to {counted(chosen.prompts, 'prompt')} "
-        f"after step {chosen.step}.",
+        f"after step {', '.join(map(str, sorted(chosen.steps)))}.",
         f"Compared: {named}.",
     ]
     if equal:
@@ -181,11 +198,12 @@ def _summary(sweep: Sweep, name: str, spent: Tokens | None, settings: Settings |
     lines = [f"Pairs: {', '.join(counts)}."]
     if spent is not None and settings is not None:
         lines.append(f"Used by this experiment: {_spent(spent, settings)}.")
-    rates = one.win_rates(sweep.baseline)
+    against = one.against(sweep)
+    rates = one.win_rates(against)
     for group in sweep.groups:
         own = [rate for (of, _), rate in rates.items() if of == group]
-        if own and group != sweep.baseline:
-            over = sweep.label(str(sweep.baseline))
+        if own and group != against:
+            over = sweep.label(str(against))
             lines.append(
                 f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
             )
@@ -193,8 +211,8 @@ def _summary(sweep: Sweep, name: str, spent: Tokens | None, settings: Settings |
 
 
 def _by_score(given: argparse.Namespace) -> int:
-    choice = read(given.settings, Choice)
     sweep = read_sweep(given.folder)
+    choice = read(given.settings, Choice, _declared(sweep))
     chosen = pairs(sweep, choice)
     judge = declared.of_score(given.by, choice, choice.name or slug(given.by))
     scores(sweep, chosen, given.by)  # BadJudge before anything is written
@@ -222,7 +240,7 @@ def _export(words: Sequence[str]) -> int:
     if given.to.exists():
         raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
     sweep = read_sweep(given.folder)
-    done = rating.export(sweep, given.to, read(given.settings, Choice), given.pairs, given.seed)
+    done = rating.export(sweep, given.to, read(given.settings, Choice, _declared(sweep)), given.pairs, given.seed)
     print(f"Page: {done.page} ({done.pairs} of {done.of} pairs)\nKey: {done.key}; raters must not see it")
     print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")
     return 0

@@ -60,8 +60,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Judged:
-    """A judge and its outcomes. title: for a heading. step: of the evaluation. raters: agreement between them.
-    notes: what a reader must know."""
+    """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. raters: agreement
+    between them. notes: what a reader must know."""
 
     judge: Declared
     title: str
@@ -82,24 +82,34 @@ class Judged:
         both = [one.verdicts for one in self.outcomes if len(one.verdicts) == 2]
         return float(np.mean([_turned(second) != first for first, second in both])) if both else None
 
-    def win_rates(self, baseline: str | None) -> dict[tuple[str, str], float]:
-        """By (group, run id): the share of its pairs with the baseline's run of its seed that it wins, a tie half; of
-        the baseline's own runs 0.5."""
+    def against(self, sweep: Sweep) -> str | None:
+        """The group that win rates are against."""
+        return self.judge.choice.against or sweep.baseline
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that are judged, the last first."""
+        return tuple(sorted({one.pair.step for one in self.outcomes}, reverse=True))
+
+    def win_rates(self, against: str | None, step: int | None = None) -> dict[tuple[str, str], float]:
+        """By (group, run id): the share of its pairs with the run of its seed in the group `against` that it wins after
+        a step (None: the last), a tie half; of that group's own runs 0.5."""
         won: dict[tuple[str, str], list[float]] = {}
         rates: dict[tuple[str, str], float] = {}
         for one in self.outcomes:
             own, other = one.pair.own, one.pair.other
-            if one.score is not None and other.group == baseline:
+            if one.score is not None and other.group == against and one.pair.step == (step or self.step):
                 won.setdefault((own.group, own.run), []).append(one.score)
                 rates[other.group, other.run] = 0.5
         return rates | {run: float(np.mean(each)) for run, each in won.items()}
 
     def wins(self, groups: Sequence[str]) -> Array:
-        """(seeds, groups, groups): how often one won over the other, a tie half; for stats.bradley_terry."""
+        """(seeds, groups, groups): how often one won over the other after the last step, a tie half; for
+        stats.bradley_terry."""
         seeds = sorted({one.pair.own.seed for one in self.outcomes if one.score is not None})
         counts = np.zeros((len(seeds), len(groups), len(groups)))
         for one in self.outcomes:
-            if one.score is not None:
+            if one.score is not None and one.pair.step == self.step:
                 own, other = one.pair.own, one.pair.other
                 at, i, j = seeds.index(own.seed), groups.index(own.group), groups.index(other.group)
                 counts[at, i, j] += one.score
@@ -128,15 +138,16 @@ def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
 
 
 def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
-    """The sweep with the metric eval/win_rate, at the step of the evaluation, of each run that the first judge has
+    """The sweep with the metric eval/win_rate, at the steps of the evaluations, of each run that the first judge has
     judged."""
     if not by:
         return sweep
-    rates, runs = by[0].win_rates(sweep.baseline), []
+    rates = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    runs = []
     for run in sweep.runs:
-        rate = rates.get((run.group, run.id))
-        if rate is not None and run.curves.steps.size:
-            values = np.where(run.curves.steps == by[0].step, rate, np.nan)
+        own = {step: rate[run.group, run.id] for step, rate in rates.items() if (run.group, run.id) in rate}
+        if own and run.curves.steps.size:
+            values = np.array([own.get(int(step), np.nan) for step in run.curves.steps])
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))
         runs.append(run)
     return replace(sweep, runs=tuple(runs))
@@ -157,10 +168,10 @@ def _by_model(sweep: Sweep, judge: Declared) -> Judged:
     chosen = pairs(sweep, judge.choice)
     content = journal.read(journal.path(sweep.folder.parent, judge.identity))
     outcomes, hosts = [], set()
-    unfinished: set[tuple[str, str]] = set()
+    unfinished: set[tuple[str, str, int]] = set()
     first: list[bool] = []
     for pair in chosen.pairs:
-        runs = pair.own.run, pair.other.run
+        runs = pair.own.run, pair.other.run, pair.step
         if pair.equal:
             outcomes.append(Outcome(pair, State.EQUAL, None if runs in unfinished else 0.5))
             continue
@@ -191,8 +202,8 @@ def _by_score(sweep: Sweep, judge: Declared) -> Judged:
     score = scores(sweep, chosen, str(judge.asked["score"]))
     outcomes = [
         Outcome(pair, State.EQUAL if pair.equal else State.JUDGED,
-                0.5 if pair.equal else _compared(score[pair.own.run, pair.own.answer.id],
-                                                 score[pair.other.run, pair.other.answer.id]))
+                0.5 if pair.equal else _compared(score[pair.own.run, pair.own.answer.id, pair.step],
+                                                 score[pair.other.run, pair.other.answer.id, pair.step]))
         for pair in chosen.pairs
     ]  # fmt: skip
     title = f"the score {judge.asked['score']}"
@@ -223,8 +234,9 @@ def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
     outcomes = [Outcome(places[place], State.JUDGED, float(np.mean([*one.values()]))) for place, one in given.items()]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
     notes = (f"{stale} answers to responses that the runs no longer have are left out",) if stale else ()
+    prompts = len({prompt for *_, prompt, _ in given})
     return Judged(
-        judge, title, step, len({prompt for *_, prompt in given}), tuple(outcomes), _between(names, [*given.values()]),
+        judge, title, step, prompts, tuple(outcomes), _between(names, [*given.values()]),
         notes, float(np.mean(first)) if first else None,
     )  # fmt: skip
 
@@ -271,7 +283,7 @@ def _category(score: float) -> int:
 def _results(one: Judged) -> dict[str, float]:
     """By pair, the result of each that was read; not of equal texts, which nobody was asked about."""
     return {
-        " ".join(outcome.pair.place): outcome.score
+        " ".join(map(str, outcome.pair.place)): outcome.score
         for outcome in one.outcomes
         if outcome.state is State.JUDGED and outcome.score is not None
     }

@@ -12,24 +12,24 @@ REWARD = "reward"
 _SHOWN = ("test", 0)  # split and sample of the responses that responses.jsonl keeps
 
 
-def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str], float]:
-    """By (run id, prompt id), the score of the response of these pairs. Raises BadJudge where a run has no such score
-    of a response."""
-    shown = [side for pair in chosen.pairs for side in (pair.own, pair.other)]
+def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
+    """By (run id, prompt id, step), the score of the response of these pairs. Raises BadJudge where a run has no such
+    score of a response."""
+    shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
     if name == REWARD:
-        return {(one.run, one.answer.id): one.answer.reward for one in shown}
-    found: dict[tuple[str, str], float] = {}
+        return {(one.run, one.answer.id, step): one.answer.reward for one, step in shown}
+    found: dict[tuple[str, str, int], float] = {}
     known = {REWARD}
-    for run in dict.fromkeys(one.run for one in shown):
+    for run, step in dict.fromkeys((one.run, step) for one, step in shown):
         try:
-            rows = evaluations.read(run_folder(sweep.folder.parent, run), chosen.step)
+            rows = evaluations.read(run_folder(sweep.folder.parent, run), step)
         except (OSError, ValueError) as error:
             raise BadJudge(f"--by {name}: {error}. Fix: use --by {REWARD}, which responses.jsonl has") from error
         for row in rows:
             known |= row.numbers.keys()
             if (row.split, row.sample) == _SHOWN and name in row.numbers:
-                found[run, row.prompt] = row.numbers[name]
-    lacking = next((one for one in shown if (one.run, one.answer.id) not in found), None)
+                found[run, row.prompt, step] = row.numbers[name]
+    lacking = next((one for one, step in shown if (one.run, one.answer.id, step) not in found), None)
     if lacking is not None:
         raise BadJudge(
             f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "

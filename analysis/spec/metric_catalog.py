@@ -145,7 +145,7 @@ _KNOWN = {
         Metric("eval/bleu", "BLEU with the answer", "", "higher"),
         Metric("eval/bertscore_f1", "BERTScore with the answer", "", "higher"),
         Metric("eval/harmlessness", "harmless, probability", "", "higher"),
-        Metric(WIN_RATE, "win rate against the baseline", "share of pairs", "higher"),
+        Metric(WIN_RATE, "win rate", "share of pairs", "higher"),
         Metric("cost/shared_seconds", "time to build models and data that runs share", "s"),
         Metric("cost/step_seconds", "time of a step", "s", "lower"),
         Metric("cost/sample_seconds", "time of sampling in a step", "s", "lower"),

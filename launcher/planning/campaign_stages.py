@@ -2,7 +2,8 @@
 
 A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
 its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
-campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet is planned as the first one of its factor.
+campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet
+is planned as the first one of its factor.
 """
 
 from __future__ import annotations
