@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import COMMANDS
-from tests import tested
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "multirun/README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,22 +56,6 @@ def test_examples_in_python_import_what_exists(page):
                     assert hasattr(import_module(node.module), alias.name) or import_module(
                         f"{node.module}.{alias.name}"
                     )
-
-
-def test_readme_shows_what_the_tests_have_run():
-    assert tested.shown() == tested.table(json.loads(tested.KEPT.read_text()))
-    rows = [line for line in tested.shown().splitlines() if line.startswith("| ") and "---" not in line]
-    assert len(rows) == len(set(rows))
-
-
-def test_readme_lists_nothing_that_no_tier_ran(tmp_path, monkeypatch, capsys):
-    for markers, status in ((tested.RUN, 0), (tested.RUN.keys() - {"slurm"}, 1)):
-        ran = tmp_path / str(status)
-        for marker in markers:
-            tested.add(ran, [marker])
-        monkeypatch.setattr(sys, "argv", ["tested", "check", str(ran)])
-        assert tested.main() == status
-    assert "README.md says that the tests run SLURM" in capsys.readouterr().out
 
 
 def test_the_index_lists_every_page():
