@@ -13,13 +13,16 @@ from statistics import fmean
 from trainer_ext import rewards, texts
 from trainer_ext.tasks import TEST, TRAIN, VALIDATION
 
+#: In the place of a split: a response to a test prompt that is kept for judges alone.
+JUDGED = "judged"
+
 
 @dataclass(frozen=True)
 class Answer:
     """A response of the policy to a prompt, its reward, and what it was checked against.
 
-    split: of the prompt (tasks.SPLITS). sample: the number of the response among those that were drawn for the prompt,
-    from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
+    split: of the prompt (tasks.SPLITS), or JUDGED. sample: the number of the response among those that were drawn for
+    the prompt, from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
     scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
     """
 

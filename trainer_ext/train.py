@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
 from trainer_ext import artifacts, backends, continuing, evaluation, scores
-from trainer_ext.evaluation import Answer, Best
+from trainer_ext.evaluation import JUDGED, Answer, Best
 from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import TEST
 
@@ -110,7 +110,7 @@ def _train(
         if flops is not None:
             flops += metrics["cost/flops_per_sample"] * (trainer.samples - samples)
             metrics["cost/flops"] = flops
-        answers = trainer.answers
+        answers = [answer for answer in trainer.answers if answer.split != JUDGED]
         if answers:
             answers = scores.scored(settings, answers)
             metrics |= evaluation.metrics(answers, settings["eval_solved"])
@@ -137,8 +137,9 @@ def _train(
                 run.histogram(step, name, edges, counts)
         if answers:
             run.evaluation(step, answers)
+        judged = [answer for answer in trainer.answers if (answer.split, answer.sample) == (JUDGED, 0)]
         shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
-        for answer in shown[: settings["eval_responses"]]:
+        for answer in judged or shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
         stopping = run.stop_requested() and step < settings["steps"]
         if stopping or step % settings["checkpoint_every"] == 0 or step == settings["steps"]:

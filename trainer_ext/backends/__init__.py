@@ -67,7 +67,8 @@ class Backend(Protocol):
 
     samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
     peak_memory_bytes: held so far; answers: of the newest step's evaluation, to the same prompts every time, or none:
-    trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split.
+    trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split, and to those
+    of trainer.judged.
     """
 
     @property

@@ -21,6 +21,7 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
+from trainer_ext.continuing import evaluates, judged
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, update
@@ -59,7 +60,8 @@ class InProcess:
             section, verl, config["task"], self.actor.tokenizer, prompts, modules, self._seed, self._device
         )
         if self._trainer["eval_every"]:
-            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]))
+            kept = judged(self._trainer, int(self._trainer["steps"]))
+            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]), kept)
         self.parameters = sum(p.numel() for p in self._policy.parameters())
         # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
         self._read = sum(map(multiplied_parameters, self._rollout.models))
@@ -104,9 +106,9 @@ class InProcess:
             values["samples/target"] = float(self._target_samples)
         flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic is of about that size
         values["cost/flops_per_sample"] = flops / len(drawn.rewards)
-        every = self._trainer["eval_every"]
-        if every and (step % every == 0 or step == self._trainer["steps"]):
-            self.answers = self._rollout.evaluate(step, int(self._trainer["eval_samples"]))
+        if evaluates(self._trainer, step):
+            kept = bool(judged(self._trainer, step))
+            self.answers = self._rollout.evaluate(step, int(self._trainer["eval_samples"]), kept)
         return values
 
     def _scored(self, drawn: Drawn, pairs: Batch | None) -> Scored:

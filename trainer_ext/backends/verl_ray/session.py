@@ -28,7 +28,8 @@ from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
-from trainer_ext.evaluation import Answer
+from trainer_ext.continuing import evaluates, judged
+from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.methods.update import Method
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
@@ -63,7 +64,9 @@ class Session:
         self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
-            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]))
+            self._asked = self._prompts.of_evaluations(
+                int(self._settings["eval_prompts"]), judged(self._settings, steps)
+            )
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
@@ -129,11 +132,12 @@ class Session:
         }
         if self._target_samples is not None:
             values["samples/target"] = float(self._target_samples)
-        every = self._settings["eval_every"]
         answers: list[Answer] = []
-        if every and (step % every == 0 or step == self._settings["steps"]):
-            found = trainer.evaluate([prompt for _, prompt in self._asked])
-            answers = answers_to(self._asked, found, 1 + int(self._settings["eval_samples"]))
+        if evaluates(self._settings, step):
+            kept = judged(self._settings, step)
+            asked = [one for one in self._asked if kept or one[0] != JUDGED]
+            found = trainer.evaluate([prompt for _, prompt in asked])
+            answers = answers_to(asked, found, 1 + int(self._settings["eval_samples"]))
         self._memory = max(self._memory, self._on_devices() + memory.held() + (_held() if self._joined else 0))
         return values, self._samples, self._tokens, self._memory, answers
 
