@@ -22,8 +22,8 @@ class Answer:
     """A response of the policy to a prompt, its reward, and what it was checked against.
 
     split: of the prompt (tasks.SPLITS), or JUDGED. sample: the number of the response among those that were drawn for
-    the prompt, from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
-    scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
+    the prompt, from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of
+    its reward. scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
     """
 
     prompt: str

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from trainer_ext import scores, sizes, vllm_checks
 from trainer_ext.evaluation import Answer
+from trainer_ext.reward_models import learned
 
 
 class Lost(RuntimeError):
@@ -114,7 +115,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     cache: a folder for models and data that runs share; nodes: of the run. ValueError
     names a key whose value cannot work.
     """
-    plain = _plain(config)
+    plain = learned.with_reward(_plain(config), cache)
     for misfit in (*sizes.misfits(plain), *vllm_checks.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
@@ -149,7 +150,7 @@ def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: in
     """The same of the model in a folder, whatever config["model"] says."""
     from trainer_ext.backends.in_process.evaluate import evaluate as asked
 
-    plain = _plain(config)
+    plain = learned.with_reward(_plain(config), cache)
     for misfit in scores.misfits(plain["trainer"]):
         raise misfit
     return scores.scored(plain["trainer"], asked(plain, model, cache, step))

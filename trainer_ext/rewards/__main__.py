@@ -76,6 +76,13 @@ def train(
     """
     if folder.exists():
         raise ValueError(f"{folder} exists. Fix: name a new folder, or delete it first")
+    return make(section, shares, model, folder, settings)
+
+
+def make(
+    section: Mapping[str, Any], shares: Mapping[str, float], model: str, folder: Path, settings: Settings
+) -> dict[str, Any]:
+    """The same; a folder that another process makes meanwhile stays as it is."""
     base = Path(model).expanduser()
     if base.is_dir() or model.startswith(("/", ".", "~")):  # not a name on the hub
         lacks = missing(base, WEIGHTS, TOKENIZER) if base.is_dir() else "there is no such folder"
@@ -123,7 +130,8 @@ def pairs_of(
     preference = getattr(tasks.get(section["name"]), "preference", tables.preference)
     left_out = Counter({"without a pair": 0, "both responses are the same": 0})
     pairs: dict[str, list[Pair]] = {split: [] for split in tasks.SPLITS}
-    for split, rows in tasks.rows_by_split(section, shares).items():
+    reserved = bool(section.get("learned_reward"))
+    for split, rows in tasks.rows_by_split(section, shares, reserved).items():
         for index, row in enumerate(rows):
             try:
                 two = preference(row.ground_truth, random.Random(f"{seed}/{split}/{index}"), row.metadata)
