@@ -176,6 +176,8 @@ _TOKENS = {
             "the product of a token's advantage and log-probability, each less its mean",
         ),
         Metric("ess_ratio", "ESS for the policy over ESS for the target at each position"),
+        Metric("alpha", "alpha"),
+        Metric("log_weight", "logarithm of the importance weight of each token, before its treatment"),
     )
 }  # fmt: skip
 
@@ -204,6 +206,11 @@ def describe(key: str) -> Metric:
         distance = f"distance from {derived.number:g} of " if derived.number else "magnitude of "
         label = f"{distance}{first.label}"
     return Metric(key, label, first.unit, None, first.caveat)
+
+
+def distributions() -> tuple[str, ...]:
+    """The histograms that runs write."""
+    return tuple(_TOKENS)
 
 
 def distribution(name: str, imported: bool = False) -> Metric:

@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from trainer_ext import scores, sizes, vllm_checks
 from trainer_ext.evaluation import Answer
-from trainer_ext.reward_models import learned
 
 
 class Lost(RuntimeError):
@@ -115,7 +114,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     cache: a folder for models and data that runs share; nodes: of the run. ValueError
     names a key whose value cannot work.
     """
-    plain = learned.with_reward(_plain(config), cache)
+    plain = _with_reward(config, cache)
     for misfit in (*sizes.misfits(plain), *vllm_checks.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
@@ -150,7 +149,7 @@ def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: in
     """The same of the model in a folder, whatever config["model"] says."""
     from trainer_ext.backends.in_process.evaluate import evaluate as asked
 
-    plain = learned.with_reward(_plain(config), cache)
+    plain = _with_reward(config, cache)
     for misfit in scores.misfits(plain["trainer"]):
         raise misfit
     return scores.scored(plain["trainer"], asked(plain, model, cache, step))
@@ -161,6 +160,13 @@ def _module(config: Mapping[str, Any]) -> Any:
     if name not in names():
         raise ValueError(f"trainer.backend={name!r} is unknown; available: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def _with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """The sections as plain values, with the reward model of task.learned_reward."""
+    from trainer_ext.backends.in_process.learned_reward import with_reward
+
+    return with_reward(_plain(config), cache)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 (docs/reward-models.md).
 
     folders       which files they are, and whether a plan can use them
-    learned       the one that a run's task asks for, trained before the run
     pairs         what a reward model learns from, and how it is trained
     scoring       reads texts with a model
     training      makes a reward model from pairs of responses

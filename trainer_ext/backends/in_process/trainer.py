@@ -24,7 +24,7 @@ from trainer_ext.backends.in_process.sampler import load_module, score
 from trainer_ext.continuing import evaluates, judged
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods import losses, policy_loss
-from trainer_ext.methods.update import Method, Scored, update
+from trainer_ext.methods.update import Method, Scored, positions, update
 
 
 class InProcess:
@@ -90,7 +90,7 @@ class InProcess:
         pairs = self._rollout.pairs(step) if self._method.reads_pairs_of_task else None
         scored = self._scored(drawn, pairs)
         updates = update(self._method, scored, step)
-        self._newest = (scored.old, updates.advantages, scored.mask, drawn.positions)
+        self._newest = (scored.old, updates.advantages, scored.mask, positions(self._method, scored, drawn.positions))
         values = {**drawn.metrics, **updates.metrics}
         if updates.critic is not None:
             values |= self._update_critic(step, drawn.samples.batch, **updates.critic)

@@ -30,7 +30,7 @@ from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.continuing import evaluates, judged
 from trainer_ext.evaluation import JUDGED, Answer
-from trainer_ext.methods.update import Method
+from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
 _TRIES = 3  # of a start of Ray
@@ -159,7 +159,8 @@ class Session:
         """Histograms over the newest step's tokens."""
         assert self.trainer.newest is not None
         scored, updates = self.trainer.newest
-        return metrics.histograms(scored.old, updates.advantages, scored.mask, self._positions)
+        seen = positions(self._method, scored, self._positions)
+        return metrics.histograms(scored.old, updates.advantages, scored.mask, seen)
 
     def _on_devices(self) -> int:
         """The most bytes that ranks and servers have held on their devices."""

@@ -9,26 +9,17 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from trainer_ext import tasks
+from trainer_ext.backends.in_process import initial_model
 from trainer_ext.reward_models.folders import NAME, files_in
-from trainer_ext.reward_models.pairs import Settings
+from trainer_ext.reward_models.pairs import learned
+from trainer_ext.rewards.__main__ import make
 
-KEY = "learned_reward"
 #: In the place of a model: the one that the policy starts from.
 POLICY = "policy"
-
-
-def settings(section: Mapping[str, Any]) -> Settings:
-    """How the reward model of `task.learned_reward` is trained. ValueError: a setting is unknown or cannot work."""
-    given = {key: value for key, value in section.items() if key not in ("model", "share")}
-    known = [one.name for one in fields(Settings)]
-    if unknown := sorted(given.keys() - set(known)):
-        raise ValueError(f"it has no {', '.join(unknown)}; beside model and share it has {', '.join(known)}")
-    return Settings(**given)
 
 
 def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
@@ -37,12 +28,9 @@ def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     cache: a folder for models that runs share.
     """
     task, split = config["task"], config["trainer"]["split"]
-    asked = task.get(KEY)
+    asked = task.get("learned_reward")
     if not asked or task.get("reward") == NAME:
         return dict(config)
-    from trainer_ext.backends.in_process import initial_model
-    from trainer_ext.rewards.__main__ import make
-
     model = initial_model.start(config, cache) if asked["model"] == POLICY else os.path.expanduser(asked["model"])
     read = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
     files = [tasks.source(task["name"]), *read, *files_in(Path(model))]
@@ -50,5 +38,5 @@ def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / "rewards" / name
     if not folder.exists():
-        make(task, split, model, folder, settings(asked))
+        make(task, split, model, folder, learned(asked))
     return {**config, "task": {**task, "reward": NAME, NAME: str(folder)}}
