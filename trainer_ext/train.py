@@ -113,7 +113,7 @@ def _train(
         answers = [answer for answer in trainer.answers if answer.split != JUDGED]
         if answers:
             answers = scores.scored(settings, answers)
-            metrics |= evaluation.metrics(answers, settings["eval_solved"])
+            metrics |= evaluation.metrics(answers, settings["eval_solved"], settings.get("eval_pass") or ())
             best = evaluation.better(best, step, metrics)
             metrics["eval/selected_reward_mean"] = best.reward_mean
         train_seconds += time.monotonic() - started

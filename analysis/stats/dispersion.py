@@ -62,6 +62,11 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
     return cv, (cv * low, cv * high)
 
 
+def widest_variation(n: int, most: float, alpha: float) -> float:
+    """The largest coefficient of variation of n values whose whole interval is at most `most`."""
+    return most / _factors(n, alpha)[1]
+
+
 def _factors(n: int, alpha: float) -> Interval:
     """Multiplied by the standard deviation of n values, the interval of the true one at level 1 - alpha."""
     df = n - 1

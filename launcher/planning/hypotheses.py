@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -57,9 +58,23 @@ def _seeds(asked: Settings, n: int) -> str:
 
 def warnings(experiment: Experiment) -> list[str]:
     """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
-    is about a summary that is not judged; each with what would make them decidable."""
+    is about a summary that is not judged; each with what would make them decidable. A line for each claim about the
+    variation over seeds says what it takes."""
     lines = (_primary_warning(experiment), _warning(experiment), _unjudged_warning(experiment))
-    return [line for line in lines if line is not None]
+    return [line for line in (*lines, *_variations(experiment)) if line is not None]
+
+
+def _variations(experiment: Experiment) -> Iterator[str]:
+    for one in _asked(experiment, {}).hypotheses:
+        seeds = len(experiment.seeds_of().get(one.group, ()))
+        if one.kind == "variation" and one.high is not None and seeds > 1:
+            from analysis.stats.dispersion import widest_variation
+
+            largest = widest_variation(seeds, one.high, _asked(experiment, {}).alpha)
+            yield (
+                f"{experiment.name}: {one.id} is described: with {seeds} seeds the whole interval of the variation is "
+                f"below {one.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
+            )
 
 
 def findable(experiment: Experiment) -> str | None:
