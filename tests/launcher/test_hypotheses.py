@@ -69,9 +69,9 @@ def test_what_an_experiments_own_file_says_wins(conf):
     [
         (
             ["experiment=qstar_mvp", "hypothesis=[bnto,qstar_quick]"],
-            "conf/hypothesis/bnto.yaml: analysis.hypotheses.H1_entropy.group = C1: the groups are ppo, sft, q_star. Fix: "
-            "name one of them, or leave it out: analysis.hypotheses.H1_entropy=null, or with the rest of its file: "
-            "hypothesis=[qstar_quick]",
+            "conf/hypothesis/bnto.yaml: analysis.hypotheses.H1_entropy.group = C1: the groups are ppo, sft, q_star. "
+            "Fix: name one of them, or leave it out: analysis.hypotheses.H1_entropy=null, or with the rest of its file:"
+            " hypothesis=[qstar_quick]",
         ),
         (
             ["experiment=bnto_main", "experiment.groups.C3=null"],

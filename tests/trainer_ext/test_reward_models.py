@@ -27,7 +27,7 @@ from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.reward_models import folders, training
 from trainer_ext.reward_models.pairs import Pair, Settings
-from trainer_ext.reward_models.scoring import Encoder
+from trainer_ext.reward_models.scoring import Encoder, Model
 from trainer_ext.rewards.__main__ import main, pairs_of
 from trainer_ext.train import train
 
@@ -482,12 +482,12 @@ def test_a_learned_reward_is_trained_once_and_scores_all_methods_and_targets(tmp
     words += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=2"]
     runs = [MemoryRun(tmp_path / name, tmp_path / "cache") for name in ("tilted", "plain")]
     train(configuration("method=q_star", "method/target=reward_tilted", *words, "method.target_steps=2"), runs[0])
-    (model,) = (tmp_path / "cache" / "rewards").iterdir()
+    (model,) = (tmp_path / "cache" / "rewards").glob("[!.]*")
     made = model.stat().st_mtime_ns, json.loads((model / "card.json").read_text())
     train(configuration("method=c0_grpo", *(word for word in words if "target" not in word)), runs[1])
     assert [*(tmp_path / "cache" / "rewards").glob("[!.]*")] == [model] and model.stat().st_mtime_ns == made[0]
     assert made[1]["settings"]["training"]["max_length"] == 16 and made[1]["pairs"]["train"] > 50
     for run in runs:
-        for _, prompt, response, reward, _ in run.responses:
-            assert reward == pytest.approx(score_of(model, [{"role": "user", "content": prompt}], response), abs=1e-5)
+        asked = [([{"role": "user", "content": prompt}], response) for _, prompt, response, _, _ in run.responses]
+        assert Model(model).scores(asked) == pytest.approx([reward for *_, reward, _ in run.responses], abs=1e-5)
     assert runs[0].lines[0]["samples/target"] == 4 * 16
