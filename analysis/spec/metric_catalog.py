@@ -175,9 +175,9 @@ _TOKENS = {
             "covariance", "covariance of each token", "nats", None,
             "the product of a token's advantage and log-probability, each less its mean",
         ),
-        Metric("ess_ratio", "ESS for the policy over ESS for the target at each position"),
+        Metric("ess_ratio", "ESS ratio at each position"),
         Metric("alpha", "alpha"),
-        Metric("log_weight", "logarithm of the importance weight of each token, before its treatment"),
+        Metric("log_weight", "log importance weight"),
     )
 }  # fmt: skip
 
