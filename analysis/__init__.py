@@ -15,3 +15,18 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     stats       statistics: numbers in, numbers out
     numbers     numbers as text, with no more digits than the data justify
 """
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame(folder: str | PathLike[str]) -> pd.DataFrame:
+    """The metrics of an experiment as a DataFrame, a row for each run and step: see `analysis.data.frame.frame`."""
+    from analysis.data.frame import frame
+
+    return frame(folder)

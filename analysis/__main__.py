@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -123,7 +124,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.importing import Asked, BadImport, Naming, import_runs, quoted
+    from analysis.importing import Asked, BadImport, Naming, import_runs
     from analysis.spec.validation import BadPlan
     from analysis.tables.wording import counted
 
@@ -137,7 +138,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         analysis=chosen.analysis,
         paired=chosen.paired,
         step=chosen.step,
-        command=quoted(words),
+        command=shlex.join(["python", "-m", "analysis", "import", *words]),
     )
     try:
         done = import_runs(asked)

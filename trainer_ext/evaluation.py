@@ -57,11 +57,11 @@ def pass_counts(samples: int, further: Sequence[int] = ()) -> list[int]:
     return sorted({2**power for power in range(samples.bit_length())} | {k for k in further if k <= samples})
 
 
-def metrics(answers: Sequence[Answer], solved_at: float, further: Sequence[int] = ()) -> dict[str, float]:
+def metrics(answers: Sequence[Answer], solved_at: float, also: Sequence[int] = ()) -> dict[str, float]:
     """The `eval/*` metrics of one evaluation (docs/metrics.md).
 
     answers: for each prompt the same number of drawn responses, and a greedy one. solved_at: a response with a reward
-    of at least this solves its prompt. further: k of eval/pass@k beside the powers of two. ValueError: not all
+    of at least this solves its prompt. also: k of eval/pass@k beside the powers of two. ValueError: not all
     responses have the same further numbers.
     """
 
@@ -74,7 +74,7 @@ def metrics(answers: Sequence[Answer], solved_at: float, further: Sequence[int] 
         by_prompt.setdefault(one.prompt, []).append(one)
     solved = [[one.reward >= solved_at for one in own] for own in by_prompt.values()]
     samples = len(solved[0])
-    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved) for k in pass_counts(samples, further)}
+    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved) for k in pass_counts(samples, also)}
     further = rewards.means([one.metrics for one in drawn])
     return {
         **{metric(name): value for name, value in further.items()},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.data.metric_log import BadLine, Curves, parse
+from analysis.data.metric_log import EMPTY, BadLine, Curves, parse
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 2
+_FORMAT = 3
 _ABOUT = b"rlsweep"
 
 
@@ -67,18 +68,16 @@ def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
 
 
 def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Curves:
-    bad = tuple(BadLine(shown, *line) for line in about["bad"])
     # Not to_numpy, which imports pandas, too.
     columns = [np.asarray(np.from_dlpack(column), dtype=np.float64) for column in kept.columns]
     values = dict(zip(kept.schema.names[1:], columns[1:], strict=True))
-    counts = (about["bad_count"], about["superseded"], about["repeated"])
-    return Curves(columns[0], values, about["not_finite"], bad, *counts)
+    bad = tuple(BadLine(**{**line, "file": shown}) for line in about["curves"]["bad"])
+    return Curves(columns[0], values, **{**about["curves"], "bad": bad})
 
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
-    bad = [(line.line, line.why, line.torn) for line in parsed.bad]
-    told = {**about, "bad": bad, "bad_count": parsed.bad_count, "superseded": parsed.superseded,
-            "repeated": parsed.repeated, "not_finite": dict(parsed.not_finite)}  # fmt: skip
+    rest = asdict(replace(parsed, steps=EMPTY.steps, values={}))
+    told = {**about, "curves": {key: value for key, value in rest.items() if key not in ("steps", "values")}}
     columns = [parsed.steps, *parsed.values.values()]
     schema = pa.schema([("step", pa.float64()), *((name, pa.float64()) for name in parsed.values)],
                        metadata={_ABOUT: orjson.dumps(told)})  # fmt: skip

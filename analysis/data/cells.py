@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
+from analysis.spec.levels import part
 from analysis.stats import strata
 
 Values = Mapping[
@@ -144,7 +145,7 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
     notes = _dropped(several)
-    levels = [dict.fromkeys(_level(cell, shared) for cell in kept.cells) for kept in (a, b)]
+    levels = [dict.fromkeys(part(cell, shared) for cell in kept.cells) for kept in (a, b)]
     of_level = _strata(a, b, both, shared)
     apart = None
     if both and not set(levels[0]) & set(levels[1]):
@@ -152,19 +153,13 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
         apart = (tuple(levels[0]), tuple(levels[1]))
     elif both:
         notes += _unmatched(levels, of_level, names)
-    seeds = tuple(
-        seed for seed in both if any(seed in pairs for by_cells in of_level.values() for pairs in by_cells.values())
-    )
+    every = [(cells, pairs) for by_cells in of_level.values() for cells, pairs in by_cells.items()]
+    runs = [frozenset((seed, cells[side]) for cells, pairs in every for seed in pairs) for side in (0, 1)]
+    seeds = tuple(seed for seed in both if any(seed in pairs for _, pairs in every))
     if not apart:
         lost |= {seed: "no cell in which both have a result" for seed in both if seed not in seeds}
     left, right, unbalanced = _values(of_level, seeds)
     notes += unbalanced
-    runs = tuple(
-        frozenset(
-            (seed, cells[side]) for by_cells in of_level.values() for cells, pairs in by_cells.items() for seed in pairs
-        )
-        for side in (0, 1)
-    )
     by_level = {
         level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
         for level, by_cells in of_level.items()
@@ -179,7 +174,7 @@ def samples(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str]
     which counts the same (`filled`). without: as `pair`."""
     shared = labels_of(a) & labels_of(b)
     kept = [replace(one, seeds={s: own for s, own in one.seeds.items() if s not in without}) for one in (a, b)]
-    levels = [dict.fromkeys(_level(cell, shared) for cell in one.cells) for one in kept]
+    levels = [dict.fromkeys(part(cell, shared) for cell in one.cells) for one in kept]
     matched = {level for level in levels[0] if level in levels[1]}
     apart = (tuple(levels[0]), tuple(levels[1])) if all(levels) and not matched else None
     notes = _dropped(zip(kept, names, strict=True))
@@ -198,9 +193,7 @@ def samples(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str]
 
 def _at(kept: Kept, shared: Collection[str], levels: Collection[Cell]) -> Kept:
     """A group at some levels of the shared factors, without seeds that have none of them."""
-    at = {
-        seed: {c: value for c, value in own.items() if _level(c, shared) in levels} for seed, own in kept.seeds.items()
-    }
+    at = {seed: {c: value for c, value in own.items() if part(c, shared) in levels} for seed, own in kept.seeds.items()}
     return replace(kept, seeds={seed: own for seed, own in at.items() if own})
 
 
@@ -228,9 +221,9 @@ def _strata(a: Kept, b: Kept, seeds: Sequence[int], shared: Collection[str]) -> 
     for seed in seeds:
         theirs: dict[Cell, list[tuple[Cell, float]]] = {}
         for cell, value in b.seeds[seed].items():
-            theirs.setdefault(_level(cell, shared), []).append((cell, value))
+            theirs.setdefault(part(cell, shared), []).append((cell, value))
         for cell, value in a.seeds[seed].items():
-            level = _level(cell, shared)
+            level = part(cell, shared)
             for other, against in theirs.get(level, ()):
                 found.setdefault(level, {}).setdefault((cell, other), {})[seed] = value, against
     return {level: found[level] for level in sorted(found, key=repr)}
@@ -291,12 +284,8 @@ def runs_of_levels(kept: Kept, shared: Collection[str]) -> dict[Cell, list[float
     at: dict[Cell, dict[int, dict[Cell, float]]] = {}
     for seed, own in kept.seeds.items():
         for cell, value in own.items():
-            at.setdefault(_level(cell, shared), {}).setdefault(seed, {})[cell] = value
+            at.setdefault(part(cell, shared), {}).setdefault(seed, {})[cell] = value
     return {level: [*means(Kept(seeds, {}, (), ())).values()] for level, seeds in at.items()}
-
-
-def _level(cell: Cell, shared: Collection[str]) -> Cell:
-    return tuple(item for item in cell if item[0] in shared)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analysis.data.attempts import parsed, standing
+from analysis.data.metric_log import Array, parsed, standing
 from launcher.run.folder import histograms_path
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Histograms:
 
 
 def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name. analysis.data.attempts decides which ones of several attempts count."""
+    """A run's histograms of that name. `standing` decides which ones of several attempts count."""
     try:
         data = histograms_path(folder).read_bytes()
     except FileNotFoundError:

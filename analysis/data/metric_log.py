@@ -6,17 +6,18 @@ left out, counted, and listed with its file and line number.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from analysis.data.attempts import parsed, standing
-
 Array = NDArray[np.float64]
+Entry = TypeVar("Entry")
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
@@ -55,8 +56,7 @@ EMPTY = Curves(np.empty(0), {})
 def parse(data: bytes, name: str) -> Curves:
     """Read the content of a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
-    Several lines of one step and attempt are merged. analysis.data.attempts decides which lines of several attempts
-    count.
+    Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
     """
     by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
     bad: list[BadLine] = []
@@ -91,6 +91,28 @@ def parse(data: bytes, name: str) -> Curves:
     rows = standing(by_attempt)
     superseded = sum(map(len, by_attempt.values())) - len(rows)
     return replace(_columns(rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
+
+
+def parsed(line: bytes) -> Any:
+    """A line as JSON, also one with NaN, Infinity or half of a surrogate pair, which orjson refuses. Raises ValueError
+    or RecursionError."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
+def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> dict[int, Entry]:
+    """The entries by step. Where an attempt begins at step k, entries of older attempts from k on are superseded.
+
+    by_attempt: attempt -> step -> entry; every attempt has an entry.
+    """
+    entries: dict[int, Entry] = {}
+    for attempt in sorted(by_attempt):
+        begin = min(by_attempt[attempt])
+        entries = {step: entry for step, entry in entries.items() if step < begin}
+        entries.update(by_attempt[attempt])
+    return entries
 
 
 def _bad_row(row: Any) -> str | None:

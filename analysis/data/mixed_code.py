@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,11 @@ class MixedCode:
 def mixed_code(sweep: Sweep) -> MixedCode | None:
     """How the done runs of an experiment mix code; None: every run that has a record was made by the same code."""
     runs = [run for run in sweep.runs if run.done]
-    found = ((code_id, _read(sweep, code_id)) for code_id in {code_id for run in runs for code_id in run.code})
-    records = {code_id: record for code_id, record in found if record is not None}
+    records: dict[str, Code] = {}  # those that are not gone and can be read
+    for code_id in {code_id for run in runs for code_id in run.code}:
+        with contextlib.suppress(ValueError):
+            if (record := code.read(sweep.folder.parent, code_id)) is not None:
+                records[code_id] = record
     names = code.between(records.values())
     if not names:
         return None
@@ -46,14 +50,6 @@ def mixed_code(sweep: Sweep) -> MixedCode | None:
         accepted=_accepted(sweep, names),
         unknown=len(runs) - len(known),
     )
-
-
-def _read(sweep: Sweep, code_id: str) -> Code | None:
-    """A record, or None if it is gone or cannot be read."""
-    try:
-        return code.read(sweep.folder.parent, code_id)
-    except ValueError:
-        return None
 
 
 def _accepted(sweep: Sweep, names: Sequence[str]) -> float | None:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
-from analysis.spec.window import Window
+from analysis.spec.levels import part
+from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.common_grid import common_points
-from analysis.stats.curve_summaries import NotEvaluable, TimeTo
+from analysis.stats.curve_summaries import NotEvaluable
 
 Array = NDArray[np.float64]
 #: The metric behind each axis but `steps`.
@@ -180,9 +181,9 @@ def common_range(
     """
     curves, reasons = _measured(runs, metric, incomplete)
     levels: dict[Cell, list[Run]] = {}
-    labels = {*shared_factors(runs), lengths}
+    labels = {*shared_factors(runs), *([] if lengths is None else [lengths])}
     for run in runs:
-        levels.setdefault(tuple(item for item in run.cell if item[0] in labels), []).append(run)
+        levels.setdefault(part(run.cell, labels), []).append(run)
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
@@ -297,7 +298,7 @@ def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[Comm
         run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
     }
     shared = shared_factors(runs)
-    cell_of = {run.id: tuple(item for item in run.cell if item[0] in shared) for run in runs}
+    cell_of = {run.id: part(run.cell, shared) for run in runs}
     least: dict[Cell, float] = {}
     for run_id, one in spent.items():
         least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(one[-1]))
@@ -384,25 +385,18 @@ def _values(
 def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, threshold: float | None) -> Value:
     if threshold is None:
         return Value(None, "the threshold is not known: the baseline has no final value")
+    curve = replace(common.curve(run_id, window, direction), stop=common.stop)
+    axis, length = curve.measured
+    by_points = axis is not curve.steps
+    end = float(np.searchsorted(curve.steps, curve.stop, side="right")) if by_points else curve.stop
     try:
-        reach = _reach(replace(common.curve(run_id, window, direction), stop=common.stop), threshold)
-        time, budget = float(common.at(run_id, np.array([reach.time]))[0]), common.budget
+        reach = curve_summaries.time_to(axis, curve.values, threshold, window=length, budget=end, direction=direction)
+        step = reach.time  # when the mean over the window reaches the threshold; at the end of the range if it does not
+        if by_points:
+            step = float(np.interp(step, axis, curve.steps)) if reach.reached else curve.stop
+        time, budget = float(common.at(run_id, np.array([step]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))
     reached = reach.reached and time <= budget
-    return Value(
-        min(time, budget), None if reached else f"not reached by {budget:g}", reached, run_id in common.carried
-    )
-
-
-def _reach(curve: registry.Curve, threshold: float) -> TimeTo:
-    """When the mean over the window reaches the threshold, in steps; censored at the end of the common range."""
-    axis, length = curve.measured
-    known = int(np.searchsorted(curve.steps, curve.stop, side="right"))
-    budget = curve.stop if axis is curve.steps else float(known)
-    reach = curve_summaries.time_to(
-        axis, curve.values, threshold, window=length, budget=budget, direction=curve.direction
-    )  # fmt: skip
-    if axis is curve.steps:
-        return reach
-    return TimeTo(float(np.interp(reach.time, axis, curve.steps)) if reach.reached else curve.stop, reach.reached)
+    reason = None if reached else f"not reached by {budget:g}"
+    return Value(min(time, budget), reason, reached, run_id in common.carried)

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.data.cells import Kept, Values, keep
 from analysis.data.sweep import Cell
-from analysis.spec.levels import refuse, unknown_factors
+from analysis.spec.levels import part, refuse, unknown_factors
 
 
 class Unchosen(StrEnum):
@@ -92,13 +92,13 @@ def best(
     keeps all of its levels and seeds.
     """
     labels = tuple(dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors))
-    levels = tuple(dict.fromkeys(_only(cell, labels) for _, cell in values))
+    levels = tuple(dict.fromkeys(part(cell, labels) for _, cell in values))
     if len(levels) < 2:
         places = {(seed, cell): _without(cell, labels) for seed, cell in values}
         return Selected(keep({(seed, places[seed, cell]): value for (seed, cell), value in values.items()}), places)
     others = dict.fromkeys(_without(cell, labels) for _, cell in values)
     chooses = values if recorded is None else recorded
-    at = {(seed, _only(cell, labels), _without(cell, labels)): value for (seed, cell), value in chooses.items()}
+    at = {(seed, part(cell, labels), _without(cell, labels)): value for (seed, cell), value in chooses.items()}
     known = {level: [at.get((seed, level, other)) for seed in seeds for other in others] for level in levels}
     means = {
         level: float(np.mean([value for value in own if value is not None]))
@@ -115,15 +115,11 @@ def best(
     places = {
         (seed, cell): _without(cell, labels)
         for seed, cell in values
-        if seed not in seeds and _only(cell, labels) == level
+        if seed not in seeds and part(cell, labels) == level
     }
     kept = keep({(seed, places[seed, cell]): values[seed, cell] for seed, cell in places})
     lost = {**kept.lost, **dict.fromkeys(seeds, "it chose the level")}
     return Selected(replace(kept, lost=dict(sorted(lost.items()))), places, replace(choice, level=level))
-
-
-def _only(cell: Cell, labels: Collection[str]) -> Cell:
-    return tuple(item for item in cell if item[0] in labels)
 
 
 def _without(cell: Cell, labels: Collection[str]) -> Cell:

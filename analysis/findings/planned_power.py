@@ -14,10 +14,9 @@ from analysis.data.normalized import normalized
 from analysis.data.sweep import BadPlan, Sweep
 from analysis.findings.study import Block, Measure, range_of, time_to, versus
 from analysis.spec import precheck, registry
-from analysis.spec.hypothesis import Hypothesis
+from analysis.spec.hypothesis import Hypothesis, Target
 from analysis.spec.precheck import Findable
 from analysis.spec.settings import Settings
-from analysis.spec.threshold import Target
 from analysis.stats import power
 from analysis.stats.contrast import Contrast
 

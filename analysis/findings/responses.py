@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from analysis.data.attempts import parsed, standing
+from analysis.data.metric_log import parsed, standing
 from analysis.data.sweep import Cell, Sweep
 from launcher.run.folder import responses_path, run_folder
 

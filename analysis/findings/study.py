@@ -18,9 +18,9 @@ from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
 from analysis.spec import registry
+from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.spec.threshold import Target
 from analysis.stats import bounded, compare, multiplicity, shape, t_test
 from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast

@@ -1,30 +1,18 @@
 """Imports runs of other tools as an experiment: run folders and a plan.json, which the report reads like any other.
 
 Everything is read and named before anything is written. Importing again replaces what was imported.
-
-Its modules:
-
-    wandb_files     reads W&B's offline runs
-    event_files     reads TensorBoard's event files
-    verl_files      reads the files of verl's logger `file`
-    console_files   reads what verl prints for each step
-    trainer_files   reads trainer_state.json of Hugging Face's Trainer and of TRL
-    csv_files       reads CSV files with a row for each step
-    cells           text as numbers
-    log             the rows of a run, and which of them count
-    found           a run as another tool left it
-    naming          the group, seed and factors of such a run
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
@@ -33,10 +21,11 @@ from analysis.data.normalized import factor_of
 from analysis.data.selection import check_factors
 from analysis.importing import console_files, csv_files, event_files, trainer_files, verl_files, wandb_files
 from analysis.importing.found import Found
-from analysis.importing.log import BadImport
+from analysis.importing.log import BadImport, refuse
 from analysis.importing.naming import Named, Naming, name
-from analysis.spec.keys import key_of
+from analysis.spec.levels import key_of
 from analysis.spec.settings import settings
+from analysis.spec.validation import some
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
@@ -45,6 +34,16 @@ from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
 __all__ = ["Asked", "BadImport", "Done", "Naming", "import_runs"]
 
+#: Each reader, and those that are read instead where a tool logged a run twice: the Trainer writes event files too,
+#: others a CSV file beside, and W&B a file of what was printed.
+_READERS: dict[ModuleType, tuple[ModuleType, ...]] = {
+    trainer_files: (),
+    event_files: (trainer_files,),
+    wandb_files: (),
+    verl_files: (),
+    console_files: (trainer_files, event_files, wandb_files, verl_files),
+    csv_files: (trainer_files, event_files, wandb_files, verl_files),
+}
 _LISTED = 20
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 
@@ -133,10 +132,8 @@ def import_runs(asked: Asked) -> Done:
     counts = {group: sum(entry["group"] == group for entry in plan["runs"]) for group in plan["groups"]}
     gaps = tuple(f"{run.place}: {run.found.problem} ({run.found.place})" for run in named if run.found.problem)
     seeds = {group: {entry["seed"] for entry in plan["runs"] if entry["group"] == group} for group in plan["groups"]}
-    base = seeds.get(plan["baseline"] or "", set())
-    strangers = [group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base]
-    by_seed = needed.pairing == "seed"
-    apart = tuple(strangers) if by_seed else ()
+    base = seeds.get(plan["baseline"] or "", set()) if needed.pairing == "seed" else set()
+    apart = tuple(group for group, own in seeds.items() if base and group != plan["baseline"] and not own & base)
     return Done(asked.into / "plan.json", counts, gaps, tuple(left_out), apart, tuple(_said(named)))
 
 
@@ -168,61 +165,43 @@ def _check_place(folder: Path, name: str, run: Named) -> None:
 
 
 def _read(asked: Asked, stage_in: Path) -> Iterator[Found]:
-    files: dict[Path, None] = {}
-    events: dict[Path, str] = {}
-    logs: dict[Path, str] = {}
-    states: dict[Path, str] = {}
-    printed: dict[Path, str] = {}
-    tables: dict[Path, str] = {}
+    places: dict[ModuleType, dict[Path, str]] = {reader: {} for reader in _READERS}
     for source in asked.sources:
         if not source.exists():
             raise BadImport(f"SOURCE {source}: this file or folder does not exist")
-        suffixes = (".wandb", ".jsonl", *csv_files.SUFFIXES, *console_files.SUFFIXES)
-        if not source.is_dir() and source.suffix not in suffixes and source.name != trainer_files.FILE:
+        takers = [reader for reader in _READERS if source.is_dir() or {source.suffix, source.name} & {*reader.FILES}]
+        if len(takers) == 2:  # a .txt file
+            takers = [console_files if console_files.is_printed(source) else csv_files]
+        if not takers:
             raise BadImport(
                 f"SOURCE {source}: must be a folder, a run-*.wandb file, a .jsonl file of verl, a .log file with what "
                 "verl printed, a trainer_state.json or a CSV file; fix: give the folder"
             )
-        if source.is_dir() or source.suffix == ".wandb":
-            files |= dict.fromkeys(wandb_files.find(source))
-        if source.is_dir():
-            events |= {folder: named for named, folder in event_files.find(source) if folder not in events}
-        if source.is_dir() or source.suffix == ".jsonl":
-            logs |= {path: named for named, path in verl_files.find(source) if path not in logs}
-        if source.is_dir() or source.name == trainer_files.FILE:
-            states |= {folder: named for named, folder in trainer_files.find(source) if folder not in states}
-        is_table = source.suffix in csv_files.SUFFIXES and not console_files.is_printed(source)
-        if source.is_dir() or (source.suffix in console_files.SUFFIXES and not is_table):
-            printed |= {path: named for named, path in console_files.find(source) if path not in printed}
-        if source.is_dir() or is_table:
-            tables |= {path: named for named, path in csv_files.find(source, asked.step) if path not in tables}
-    # A run that its tool logged twice is read once: the Trainer writes event files too, others a CSV file beside, and
-    # W&B a file of what was printed.
-    events = {folder: named for folder, named in events.items() if not _is_below(folder, states)}
-    others = {*states, *events, *(path.parent for path in (*files, *logs))}
-    tables = {path: named for path, named in tables.items() if not _is_below(path.parent, others)}
-    printed = {path: named for path, named in printed.items() if not _is_below(path.parent, others)}
+        for reader in takers:
+            places[reader] = reader.find(source, asked.step) | places[reader]
     keys = [key for key in (asked.naming.group, asked.naming.seed, *asked.naming.factors) if key is not None]
-    yield from wandb_files.read(list(files), asked.step, stage_in)
-    yield from event_files.read([(named, folder) for folder, named in sorted(events.items())], asked.step, stage_in)
-    yield from verl_files.read([(named, path) for path, named in sorted(logs.items())], asked.step, stage_in)
-    yield from console_files.read([(named, path) for path, named in sorted(printed.items())], asked.step, stage_in)
-    yield from trainer_files.read([(named, folder) for folder, named in sorted(states.items())], stage_in)
-    yield from csv_files.read([(named, path) for path, named in sorted(tables.items())], asked.step, keys, stage_in)
+    count = 0
+    for reader, better in _READERS.items():
+        others = {_home(path) for other in better for path in places[other]}
+        kept = {path: name for path, name in sorted(places[reader].items())
+                if others.isdisjoint([_home(path), *_home(path).parents])}  # fmt: skip
+        places[reader] = kept
+        for run in reader.read(places[reader], asked.step, keys):
+            run.stage(stage_in / f"run-{count}")
+            count += 1
+            yield run
 
 
-def _is_below(folder: Path, others: Collection[Path]) -> bool:
-    """Whether a folder is one of others, or below one."""
-    return any(place in others for place in (folder, *folder.parents))
+def _home(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def _refuse_twins(runs: Sequence[Found]) -> None:
-    names = [run.name for run in runs]
-    twins = sorted({twin for twin in names if names.count(twin) > 1})
-    if twins:
-        where = {twin: ", ".join(run.place for run in runs if run.name == twin) for twin in twins}
-        rule, fix = "two runs have this name", "import them separately"
-        raise BadImport("\n".join(f"run {twin}: {rule} ({where[twin]}); fix: {fix}" for twin in twins))
+    places: dict[str, list[str]] = {}
+    for run in runs:
+        places.setdefault(run.name, []).append(run.place)
+    fix = "fix: import them separately"
+    refuse([f"run {name}: two runs have this name ({', '.join(at)}); {fix}" for name, at in places.items() if at[1:]])
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
@@ -233,11 +212,8 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     names: dict[str, str] = {}
     for group in called:
         plain = key_of(group, also=".") or "group"
-        count = 2
-        unique = plain
-        while unique in names.values():
-            unique, count = f"{plain}_{count}", count + 1
-        names[group] = unique
+        numbered = itertools.chain([plain], (f"{plain}_{count}" for count in itertools.count(2)))
+        names[group] = next(unique for unique in numbered if unique not in names.values())
     return names
 
 
@@ -270,20 +246,15 @@ def _analysis(asked: Asked, runs: Sequence[Found]) -> dict[str, Any]:
 
 def _check_recorded(asked: Asked, metrics: Sequence[str], runs: Sequence[Found]) -> None:
     recorded = frozenset().union(*(run.staged.metrics for run in runs))
-    unread = {run.staged.left_out[metric]: None for run in runs for metric in metrics if metric in run.staged.left_out}
-    if unread:
-        more = [f"and {len(unread) - _LISTED} more"] if len(unread) > _LISTED else []
-        raise BadImport("\n".join([*(f"{cell}; fix: mend this cell" for cell in [*unread][:_LISTED]), *more]))
-    unknown = [metric for metric in metrics if metric not in recorded]
-    if unknown:
-        there, where = _recorded(runs), f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
-        rule = f"no run recorded this metric; the recorded metrics are {there}"
-        raise BadImport("\n".join(f"{where} {one}: {rule}" for one in unknown))
+    refuse([*dict.fromkeys(f"{run.staged.left_out[metric]}; fix: mend this cell" for run in runs for metric in metrics
+                           if metric in run.staged.left_out)])  # fmt: skip
+    where = f"--analysis {asked.analysis}:" if asked.analysis else "--metric"
+    rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
+    refuse([f"{where} {metric}: {rule}" for metric in metrics if metric not in recorded])
 
 
 def _recorded(runs: Sequence[Found]) -> str:
-    recorded = sorted(frozenset().union(*(run.staged.metrics for run in runs)))
-    return ", ".join(recorded[:_LISTED]) + (f" and {len(recorded) - _LISTED} more" if len(recorded) > _LISTED else "")
+    return some(sorted(frozenset().union(*(run.staged.metrics for run in runs))), _LISTED)
 
 
 def _plan(
@@ -342,8 +313,3 @@ def _put(named: Named, folder: Path, experiment: str, former: Path) -> None:
     if folder.exists():
         folder.rename(former)
     staged.rename(folder)
-
-
-def quoted(arguments: Sequence[str]) -> str:
-    """The command that repeats the import."""
-    return " ".join(["python -m analysis import", *map(shlex.quote, arguments)])

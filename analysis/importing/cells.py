@@ -17,6 +17,7 @@ _GROUPS = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'\u2019](?=\d{3}(?!\d))")  # 1
 _EITHER = {mark: re.compile(rf"[-+]?[1-9]\d{{0,2}}\{mark}\d{{3}}") for mark in ",."}
 _THOUSANDS = {mark: re.compile(rf"[-+]?[1-9]\d{{0,2}}(?:\{mark}\d{{3}})+(?:\{point}\d*)?")
               for mark, point in (",.", ".,")}  # fmt: skip
+_USUAL = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")  # says nothing new where a decimal point was seen
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 
 
@@ -64,7 +65,8 @@ class Column:
 
     def see(self, line: int, cell: str) -> None:
         """Take a cell as evidence of the notation."""
-        if self.problem or not cell or (False in self._percents and (cell.isdecimal() or self._usual(cell))):
+        usual = cell.isdecimal() or ("." in self._marks and _USUAL.fullmatch(cell))
+        if self.problem or not cell or (usual and False in self._percents):
             return
         if cell.strip().lower() in _ABSENT:
             return
@@ -76,13 +78,6 @@ class Column:
         self._marks.setdefault(mark, (line, cell))
         if text.lower() != "nan":
             self._percents.setdefault(text.endswith("%"), (line, cell))
-
-    def _usual(self, cell: str) -> bool:
-        """Whether a cell says nothing new: a decimal point was seen."""
-        try:
-            return "." in self._marks and float(cell) is not None
-        except ValueError:
-            return False
 
     @property
     def says(self) -> set[str]:

@@ -7,16 +7,17 @@ it is complete. Early versions of verl round to three decimals, so that a learni
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found, stage
+from analysis.importing.found import Found, names
 from analysis.importing.log import BadImport, Log
 
 KIND = "verl's console"
-SUFFIXES = (".log", ".out", ".txt")
+FILES = (".log", ".out", ".txt")
 _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 #: The process whose line it is, such as `(TaskRunner pid=87031, ip=10.0.0.1) `.
 _PROCESS = re.compile(r"\([^()]* pid=\d+[^()]*\) ?")
@@ -27,32 +28,29 @@ _SECTIONS = {"data", "trainer", "algorithm"}  # of verl's configuration
 _LONGEST = 5000  # lines of a configuration
 
 
-def find(source: Path) -> list[tuple[str, Path]]:
-    """The files below a folder that a run of verl printed, or the file itself, and their names: the path from the last
-    part of `source`, without the ending.
+def find(source: Path, step: str | None) -> dict[Path, str]:
+    """The files below a folder that a run of verl printed, or the file itself, and their names.
 
     Raises BadImport for another file that is named itself.
     """
     root = source.resolve()
-    if root.is_file():
-        if not is_printed(root):
-            shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
-            raise BadImport(f"SOURCE {source}: {shape}; fix: give a file that has what verl printed")
-        return [(f"{root.parent.name}/{root.stem}", root)]
-    files = sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    return [(str(path.relative_to(root.parent).with_suffix("")), path) for path in files if is_printed(path)]
+    if root.is_file() and not is_printed(root):
+        shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
+        raise BadImport(f"SOURCE {source}: {shape}; fix: give a file that has what verl printed")
+    files = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in FILES]
+    return names(source, filter(is_printed, files), ending=True)
 
 
-def read(files: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
+def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these files. A last line without an end, which a crash leaves, is not used."""
-    for number, (name, path) in enumerate(files):
+    for path, name in files.items():
         lines = list(_lines(path))
         log = Log(path)
         for match in filter(None, map(_STEP.search, lines)):
             parts = (part.rpartition(":") for part in match[2].split(" - "))
             log.add(int(match[1]), {key: text for key, _, text in parts if key})
         log.resolve(step)
-        yield Found.in_files(KIND, name, _configuration(lines), stage(stage_in / f"console-{number}", log))
+        yield Found(KIND, name, _configuration(lines), log)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -71,23 +69,24 @@ def is_printed(path: Path) -> bool:
 def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:
     """verl's configuration as it prints it, over many lines of one process; empty if it is not there, or not whole."""
     for first, line in enumerate(lines):
-        process = _PROCESS.match(line)
-        text = line[process.end() :] if process else line
-        if not text.startswith("{'"):
+        process = _process(line)
+        if not line.startswith("{'", len(process)):
             continue
-        parts: list[str] = []
+        text = ""
         for other in lines[first : first + _LONGEST]:
-            own = _PROCESS.match(other)
-            if (own[0] if own else None) != (process[0] if process else None):
+            if _process(other) != process:
                 continue  # of another process, in between
-            parts.append(other[own.end() :] if own else other)
-            if not parts[-1].endswith("}"):
+            text += other[len(process) :] + "\n"
+            if not other.endswith("}"):
                 continue
-            try:
-                found = ast.literal_eval("\n".join(parts))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-            if isinstance(found, dict) and found.keys() >= _SECTIONS:
-                return found
-            break
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                found = ast.literal_eval(text)
+                if isinstance(found, dict) and found.keys() >= _SECTIONS:
+                    return found
+                break
     return {}
+
+
+def _process(line: str) -> str:
+    match = _PROCESS.match(line)
+    return match[0] if match else ""

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from analysis.importing.cells import Column, settle
-from analysis.importing.found import Found, Staged, configuration_in, stage
-from analysis.importing.log import BadImport, Log
+from analysis.importing.found import Found, configuration_in
+from analysis.importing.log import BadImport, Log, refuse
 from analysis.importing.naming import level_of
+from analysis.spec.validation import some
 
 KIND = "CSV"
-SUFFIXES = (".csv", ".tsv", ".txt")
+FILES = (".csv", ".tsv", ".txt")
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
     "step", "global_step", "steps", "timestep", "timesteps",
@@ -69,23 +70,24 @@ class _Table:
         return int(step)
 
 
-def find(source: Path, step: str | None) -> list[tuple[str, Path]]:
+def find(source: Path, step: str | None) -> dict[Path, str]:
     """The files below a folder that have a column of steps or no whole line, or the file itself, and the names of their
-    runs: the path from the last part of `source`, for progress.csv and monitor.csv that of their folder.
+    runs; for progress.csv and monitor.csv that of their folder.
 
     Raises BadImport for a file without such a column that is named itself.
     """
     root = source.resolve()
-    if root.is_file():
-        if not _is_empty(root) and _step_in(_header(root), step) is None:
-            raise BadImport(f"SOURCE {source}: {_no_step(_header(root), step)}")
-        return [(_name(root, root.parent), root)]
-    files = sorted({path for pattern in _PATTERNS for path in root.rglob(pattern) if path.is_file()})
-    return [(_name(path, root), path) for path in files
-            if _is_empty(path) or _step_in(_header(path), step) is not None]  # fmt: skip
+    files = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
+    tables = {path for path in files if path.is_file() and _is_table(path, step)}
+    if root.is_file() and not tables:
+        which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
+        columns = some(_header(root), _LISTED)
+        raise BadImport(f"SOURCE {source}: {which}; the columns are {columns}; fix: give --step COLUMN")
+    base = root if root.is_dir() else root.parent
+    return {path: _name(path, base) for path in tables}
 
 
-def read(files: Sequence[tuple[str, Path]], step: str | None, keys: Collection[str], stage_in: Path) -> Iterator[Found]:
+def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these files. keys: columns that say which run a row belongs to, if a file has them. The progress.csv
     and the monitors of one folder are one run. A blank in the name of a column becomes an underscore.
 
@@ -94,23 +96,15 @@ def read(files: Sequence[tuple[str, Path]], step: str | None, keys: Collection[s
     """
     problems: list[str] = []
     by_name: dict[str, list[Path]] = {}
-    for name, path in files:
+    for path, name in files.items():
         by_name.setdefault(name, []).append(path)
-    runs: list[tuple[str, Path, dict[str, Any], Staged]] = []
+    # a folder's configuration says nothing where the folder holds the files of several runs
+    together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
     for name, paths in by_name.items():
-        logs = _logs(paths, step, keys, problems)
-        if problems:
-            continue
-        for path, labels, log in logs:
-            staged = stage(stage_in / f"csv-{len(runs)}", log)
-            runs.append(("/".join([name, *map(str, labels.values())]), path, labels, staged))
-    if problems:
-        more = [f"and {len(problems) - _LISTED} more lines"] if len(problems) > _LISTED else []
-        raise BadImport("\n".join([*problems[:_LISTED], *more]))
-    together = Counter(path.parent for _, path, labels, _ in runs if not labels)
-    for name, path, labels, staged in runs:
-        beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
-        yield Found.in_files(KIND, name, {**beside, **labels}, staged, labels)
+        for path, labels, log in _logs(paths, step, keys, problems):
+            beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+            yield Found(KIND, "/".join([name, *map(str, labels.values())]), {**beside, **labels}, log, labels)
+    refuse(problems)
 
 
 def _name(path: Path, root: Path) -> str:
@@ -119,10 +113,11 @@ def _name(path: Path, root: Path) -> str:
     return str(whole.relative_to(root.parent))
 
 
-def _is_empty(path: Path) -> bool:
-    """Whether a file has no whole line but comments: its run ended before it wrote one."""
+def _is_table(path: Path, step: str | None) -> bool:
+    """Whether a file has a column of steps, or no whole line but comments: its run ended before it wrote one."""
     with path.open("rb") as file:
-        return all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
+        empty = all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
+    return empty or _step_in(_header(path), step) is not None
 
 
 def _header(path: Path) -> tuple[str, ...]:
@@ -142,12 +137,6 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     if step is not None:
         return step if step in header else None
     return next((one for one in STEPS if one in header), "" if tuple(header[:3]) == _MONITOR else None)
-
-
-def _no_step(header: Sequence[str], step: str | None) -> str:
-    more = f" and {len(header) - _LISTED} more" if len(header) > _LISTED else ""
-    which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-    return f"{which}; the columns are {', '.join(header[:_LISTED]) or 'none'}{more}; fix: give --step COLUMN"
 
 
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:
@@ -280,6 +269,9 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
         and not _ATTEMPT.search(name)
     ]
 
+    def option(column: str) -> str:
+        return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+
     def tell(columns: Sequence[tuple[int, str]]) -> bool:
         return len({(*row[:2], *(row[place] for place, _ in columns)) for row in rows}) == len(rows)
 
@@ -288,11 +280,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
         for column in few[::-1]:
             few = fewer if tell(fewer := [other for other in few if other != column]) else few
         alone = [few]
-    return " or ".join("add " + " ".join(_option(name) for _, name in columns) for columns in alone if columns)
-
-
-def _option(column: str) -> str:
-    return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+    return " or ".join("add " + " ".join(option(name) for _, name in columns) for columns in alone if columns)
 
 
 def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[tuple[int, dict[str, float]]]:

@@ -7,17 +7,18 @@ TensorBoard's hyperparameters if there are any, else from a file beside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.importing.found import Found, configuration_in, stage
+from analysis.importing.found import Found, configuration_in, names
 from analysis.importing.log import Log
 
 KIND = "TensorBoard"
+FILES: tuple[str, ...] = ()
 _PATTERN = "*tfevents*"
 
 
@@ -48,35 +49,34 @@ class _Logged:
         values[tag] = value
 
 
-def find(source: Path) -> list[tuple[str, Path]]:
-    """The folders below `source` that hold event files, and their names: the path from the last part of `source`."""
-    root = source.resolve()
-    folders = sorted({path.parent for path in root.rglob(_PATTERN) if path.is_file()})
-    return [(str(folder.relative_to(root.parent)), folder) for folder in folders]
+def find(source: Path, step: str | None) -> dict[Path, str]:
+    """The folders below `source` that hold event files, and their names."""
+    return names(source, {path.parent for path in source.resolve().rglob(_PATTERN) if path.is_file()})
 
 
-def read(folders: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
+def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these folders. A folder with hyperparameters below another run's folder belongs to that run, as
     torch's SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder.
 
     Raises BadImport for a configuration file that is not YAML.
     """
-    places = {folder for _, folder in folders}
     of_parent: dict[Path, dict[str, Any]] = {}
-    runs: dict[Path, Found] = {}
-    for number, (name, folder) in reversed(list(enumerate(folders))):  # what is below a folder comes before it
+    empty: dict[Path, Found] = {}
+    logged_some: set[Path] = set()
+    for folder, name in reversed(list(folders.items())):  # what is below a folder comes before it
         logged = _read(folder)
-        if logged.hparams and folder.parent in places:
+        if logged.hparams and folder.parent in folders:
             of_parent.setdefault(folder.parent, {}).update(logged.hparams)
             continue
         config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
-        staged = stage(stage_in / f"tensorboard-{number}", _log(folder, logged, step))
-        runs[folder] = Found.in_files(KIND, name, config, staged, started=logged.started)
-    logged_some = [folder for folder, run in runs.items() if run.staged.rows]
-    without = [folder for folder in runs if not any(folder in other.parents for other in logged_some)]
-    of_others = {*logged_some, *without}
-    yield from (run for folder, run in runs.items()
-                if run.staged.rows or (folder in without and of_others.isdisjoint(folder.parents)))  # fmt: skip
+        run = Found(KIND, name, config, _log(folder, logged, step), started=logged.started)
+        if run.log:
+            logged_some.add(folder)
+            yield run
+        else:
+            empty[folder] = run
+    without = [folder for folder in empty if not any(folder in other.parents for other in logged_some)]
+    yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
 
 
 def _log(folder: Path, logged: _Logged, by: str | None) -> Log:

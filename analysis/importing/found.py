@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -38,69 +39,67 @@ class Staged:
     left_out: Mapping[str, str]
     read_as: Mapping[str, str]
 
-    @property
-    def problem(self) -> str | None:
-        """Why there is no result, whatever the tool says of the run's end."""
-        return None if self.rows else "it ended before it had logged a step"
 
-
-@dataclass(frozen=True)
+@dataclass
 class Found:
-    """A run in another tool's files, with its logs converted to those of a run folder.
+    """A run in another tool's files.
 
-    kind: the tool; name: as messages and --map call it; key: what makes it the same run when it is imported again;
-    config: its configuration as it was; about: that with dotted keys, and what the tool knows of the run; problem: why
-    it did not end well, or None; started: in unix seconds; commit: of its code, "" where it is not known.
+    kind: the tool; name: as messages and --map call it; config: its configuration as it was; log: its rows, until
+    `stage`; problem: why it did not end well, or None; started: in unix seconds; about: its configuration with dotted
+    keys, and what the tool knows of the run; key: what makes it the same run when it is imported again; commit: of its
+    code, "" where it is not known.
     """
 
     kind: str
     name: str
-    key: str
-    place: str
     config: Mapping[str, Any]
-    about: Mapping[str, Any]
-    staged: Staged
-    problem: str | None
-    started: float | None
+    log: Log | None
+    labels: InitVar[Mapping[str, str]] = MappingProxyType({})
+    problem: str | None = None
+    started: float | None = None
+    key: str = ""
+    place: str = ""
     commit: str = ""
+    about: Mapping[str, Any] = field(init=False)
+    staged: Staged = field(init=False)
 
-    @classmethod
-    def in_files(
-        cls,
-        kind: str,
-        name: str,
-        config: Mapping[str, Any],
-        staged: Staged,
-        labels: Mapping[str, str] | None = None,
-        problem: str | None = None,
-        started: float | None = None,
-    ) -> Found:
-        """A run that is known by the name of its files alone. labels: what these say of it beside its configuration."""
-        about = {**leaves(config), **(labels or {})}
-        return cls(kind, name, name, name, config, about, staged, problem or staged.problem, started)
+    def __post_init__(self, labels: Mapping[str, str]) -> None:
+        self.about = {**leaves(self.config), **labels}
+        self.key, self.place = self.key or self.name, self.place or self.name
+        if not self.log:  # whatever the tool says of its end
+            self.problem = self.problem or "it ended before it had logged a step"
+
+    def stage(self, folder: Path) -> None:
+        """Write the metrics.jsonl and histograms.jsonl of the log, which is resolved, into a new folder."""
+        assert self.log is not None, "a run is staged once"
+        log, self.log = self.log, None
+        folder.mkdir()
+        finished = None
+        counted: dict[str, int] = {}
+        with open(metrics_path(folder), "w", encoding="utf-8") as file:
+            for row in log.rows():
+                file.write(json.dumps(row) + "\n")
+                finished = row["time"]
+                counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
+        if log.histograms:
+            with open(histograms_path(folder), "w", encoding="utf-8") as file:
+                for at, histogram in log.histograms:
+                    place = {"step": int(log.steps[at]), "attempt": int(log.attempts[at])}
+                    file.write(json.dumps({**place, **histogram}) + "\n")
+        attempts = int(log.attempts.max(initial=1))
+        last = int(log.steps[log.attempts == attempts].max(initial=0))
+        cells = {called(name): len(values) for name, (values, _) in log.metrics.items() if name not in log.left_out}
+        unused = {why: count for why, count in log.unused.items() if count}
+        self.staged = Staged(folder, last, finished, frozenset(cells), {"steps": last, **counted}, attempts, len(log),
+                             log.used, sum(cells.values()), unused, log.left_out, log.read_as)  # fmt: skip
 
 
-def stage(folder: Path, log: Log) -> Staged:
-    """Write the metrics.jsonl and histograms.jsonl of a resolved log into a new folder."""
-    folder.mkdir()
-    finished = None
-    counted: dict[str, int] = {}
-    with open(metrics_path(folder), "w", encoding="utf-8") as file:
-        for row in log.rows():
-            file.write(json.dumps(row) + "\n")
-            finished = row["time"]
-            counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
-    if log.histograms:
-        lines = ({"step": int(log.steps[row]), "attempt": int(log.attempts[row]), **of} for row, of in log.histograms)
-        histograms_path(folder).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    attempts = int(log.attempts.max(initial=1))
-    last = int(log.steps[log.attempts == attempts].max(initial=0))
-    metrics = frozenset(called(name) for name in log.metrics if name not in log.left_out)
-    numbers = sum(len(values) for name, (values, _) in log.metrics.items() if name not in log.left_out)
-    summary = {"steps": last, **counted}
-    unused = {why: count for why, count in log.unused.items() if count}
-    return Staged(folder, last, finished, metrics, summary, attempts, len(log), log.used, numbers, unused,
-                  log.left_out, log.read_as)  # fmt: skip
+def names(source: Path, paths: Iterable[Path], ending: bool = False) -> dict[Path, str]:
+    """By path, the name of each run of a source: its path from the last part of the source, or of a file that was given
+    itself from its folder, without the file's ending, if it has one."""
+    root = source.resolve()
+    base = (root if root.is_dir() else root.parent).parent
+    return {path: str((path.with_suffix("") if ending else path).relative_to(base)) for path in paths}
 
 
 def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:

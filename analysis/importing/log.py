@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from analysis.importing.cells import number
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
+_MOST = 20  # problems in a message
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
 
 
@@ -29,6 +30,13 @@ def called(metric: str) -> str:
 
 class BadImport(ValueError):
     """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise BadImport if there are problems, with the first of them."""
+    if problems:
+        more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
+        raise BadImport("\n".join([*problems[:_MOST], *more]))
 
 
 class Log:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.importing.found import Found
-from analysis.importing.log import BadImport
+from analysis.importing.log import BadImport, refuse
+from analysis.spec.validation import some
 
 _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
@@ -65,11 +66,11 @@ def name(runs: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]
     if mapped is not None:
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
-            listed = ", ".join(sorted(there)[:_LISTED])
-            problems.append(f"{naming.map}: run = {missing!r}: no run has this name; the runs are {listed}")
+            problems.append(
+                f"{naming.map}: run = {missing!r}: no run has this name; the runs are {some(sorted(there), _LISTED)}"
+            )
     problems += _doubled(named)
-    if problems:
-        raise BadImport("\n".join(problems))
+    refuse(problems)
     return named, left_out
 
 
@@ -80,44 +81,35 @@ def _values(
     pattern: re.Pattern[str] | None,
     problems: list[str],
 ) -> Named | None:
-    fields: dict[str, Any] = {}
-    if mapped is not None:
-        fields = dict(mapped[run.name])
-    elif pattern is not None:
-        match = pattern.search(run.name)
-        if match is None:
-            problems.append(
-                f"run {run.name}: --match {naming.match!r} does not match this name; fix: write a more general one"
-            )
+    fields: dict[str, Any] = dict(mapped[run.name]) if mapped is not None else {}
+    if mapped is None and pattern is not None:
+        if (match := pattern.search(run.name)) is None:
+            rule = "does not match this name; fix: write a more general one"
+            problems.append(f"run {run.name}: --match {naming.match!r} {rule}")
             return None
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
-    for word, key in (("group", naming.group), ("seed", naming.seed)):
-        if word in fields:
-            continue
+    factors = {key: level_of(value) for key, value in fields.items() if key not in ("group", "seed")}
+    keys = [(word, key) for word, key in (("group", naming.group), ("seed", naming.seed)) if word not in fields]
+    for word, key in [*keys, *(("factor", key) for key in naming.factors)]:
         if key is None:
             problems.append(
                 f"run {run.name}: its {word} is unknown; fix: give --{word} KEY, a key of its configuration "
-                f"({_listed(run)}); or --match with (?P<{word}>...) for its name; or --map FILE"
+                f"({some(sorted(run.about), _LISTED)}); or --match with (?P<{word}>...) for its name; or --map FILE"
             )
         elif key not in run.about:
             problems.append(_unknown(run, f"--{word}", key))
+        elif word == "factor":
+            level = run.about[key]
+            factors[key] = level if isinstance(level, (str, int, float, bool)) or level is None else str(level)
         else:
             fields[word] = run.about[key]
-    factors: dict[str, Any] = {k: level_of(v) for k, v in fields.items() if k not in ("group", "seed")}
-    for key in naming.factors:
-        if key in run.about:
-            factors[key] = _level(run.about[key])
-        else:
-            problems.append(_unknown(run, "--factor", key))
     if len(problems) > before:
         return None
-    seed = _whole(fields["seed"])
-    group = str(fields["group"]).strip()
+    group, seed = str(fields["group"]).strip(), _whole(fields["seed"])
     if seed is None:
-        problems.append(
-            f"run {run.name}: seed = {fields['seed']!r}: must be a whole number of 64 bits; fix: name another key"
-        )
+        rule = "must be a whole number of 64 bits; fix: name another key"
+        problems.append(f"run {run.name}: seed = {fields['seed']!r}: {rule}")
     if not group:
         problems.append(f"run {run.name}: group = {fields['group']!r}: must not be empty; fix: name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
@@ -127,13 +119,8 @@ def _unknown(run: Found, option: str, key: str) -> str:
     close = difflib.get_close_matches(key, list(run.about), 1)
     hint = f"write {close[0]}" if close else "name one of its keys, or use --map FILE"
     hint += f", or leave the run out ({run.problem})" if run.problem else ""
-    return f"run {run.name}: {option} {key}: its configuration has no such key; it has {_listed(run)}; fix: {hint}"
-
-
-def _listed(run: Found) -> str:
-    keys = sorted(run.about)
-    more = f" and {len(keys) - _LISTED} more" if len(keys) > _LISTED else ""
-    return (", ".join(keys[:_LISTED]) + more) or "none at all"
+    keys = some(sorted(run.about), _LISTED)
+    return f"run {run.name}: {option} {key}: its configuration has no such key; it has {keys}; fix: {hint}"
 
 
 def _doubled(named: Sequence[Named]) -> list[str]:
@@ -172,10 +159,6 @@ def level_of(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _level(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
 def _pattern(match: str) -> re.Pattern[str]:

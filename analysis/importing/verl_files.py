@@ -9,48 +9,49 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from analysis.importing.found import Found, configuration_in, stage
-from analysis.importing.log import BadImport, Log
+from analysis.importing.found import Found, configuration_in, names
+from analysis.importing.log import Log, refuse
 
 KIND = "verl"
+FILES = (".jsonl",)
 _KEYS = {"step", "data"}
 
 
-def find(source: Path) -> list[tuple[str, Path]]:
+def find(source: Path, step: str | None) -> dict[Path, str]:
     """The files of verl's logger below a folder, or the file itself, and their names.
 
-    A name is the path from the last part of `source`, without the ending. A .jsonl file below a folder that begins with
-    a line of another program is left out; so is one without a whole line that stands among such files.
+    A .jsonl file below a folder that begins with a line of another program is left out; so is one without a whole line
+    that stands among such files.
     """
-    if source.is_file():
-        file = source.resolve()
-        return [(f"{file.parent.name}/{file.stem}", file)]
     root = source.resolve()
-    ours = {path: _is_ours(path) for path in sorted(root.rglob("*.jsonl")) if path.is_file()}
+    if root.is_file():
+        return names(source, [root], ending=True)
+    ours = {path: _is_ours(path) for path in root.rglob("*.jsonl") if path.is_file()}
     others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
     files = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
-    return [(str(path.relative_to(root.parent).with_suffix("")), path) for path in files]
+    return names(source, files, ending=True)
 
 
-def read(files: Sequence[tuple[str, Path]], step: str | None, stage_in: Path) -> Iterator[Found]:
+def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these files. A last line without an end, which a crash leaves, is not used.
 
     Raises BadImport with every line that is not one of verl's, and for a configuration file that is not YAML.
     """
     problems: list[str] = []
-    logged = [(name, path, _log(path, problems)) for name, path in files]
-    if problems:
-        raise BadImport("\n".join(problems))
-    together = Counter(path.parent for _, path in files)
-    for number, (name, path, log) in enumerate(logged):
+    together = Counter(path.parent for path in files)
+    for path, name in files.items():
+        log = _log(path, problems)
+        if problems:
+            continue
         log.resolve(step)
         own = path.with_suffix("")
         # a folder's configuration says nothing where the folder holds the files of several runs
         config = configuration_in([own, path.parent] if together[path.parent] == 1 else [own])
-        yield Found.in_files(KIND, name, config, stage(stage_in / f"verl-{number}", log))
+        yield Found(KIND, name, config, log)
+    refuse(problems)
 
 
 def _is_ours(path: Path) -> bool | None:

@@ -11,38 +11,26 @@ import json
 import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.data.sweep import leaves
-from analysis.importing.found import Found, stage
-from analysis.importing.log import BadImport, Log
+from analysis.importing.found import Found
+from analysis.importing.log import BadImport, Log, refuse
 
 KIND = "W&B"
+FILES = (".wandb",)
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
 _STEP, _TIME = "_step", "_timestamp"
 
 
-@dataclass
-class _Part:
-    """One file: a run, or what a resume of it logged. history: the step, time and line of each row."""
-
-    path: Path
-    run: Any
-    config: dict[str, Any]
-    history: list[tuple[int, float | None, dict[str, Any]]]
-    exit_code: int | None = None
-    unused: int = 0
+def find(source: Path, step: str | None) -> dict[Path, str]:
+    """The files of W&B below a folder, or the file itself, and the ids of their runs."""
+    files = source.rglob("run-*.wandb") if source.is_dir() else [source]
+    return {path: path.stem.removeprefix("run-") for path in files}
 
 
-def find(source: Path) -> list[Path]:
-    """The files of W&B below a folder, or the file itself."""
-    return sorted(source.rglob("run-*.wandb")) if source.is_dir() else [source]
-
-
-def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Found]:
+def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
     """The runs of these files; files of one run id are one run, in the order they began. step: the metric that counts
     the steps; None: W&B's own.
 
@@ -62,77 +50,76 @@ def read(files: Sequence[Path], step: str | None, stage_in: Path) -> Iterator[Fo
             continue
         key = "/".join((run.entity, run.project, run.run_id))
         begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
-    if problems:
-        raise BadImport("\n".join(problems))
-    for number, (key, paths) in enumerate(begun.items()):
-        yield _found(key, [_part(path) for _, path in sorted(paths)], step, stage_in / f"wandb-{number}")
+    refuse(problems)
+    for key, paths in begun.items():
+        yield _run(key, [path for _, path in sorted(paths)], step)
     ids = {key.rpartition("/")[2] for key in begun}
-    for number, path in enumerate(killed):
-        if (name := path.stem.removeprefix("run-")) not in ids:
+    for path in killed:
+        if (name := files[path]) not in ids:
             log = Log(path)
             log.resolve()
-            staged = stage(stage_in / f"wandb-killed-{number}", log)
-            problem = "it was killed before W&B wrote its configuration"
-            yield Found.in_files(KIND, name, {}, staged, {"wandb.id": name}, problem)
+            yield Found(KIND, name, {}, log, {"wandb.id": name}, "it was killed before W&B wrote its configuration")
 
 
-def _found(key: str, parts: Sequence[_Part], step: str | None, folder: Path) -> Found:
-    run, last, log = parts[0].run, parts[-1], Log(parts[-1].path)
-    for part in parts:
+def _run(key: str, paths: Sequence[Path], step: str | None) -> Found:
+    """A run from its files; those after the first are what its resumes logged."""
+    run: Any = None
+    log, config = Log(paths[-1]), dict[str, Any]()
+    for path in paths:
         log.begin()
-        log.unused["before the first row with a step"] += part.unused
-        for own, time, line in part.history:
-            histograms = _histograms(line)
-            log.add(own, _values(line, histograms), time=time)
-            for name, histogram in histograms.items():
-                log.add_histogram(name, *histogram)
+        exit_code, now, own = None, None, dict[str, Any]()
+        for kind, record in _records(path):
+            if kind == "run":
+                run = record.run if path == paths[0] else run
+                _update(own, record.run.config)
+            elif kind == "config":
+                _update(own, record.config)
+            elif kind == "exit":
+                exit_code = record.exit.exit_code
+            elif kind == "history":
+                row = {
+                    ".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
+                }
+                now = row.get(_STEP, now)
+                _add(log, now, row)
+        config |= own
     if step is not None and len(log) and step not in log.metrics:
         raise BadImport(
-            f"{last.path}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
+            f"{paths[-1]}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
         )
     log.resolve(step)
-    staged = stage(folder, log)
-    config = {key: value for part in parts for key, value in part.config.items()}
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
-    problem = staged.problem
-    if last.exit_code is None:
-        problem = "its file has no end: it was killed, or still runs"
-    elif last.exit_code:
-        problem = f"exit code {last.exit_code}"
+    ended = "its file has no end: it was killed, or still runs" if exit_code is None else f"exit code {exit_code}"
     return Found(
         kind=KIND,
         name=run.run_id,
-        key=key,
-        place=last.path.parent.name,
         config=config,
-        about={**leaves(config), **{f"wandb.{word}": value for word, value in of_run.items() if value}},
-        staged=staged,
-        problem=problem,
+        log=log,
+        labels={f"wandb.{word}": value for word, value in of_run.items() if value},
+        problem=None if exit_code == 0 else ended,
         started=run.start_time.ToNanoseconds() / 1e9 or None,
+        key=key,
+        place=paths[-1].parent.name,
         commit=run.git.commit,
     )
 
 
-def _part(path: Path) -> _Part:
-    part = _Part(path, None, {}, [])
-    now: int | None = None
-    for kind, record in _records(path):
-        if kind == "run":
-            part.run = record.run
-            _update(part.config, record.run.config)
-        elif kind == "config":
-            _update(part.config, record.config)
-        elif kind == "exit":
-            part.exit_code = record.exit.exit_code
-        elif kind == "history":
-            line = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-            now = line.get(_STEP, now)
-            if now is None:
-                part.unused += 1
-                continue
-            part.history.append((now, line.get(_TIME), line))
-    return part
+def _add(log: Log, step: int | None, row: Mapping[str, Any]) -> None:
+    if step is None:
+        log.unused["before the first row with a step"] += 1
+        return
+    # W&B itself adds the keys with an underscore in front. A picture, or a table, has a type and further keys below it.
+    media = {key.removesuffix("._type"): value for key, value in row.items() if key.endswith("._type")}
+    values = {
+        key: value
+        for key, value in sorted(row.items())
+        if not key.startswith("_") and not any(key.startswith(f"{name}.") for name in media)
+    }
+    log.add(step, values, time=row.get(_TIME))
+    for name, kind in media.items():
+        if kind == "histogram" and f"{name}.bins" in row:
+            log.add_histogram(name, row[f"{name}.bins"], row[f"{name}.values"])
 
 
 def _update(config: dict[str, Any], record: Any) -> None:
@@ -144,24 +131,6 @@ def _update(config: dict[str, Any], record: Any) -> None:
         for key in outer:
             level = level.setdefault(key, {})
         level[last] = json.loads(item.value_json)
-
-
-def _histograms(line: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The edges and counts of each histogram of a line of W&B's history."""
-    names = [
-        key.removesuffix("._type") for key, value in line.items() if key.endswith("._type") and value == "histogram"
-    ]
-    return {name: (line[f"{name}.bins"], line[f"{name}.values"]) for name in names if f"{name}.bins" in line}
-
-
-def _values(line: Mapping[str, Any], histograms: Collection[str]) -> dict[str, Any]:
-    """The rest of the line, without what W&B itself adds, and without what a table or picture consists of."""
-    media = {key.removesuffix("._type") for key in line if key.endswith("._type")} | set(histograms)
-    return {
-        key: value
-        for key, value in sorted(line.items())
-        if not key.startswith("_") and not any(key.startswith(f"{name}.") for name in media)
-    }
 
 
 def _records(path: Path) -> Iterator[tuple[str | None, Any]]:

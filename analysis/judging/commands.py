@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.judging import declared, endpoint, journal, rating
-from analysis.judging.asking import Ended, ask, decided
-from analysis.judging.journal import Tokens
+from analysis.judging.asking import Ended, ask
 from analysis.judging.pairs import Pairs, pairs, unique
-from analysis.judging.results import State, judged
-from analysis.judging.scores import scores
-from analysis.judging.settings import BadJudge, Choice, Settings, read, slug
+from analysis.judging.results import State, judged, scores
+from analysis.judging.settings import BadJudge, Choice, Settings, Tokens, read, slug
 from analysis.tables.wording import counted
 
 _BYTES_A_TOKEN = 4  # of English text, about
-_REPORTS = 10  # lines of progress
 
 
 def main(words: Sequence[str]) -> int:
@@ -34,7 +31,7 @@ def main(words: Sequence[str]) -> int:
     command = {"export": _export, "import": _import}.get(words[0] if words else "")
     try:
         return command(words[1:]) if command else _judge(words)
-    except (BadJudge, BadPlan) as error:
+    except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
@@ -61,19 +58,13 @@ def _declared(sweep: Sweep) -> Mapping[str, Any]:
     return {key: value for key, value in (section.get("win_rate") or {}).items() if value is not None}
 
 
-def _parser(name: str, description: str) -> argparse.ArgumentParser:
+def _parser(name: str, description: str, settings: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    if settings:
+        words = "the judge and its limits; docs/judging.md lists the keys"
+        parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
     return parser
-
-
-def _settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "settings",
-        nargs="*",
-        metavar="judge.KEY=VALUE",
-        help="the judge and its limits; docs/judging.md lists the keys",
-    )
 
 
 # ---------------------------------------------------------------- judge
@@ -82,13 +73,12 @@ def _settings(parser: argparse.ArgumentParser) -> None:
 def _judge(words: Sequence[str]) -> int:
     parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
     parser.epilog = "judge export and judge import: human preference; `python -m analysis judge export --help`"
-    _settings(parser)
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
     given = parser.parse_intermixed_args(words)
-    if given.by is not None:
-        return _by_score(given)
     sweep = read_sweep(given.folder)
+    if given.by is not None:
+        return _by_score(given, sweep)
     settings = read(given.settings, Settings, _declared(sweep))
     chosen = pairs(sweep, settings)
     file = journal.path(sweep.folder.parent, settings.identity)
@@ -100,21 +90,21 @@ def _judge(words: Sequence[str]) -> int:
     keys = unique(chosen.pairs, settings.identity)
     with journal.opened(file, sweep.folder.resolve().name) as kept:
         try:
-            done = ask(keys, settings, kept, _progress())
+            ended, why = ask(keys, settings, kept)
         finally:  # a judge is declared once it has answered something
             if any(asked.verdict or asked.unread for asked in map(kept.content.of, keys)) or not keys:
                 declared.keep(sweep.folder, judge)
+        left = sum(not kept.content.of(key).decided(settings.attempts) for key in keys)
         spent = kept.spent()
-    if judge.name in {one.name for one in declared.judges(sweep.folder)}:
-        print("\n".join(_summary(sweep, judge.name, spent, settings)))
-    if done.ended is Ended.INTERRUPTED:
+    for line in _summary(sweep, judge.name, f"Used by this experiment: {_spent(spent, settings)}."):
+        print(line)
+    if ended is Ended.INTERRUPTED:
         raise KeyboardInterrupt
-    if done.left:
-        why = {
-            Ended.BUDGET: f"the budget is used up ({_budget(settings)}): raise it",
-            Ended.SERVER: f"{done.why}: wait until the server answers",
-        }.get(done.ended, "")
-        print(f"{counted(done.left, 'request')} left; {why}, and run the command again: it goes on", file=sys.stderr)
+    if left:
+        why = f"{why}: wait until the server answers"
+        if ended is Ended.BUDGET:
+            why = f"the budget is used up ({_budget(settings)}): raise it"
+        print(f"{counted(left, 'request')} left; {why}, and run the command again: it goes on", file=sys.stderr)
         return 1
     print(f"Next: python -m analysis report {given.folder}")
     return 0
@@ -123,11 +113,10 @@ def _judge(words: Sequence[str]) -> int:
 def _intent(sweep: Sweep, chosen: Pairs, settings: Settings, content: journal.Content) -> list[str]:
     """What is going to be asked, and what it costs."""
     keys = unique(chosen.pairs, settings.identity)
-    left = {key: shown for key, shown in keys.items() if not decided(content.of(key), settings.attempts)}
+    left = {key: shown for key, shown in keys.items() if not content.of(key).decided(settings.attempts)}
     size, most = 0, Tokens()
-    for key, (pair, swapped) in left.items():
-        shown = pair.texts[::-1] if swapped else pair.texts
-        messages = endpoint.messages(settings, pair.prompt, *shown, key[:8])
+    for key, shown in left.items():
+        messages = endpoint.messages(settings, *shown, key[:8])
         size += sum(len(message["content"].encode()) for message in messages)
         most += endpoint.most_tokens(messages, settings)
     about = Tokens(size // _BYTES_A_TOKEN, most.output)
@@ -139,7 +128,7 @@ def _intent(sweep: Sweep, chosen: Pairs, settings: Settings, content: journal.Co
     if left:
         tokens = f"about {about.input:,} tokens of requests (at most {most.input:,})"
         lines.append(f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers.")
-        costs = settings.cost(about.input, about.output), settings.cost(most.input, most.output)
+        costs = settings.cost(about), settings.cost(most)
         if costs[0] is not None and costs[1] is not None:
             lines.append(
                 f"Cost: about {costs[0]:.4g} if every answer takes its {settings.answer_tokens} tokens, at most "
@@ -175,29 +164,17 @@ def _budget(settings: Settings) -> str:
 
 
 def _spent(tokens: Tokens, settings: Settings) -> str:
-    cost = settings.cost(tokens.input, tokens.output)
+    cost = settings.cost(tokens)
     return f"{tokens.all:,} tokens{'' if cost is None else f', a cost of {cost:.4g}'}"
 
 
-def _progress() -> Callable[[int, int], None]:
-    shown = 0
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        if done * _REPORTS // total > shown:
-            shown = done * _REPORTS // total
-            print(f"answered {done} of {total}", flush=True)
-
-    return show
-
-
-def _summary(sweep: Sweep, name: str, spent: Tokens | None, settings: Settings | None) -> list[str]:
-    """What a judge has said so far."""
-    (one,) = [one for one in judged(sweep) if one.judge.name == name]
+def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
+    """What a judge has said so far, of the runs and, if people judge, of each other."""
+    one = next((one for one in judged(sweep) if one.judge.name == name), None)
+    if one is None:
+        return []
     counts = [f"{one.count(state)} {state}" for state in State if one.count(state)]
-    lines = [f"Pairs: {', '.join(counts)}."]
-    if spent is not None and settings is not None:
-        lines.append(f"Used by this experiment: {_spent(spent, settings)}.")
+    lines = [f"Pairs: {', '.join(counts)}.", *([used] if used else [])]
     against = one.against(sweep)
     rates = one.win_rates(against)
     for group in sweep.groups:
@@ -207,20 +184,24 @@ def _summary(sweep: Sweep, name: str, spent: Tokens | None, settings: Settings |
             lines.append(
                 f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
             )
+    for both in one.raters:
+        kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
+        names, common = " and ".join(both.names), counted(both.pairs, "common pair")
+        lines.append(f"{names}: {both.same:.0%} of {common} alike, {kappa}")
     return lines
 
 
-def _by_score(given: argparse.Namespace) -> int:
-    sweep = read_sweep(given.folder)
+def _by_score(given: argparse.Namespace, sweep: Sweep) -> int:
     choice = read(given.settings, Choice, _declared(sweep))
     chosen = pairs(sweep, choice)
-    judge = declared.of_score(given.by, choice, choice.name or slug(given.by))
+    name = choice.name or slug(given.by)
+    judge = declared.Declared(name=name, kind=declared.Kind.SCORE, asked={"score": given.by}, choice=choice)
     scores(sweep, chosen, given.by)  # BadJudge before anything is written
     print("\n".join(_pairs(sweep, chosen)))
     if given.dry_run:
         return 0
     declared.keep(sweep.folder, judge)
-    print("\n".join(_summary(sweep, judge.name, None, None)))
+    print("\n".join(_summary(sweep, name)))
     print(f"Next: python -m analysis report {given.folder}")
     return 0
 
@@ -230,7 +211,6 @@ def _by_score(given: argparse.Namespace) -> int:
 
 def _export(words: Sequence[str]) -> int:
     parser = _parser("judge export", "Write a page of blind pairs, on which people choose the better response.")
-    _settings(parser)
     parser.add_argument("--to", type=Path, required=True, metavar="FILE.html", help="the page; it needs no network")
     parser.add_argument("--pairs", type=int, metavar="N", help="show so many pairs, drawn at random; default: all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw, the order and the sides")
@@ -240,24 +220,19 @@ def _export(words: Sequence[str]) -> int:
     if given.to.exists():
         raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
     sweep = read_sweep(given.folder)
-    done = rating.export(sweep, given.to, read(given.settings, Choice, _declared(sweep)), given.pairs, given.seed)
-    print(f"Page: {done.page} ({done.pairs} of {done.of} pairs)\nKey: {done.key}; raters must not see it")
+    key, shown, of = rating.export(
+        sweep, given.to, read(given.settings, Choice, _declared(sweep)), given.pairs, given.seed
+    )
+    print(f"Page: {given.to} ({shown} of {of} pairs)\nKey: {key}; raters must not see it")
     print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")
     return 0
 
 
 def _import(words: Sequence[str]) -> int:
-    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.")
+    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.", False)
     parser.add_argument("answers", type=Path, nargs="+", metavar="ANSWERS.json")
     given = parser.parse_intermixed_args(words)
     sweep = read_sweep(given.folder)
-    for one in rating.import_answers(sweep, given.answers):
-        again = ", which replace other answers of this rater" if one.replaced else ""
-        print(f"{one.rater}: {one.answers} of {counted(one.pairs, 'pair')} answered{again}")
-    print("\n".join(_summary(sweep, rating.NAME, None, None)))
-    (people,) = [one for one in judged(sweep) if one.judge.name == rating.NAME]
-    for both in people.raters:
-        kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
-        print(f"{' and '.join(both.names)}: {both.same:.0%} of {counted(both.pairs, 'common pair')} alike, {kappa}")
+    print("\n".join([*rating.import_answers(sweep, given.answers), *_summary(sweep, rating.NAME)]))
     print(f"Next: python -m analysis report {given.folder}")
     return 0

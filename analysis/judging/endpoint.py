@@ -6,6 +6,7 @@ would carry the key elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http.client
 import json
@@ -20,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from analysis.judging.journal import Tokens, Verdict
-from analysis.judging.settings import FORMAT, BadJudge, Settings
+from analysis.judging.journal import Verdict
+from analysis.judging.pairs import Pair
+from analysis.judging.settings import FORMAT, BadJudge, Settings, Tokens
 from launcher.secrets import MASK, mask
 
 _MOST_BYTES = 4 << 20  # of an answer
@@ -52,10 +54,6 @@ class NoAnswer:
     wait: float | None = None
 
 
-class Refused(BadJudge):
-    """The server refuses the request, and would refuse it again."""
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -66,12 +64,15 @@ class Endpoint:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._key = _key(settings.key_env)
+        self._key = os.environ.get(settings.key_env, "").strip() if settings.key_env is not None else None
+        if self._key == "":
+            name = settings.key_env
+            raise BadJudge(f"command line: judge.key_env = {name}: the variable is not set. Fix: export {name}=KEY")
         local = urlsplit(settings.base_url).hostname in _LOCAL
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if local else None))
 
     def complete(self, messages: list[dict[str, str]]) -> Answer | NoAnswer:
-        """Ask once. Raises Refused."""
+        """Ask once. Raises BadJudge: the server refuses the request, and would refuse it again."""
         asked = self._settings
         body: dict[str, Any] = {"model": asked.model, "messages": messages, asked.limit_key: asked.answer_tokens}
         if asked.temperature is not None:
@@ -130,11 +131,11 @@ class Endpoint:
             413: "leave long pairs out with judge.max_characters",
             400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
         }.get(error.code, "check judge.base_url" if error.code < 400 else "correct what the server names")
-        raise Refused(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
+        raise BadJudge(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
 
     def _unreached(self, reason: object) -> NoAnswer:
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise Refused(
+            raise BadJudge(
                 f"{self._settings.address}: its certificate is not trusted ({reason.verify_message}). Fix: check "
                 "judge.base_url, or name the authority's file in the variable SSL_CERT_FILE"
             )
@@ -144,25 +145,15 @@ class Endpoint:
         return NoAnswer(f"not reached ({self.hidden(str(reason))})", taken=not never)
 
 
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise BadJudge(f"command line: judge.key_env = {variable}: the variable is not set. Fix: export {variable}=KEY")
-    return key
-
-
-def messages(settings: Settings, prompt: str, first: str, second: str, mark: str) -> list[dict[str, str]]:
-    """What the model is sent. mark: stands in the marks around the texts, so that no text can close them."""
-
-    def marked(name: str, text: str) -> str:
-        return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
-
-    texts = [marked("prompt", prompt), marked("response A", first), marked("response B", second)]
+def messages(settings: Settings, pair: Pair, swapped: bool, mark: str) -> list[dict[str, str]]:
+    """What the model is sent. swapped: the other response is shown first. mark: what no text knows, so that none can
+    close the marks around it."""
+    names = ("prompt", "response A", "response B")
+    texts = (pair.prompt, *pair.shown(swapped))
+    marked = [f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in zip(names, texts, strict=True)]
     return [
         {"role": "system", "content": f"{settings.rubric}\n\n{FORMAT}"},
-        {"role": "user", "content": "\n\n".join(texts)},
+        {"role": "user", "content": "\n\n".join(marked)},
     ]
 
 
@@ -183,46 +174,30 @@ def _parsed(body: bytes) -> Answer | NoAnswer:
     try:
         value = json.loads(body)
         text = value["choices"][0]["message"]["content"]
-        if text is None:
-            text = ""  # all tokens went into thinking, or the model declined
-        if not isinstance(text, str):
+        if not isinstance(text, str | None):
             raise TypeError
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return NoAnswer("not a chat completion", taken=True)
     usage = value.get("usage")
-    try:
-        taken = Tokens(_whole(usage["prompt_tokens"]), _whole(usage["completion_tokens"]))
-    except (KeyError, TypeError, ValueError):
-        return Answer(text, None, str(value.get("model") or ""))
-    return Answer(text, taken, str(value.get("model") or ""))
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(value)
-    return value
+    counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
+    taken = Tokens(*counts) if all(type(count) is int and count >= 0 for count in counts) else None
+    # without a text, all tokens went into thinking, or the model declined
+    return Answer(text or "", taken, str(value.get("model") or ""))
 
 
 def _message(body: str) -> str:
     """A server's own words."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         error = json.loads(body)
         error = error.get("error", error) if isinstance(error, dict) else error
         body = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, RecursionError):
-        pass
     return " ".join("".join(char if char.isprintable() else " " for char in body).split())[:_SHOWN]
 
 
 def seconds(header: str | None) -> float | None:
     """The seconds to wait that a header Retry-After asks for, as a number or as a date; None: it asks for nothing."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return None
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, float(header or ""))
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
+    return None

@@ -15,14 +15,13 @@ import errno
 import fcntl
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from analysis.judging.settings import BadJudge
+from analysis.judging.settings import BadJudge, Tokens
 from launcher.files import fsync_folder, parse_lines
 
 Verdict = Literal["first", "second", "tie"]
@@ -32,22 +31,6 @@ VERDICTS: tuple[Verdict, ...] = ("first", "second", "tie")
 def path(multirun: Path, judge: str) -> Path:
     """The journal of a judge; `judge` is settings.Settings.identity."""
     return multirun / "verdicts" / f"{judge}.jsonl"
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens of requests and of answers."""
-
-    input: int = 0
-    output: int = 0
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(self.input + other.input, self.output + other.output)
-
-    @property
-    def all(self) -> int:
-        """Both together."""
-        return self.input + self.output
 
 
 @dataclass
@@ -60,11 +43,15 @@ class Asked:
     requests: int = 0
     host: str = ""
 
+    def decided(self, attempts: int) -> bool:
+        """Whether no further request is needed: there is a verdict, or so many answers without one."""
+        return self.verdict is not None or self.unread >= attempts
+
 
 @dataclass
 class Content:
-    """A journal as read. spent[experiment]: tokens as the server counted them, and for a request whose answer was never
-    received, the most that it can have taken; `unanswered` counts these requests."""
+    """A journal as read. spent[experiment]: tokens as the server counted them. open: of each request whose answer was
+    never received, the most that it can have taken."""
 
     asked: dict[str, Asked] = field(default_factory=dict)
     open: dict[tuple[str, int], tuple[str, Tokens]] = field(default_factory=dict)
@@ -83,29 +70,25 @@ class Content:
     def add(self, line: dict[str, Any]) -> None:
         """Take in a line. KeyError, TypeError, ValueError: it is not one of a journal."""
         key, number, event = str(line["key"]), int(line["request"]), line["event"]
-        known = self.of(key)
-        if event == "sent":
-            taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
-            known.requests = max(known.requests, number)
-            self.open[key, number] = (str(line["experiment"]), taken)
-        elif event == "released":
+        if event == "released":
             self.open.pop((key, number), None)
-        elif event == "answered":
-            experiment = str(line["experiment"])
-            taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
+            return
+        if event not in ("sent", "answered"):
+            raise ValueError(event)
+        known, experiment = self.of(key), str(line["experiment"])
+        taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
+        if event == "sent":
+            self.open[key, number] = (experiment, taken)
+        else:
             verdict = line["verdict"]
             if verdict is not None and verdict not in VERDICTS:
                 raise ValueError(verdict)
+            known.host = str(line["host"])
+            known.verdict = known.verdict or verdict
+            known.unread += verdict is None
             self.open.pop((key, number), None)
             self.spent[experiment] = self.spent.get(experiment, Tokens()) + taken
-            known.requests = max(known.requests, number)
-            known.host = str(line["host"])
-            if verdict is None:
-                known.unread += 1
-            elif known.verdict is None:
-                known.verdict = verdict
-        else:
-            raise ValueError(event)
+        known.requests = max(known.requests, number)
 
 
 def read(file: Path) -> Content:
@@ -117,53 +100,37 @@ def read(file: Path) -> Content:
         return content
     for line in parse_lines(data.splitlines(keepends=True)):
         try:
-            if line is None:
-                raise ValueError
-            content.add(line)
+            content.add(line or {})
         except (KeyError, TypeError, ValueError):
             content.bad += 1
     return content
 
 
 class Journal:
-    """A journal to write to; made by `opened`. Its methods may be called from several threads. `sync` is needed before
-    anything follows from what was noted."""
+    """A journal to write to; made by `opened`. `sync` is needed before anything follows from what was noted."""
 
     def __init__(self, handle: int, content: Content, experiment: str) -> None:
         self.content = content
-        self._handle, self._experiment, self._lock = handle, experiment, threading.Lock()
-        self._torn = False
+        self._handle, self._experiment, self._torn = handle, experiment, False
 
     def spent(self) -> Tokens:
         """What this experiment's requests have taken at most, those included that wait for an answer."""
-        with self._lock:
-            return self.content.tokens(self._experiment)
+        return self.content.tokens(self._experiment)
 
     def sync(self) -> None:
-        """Return when everything that was noted is on the disk. Several threads wait for one writing of the disk."""
+        """Return when everything that was noted is on the disk."""
         os.fsync(self._handle)
 
     def sent(self, key: str, most: Tokens) -> int:
         """Note a request before it is sent; its number. most: the tokens that it can take."""
-        with self._lock:
-            number = self.content.of(key).requests + 1
-            self._write("sent", key, number, input_tokens=most.input, output_tokens=most.output)
-            return number
+        number = self.content.of(key).requests + 1
+        self.note("sent", key, number, most)
+        return number
 
-    def answered(self, key: str, number: int, verdict: Verdict | None, taken: Tokens, **more: str) -> None:
-        """Note an answer; verdict None: it has none that can be read. more: answer, host and model."""
-        with self._lock:
-            self._write(
-                "answered", key, number, verdict=verdict, input_tokens=taken.input, output_tokens=taken.output, **more
-            )
-
-    def released(self, key: str, number: int, why: str) -> None:
-        """Note that the server did not take a request, so that it cost nothing."""
-        with self._lock:
-            self._write("released", key, number, why=why)
-
-    def _write(self, event: str, key: str, number: int, **more: Any) -> None:
-        line = {"event": event, "key": key, "request": number, "experiment": self._experiment, **more}
+    def note(self, event: str, key: str, number: int, tokens: Tokens | None = None, **more: str | None) -> None:
+        """Append an event of a request. more: the other keys of the line."""
+        taken = {} if tokens is None else {"input_tokens": tokens.input, "output_tokens": tokens.output}
+        line = {"event": event, "key": key, "request": number, "experiment": self._experiment, **more, **taken}
         data = b"\n" * self._torn + (json.dumps(line) + "\n").encode()
         self._torn = True
         if os.write(self._handle, data) != len(data):

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.data.sweep import Cell, Sweep
@@ -16,6 +16,7 @@ from analysis.judging.settings import BadJudge, Choice
 
 #: Both runs of a pair, the prompt's id, and the step of the evaluation.
 Place = tuple[str, str, str, int]
+_Run = tuple[str, int, Cell, str]  # group, seed, cell and id
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Pair:
         """The prompt's text."""
         return self.own.answer.prompt
 
-    @property
-    def texts(self) -> tuple[str, str]:
-        """Both responses."""
-        return self.own.answer.response, self.other.answer.response
+    def shown(self, swapped: bool) -> tuple[str, str]:
+        """Both responses. swapped: the other one is shown first."""
+        own, other = self.own.answer.response, self.other.answer.response
+        return (other, own) if swapped else (own, other)
 
     @property
     def equal(self) -> bool:
@@ -49,12 +50,11 @@ class Pair:
     @property
     def characters(self) -> int:
         """Of the prompt and both responses."""
-        return len(self.prompt) + sum(map(len, self.texts))
+        return len(self.prompt) + sum(map(len, self.shown(False)))
 
     def key(self, judge: str, swapped: bool) -> str:
         """32 hexadecimal digits of a hash of what this judge is asked. swapped: the other response is shown first."""
-        shown = self.texts[::-1] if swapped else self.texts
-        return hashlib.sha256(json.dumps([judge, self.prompt, *shown]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([judge, self.prompt, *self.shown(swapped)]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,14 @@ def pairs(sweep: Sweep, choice: Choice) -> Pairs:
     made: list[Pair] = []
     for step in steps:
         recorded = newest if step == newest.step else responses(sweep, step)
-        by_run: dict[tuple[str, int, Cell], dict[str, Response]] = {}
+        by_run: dict[_Run, dict[str, Response]] = {}
         for one in recorded.recorded if recorded is not None else ():
-            by_run.setdefault((one.group, one.seed, one.cell), {}).setdefault(one.answer.id, one)
-        together = [both for method, other in contrasts for both in _runs(by_run, method, other)]
+            by_run.setdefault((one.group, one.seed, one.cell, one.run), {}).setdefault(one.answer.id, one)
+        runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
+        together = [(by_run[own], by_run[other]) for own, other in runs]
         prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
         made += [
-            Pair(own[prompt], other[prompt], step)
-            for prompt in prompts
-            for own, other in together
-            if prompt in own and prompt in other
+            Pair(own[id], other[id], step) for id in prompts for own, other in together if id in own and id in other
         ]
     kept = [pair for pair in made if choice.max_characters is None or pair.characters <= choice.max_characters]
     if not kept:
@@ -137,21 +135,13 @@ def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
     yield from ((group, against) for group in sweep.groups if group != against)
 
 
-def _runs(
-    by_run: dict[tuple[str, int, Cell], dict[str, Response]], method: str, other: str
-) -> Iterator[tuple[dict[str, Response], dict[str, Response]]]:
-    """The responses of two runs of one seed whose cells have the same levels of the factors that both have."""
-    sides = [[key for key in by_run if key[0] == group] for group in (method, other)]
-    for one, two in itertools.product(*sides):
+def _runs(by_run: Mapping[_Run, dict[str, Response]], method: str, other: str) -> Iterator[tuple[_Run, _Run]]:
+    """Two runs of one seed whose cells have the same levels of the factors that both have."""
+    for one, two in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
         levels, others = dict(one[2]), dict(two[2])
         alike = all(levels[label] == others[label] for label in levels.keys() & others.keys())
-        mine, theirs = by_run[one], by_run[two]
-        if one[1] == two[1] and alike and _run_of(mine) != _run_of(theirs):
-            yield mine, theirs
-
-
-def _run_of(answers: dict[str, Response]) -> str:
-    return next(iter(answers.values())).run
+        if one[1] == two[1] and alike and one[3] != two[3]:
+            yield one, two
 
 
 def unique(chosen: Sequence[Pair], judge: str) -> dict[str, tuple[Pair, bool]]:

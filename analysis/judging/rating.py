@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from analysis.data.sweep import Sweep
 from analysis.judging import declared
@@ -22,52 +20,32 @@ from analysis.judging.declared import Declared, Kind
 from analysis.judging.journal import VERDICTS, Verdict
 from analysis.judging.pairs import Pair, pairs
 from analysis.judging.settings import BadJudge, Choice, slug
+from analysis.spec.validation import Section
 from analysis.tables.characters import visible
+from analysis.tables.wording import counted
 from launcher.files import write_atomic, write_json
 
 FORMAT = 1
 NAME = "raters"
 _PAGE = Path(__file__).with_name("rating.html")
 _DATA = "{{ data }}"
-_ID = re.compile("[0-9a-f]{16}")
 _MOST_NAME = 80  # characters of a rater's name
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Section):
     """A pair of a page: a hash of its texts, and whether the other method's response stands first."""
 
     content: str
     swapped: bool
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a rater answered to a page, and from which pairs the page was drawn."""
+class Key(Section):
+    """What a page shows, and from which pairs it was drawn by `seed`."""
 
-    rater: str
+    format: Literal[1] = 1
+    seed: int
     choice: Choice
-    verdicts: tuple[tuple[Item, Verdict], ...]
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A page as written. pairs: how many it shows, of so many."""
-
-    page: Path
-    key: Path
-    pairs: int
-    of: int
-
-
-@dataclass(frozen=True)
-class Imported:
-    """The answers of one file. replaced: whether the rater's former answers to this page were other ones."""
-
-    rater: str
-    answers: int
-    pairs: int
-    replaced: bool
+    items: tuple[Item, ...]
 
 
 def content_of(pair: Pair) -> str:
@@ -75,8 +53,9 @@ def content_of(pair: Pair) -> str:
     return pair.key(NAME, False)
 
 
-def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: int) -> Exported:
-    """Write a page of `count` pairs (None: all), drawn by `seed`, in an order and on sides drawn by it, too.
+def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: int) -> tuple[Path, int, int]:
+    """Write a page of `count` pairs (None: all), drawn by `seed`, in an order and on sides drawn by it, too. Returns
+    the path of its key, and how many pairs it shows, of how many.
 
     Pairs of equal texts are not shown, and pairs of the same texts once. Raises BadJudge.
     """
@@ -84,29 +63,30 @@ def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: in
     if not by_content:
         raise BadJudge(f"{sweep.folder}: both methods of every pair wrote the same. Fix: run longer, or other methods")
     drawn = sorted(by_content, key=lambda content: _drawn(seed, "order", content))[:count]
-    items = [Item(content, swapped=int(_drawn(seed, "side", content), 16) % 2 == 1) for content in drawn]
-    key = {"format": FORMAT, "seed": seed, "choice": choice.model_dump(), "items": [asdict(item) for item in items]}
+    items = tuple(Item(content=of, swapped=int(_drawn(seed, "side", of), 16) % 2 == 1) for of in drawn)
+    key = Key(seed=seed, choice=choice, items=items).model_dump(mode="json")
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     shown = []
     for item in items:
         pair = by_content[item.content]
-        first, second = pair.texts[::-1] if item.swapped else pair.texts
-        shown.append({"prompt": visible(pair.prompt), "first": visible(first), "second": visible(second)})
+        texts = zip(("prompt", "first", "second"), (pair.prompt, *pair.shown(item.swapped)), strict=True)
+        shown.append({field: visible(text) for field, text in texts})
     data = json.dumps({"export": name, "items": shown}, ensure_ascii=False).replace("<", "\\u003c")
     kept = declared.folder(sweep.folder) / "exports" / f"{name}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, key)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(page, _PAGE.read_text(encoding="utf-8").replace(_DATA, data))
-    return Exported(page, kept, len(items), len(by_content))
+    return kept, len(items), len(by_content)
 
 
 def _drawn(seed: int, what: str, content: str) -> str:
     return hashlib.sha256(f"{seed} {what} {content}".encode()).hexdigest()
 
 
-def import_answers(sweep: Sweep, files: list[Path]) -> list[Imported]:
-    """Keep the answers of these files. Raises BadJudge with everything that is wrong, before anything is kept."""
+def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
+    """Keep the answers of these files; a line on each. Raises BadJudge with everything that is wrong, before anything
+    is kept."""
     exports = {path.stem: path for path in (declared.folder(sweep.folder) / "exports").glob("*.json")}
     wrong: list[str] = []
     read = []
@@ -117,18 +97,18 @@ def import_answers(sweep: Sweep, files: list[Path]) -> list[Imported]:
             wrong.append(str(error))
     if wrong:
         raise BadJudge("\n".join(wrong))
-    declared.keep(sweep.folder, Declared(NAME, Kind.RATERS, 0, {}))
+    declared.keep(sweep.folder, Declared(name=NAME, kind=Kind.RATERS))
     folder = declared.folder(sweep.folder) / "answers"
     folder.mkdir(exist_ok=True)
-    done = []
+    lines = []
     for content, count in read:
         mark = hashlib.sha256(content["rater"].encode()).hexdigest()[:8]  # two names may have one slug
         path = folder / f"{content['export']}-{slug(content['rater'])[:40]}-{mark}.json"
-        former = json.loads(path.read_bytes()) if path.exists() else None
+        replaced = path.exists() and json.loads(path.read_bytes()) != content
         write_json(path, content)
-        replaced = former is not None and former != content
-        done.append(Imported(content["rater"], len(content["answers"]), count, replaced))
-    return done
+        again = ", which replace other answers of this rater" if replaced else ""
+        lines.append(f"{content['rater']}: {len(content['answers'])} of {counted(count, 'pair')} answered{again}")
+    return lines
 
 
 def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]:
@@ -143,13 +123,13 @@ def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]
             raise ValueError("rater must be a name, and answers a mapping")
     except (OSError, ValueError, KeyError, RecursionError) as error:
         raise BadJudge(f"{file}: no answers of a rater ({error}). {again}") from error
-    if not _ID.fullmatch(export) or export not in exports:
+    if export not in exports:
         known = ", ".join(sorted(exports)) or "none"
         raise BadJudge(
             f"{file}: export = {export[:40]!r}: the answers are to no page of this experiment; its pages are {known}. "
             "Fix: name the experiment that the page was exported from"
         )
-    _, items = _key(exports[export])
+    items = _key(exports[export]).items
     shown = " ".join(visible(rater).split())[:_MOST_NAME]
     if not shown:
         raise BadJudge(f"{file}: rater = {rater!r}: must be a name. {again}")
@@ -162,22 +142,22 @@ def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]
     return {"format": FORMAT, "export": export, "rater": shown, "answers": answers}, len(items)
 
 
-def answers(experiment: Path) -> Iterator[Answers]:
-    """All answers that were imported. Raises BadJudge for a file that cannot be read."""
+def answers(experiment: Path) -> Iterator[tuple[str, Choice, list[tuple[Item, Verdict]]]]:
+    """All answers that were imported: the rater, from which pairs the page was drawn, and the verdict on each pair.
+    Raises BadJudge for a file that cannot be read."""
     folder = declared.folder(experiment)
     for path in sorted((folder / "answers").glob("*.json")):
         try:
             content = json.loads(path.read_bytes())
-            choice, items = _key(folder / "exports" / f"{content['export']}.json")
-            verdicts = tuple((items[int(number) - 1], verdict) for number, verdict in content["answers"].items())
-            yield Answers(str(content["rater"]), choice, verdicts)
+            key = _key(folder / "exports" / f"{content['export']}.json")
+            verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in content["answers"].items()]
+            yield str(content["rater"]), key.choice, verdicts
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise BadJudge(f"{path}: cannot be read ({error}). Fix: import the rater's file again") from error
 
 
-def _key(path: Path) -> tuple[Choice, list[Item]]:
+def _key(path: Path) -> Key:
     try:
-        content = json.loads(path.read_bytes())
-        return Choice.model_validate(content["choice"]), [Item(**item) for item in content["items"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Key.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise BadJudge(f"{path}: the key of a page cannot be read ({error}). Fix: restore the file") from error

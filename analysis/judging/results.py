@@ -11,18 +11,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import BadPlan, Sweep, read_sweep
+from analysis.data.sweep import Sweep, read_sweep
 from analysis.judging import journal, rating
 from analysis.judging.declared import Declared, Kind, judges
 from analysis.judging.journal import Verdict
-from analysis.judging.pairs import Pair, Place, pairs
-from analysis.judging.scores import scores
+from analysis.judging.pairs import Pair, Pairs, Place, pairs
 from analysis.judging.settings import BadJudge
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import cohens_kappa, fleiss_kappa
+from launcher.run import evaluations
+from launcher.run.folder import run_folder
 
 Array = NDArray[np.float64]
-_OWN, _OTHER, _TIE = range(3)
+_WON = {"first": 1.0, "second": 0.0, "tie": 0.5}  # the score of the response that is shown first
+_REWARD = "reward"
+_KEPT = ("test", 0)  # split and sample of the responses that responses.jsonl keeps
 
 
 class State(StrEnum):
@@ -80,7 +83,7 @@ class Judged:
     def changed(self) -> float | None:
         """Share of pairs, with a verdict in both orders, whose verdict changes with the order."""
         both = [one.verdicts for one in self.outcomes if len(one.verdicts) == 2]
-        return float(np.mean([_turned(second) != first for first, second in both])) if both else None
+        return float(np.mean([_WON[second] != 1 - _WON[first] for first, second in both])) if both else None
 
     def against(self, sweep: Sweep) -> str | None:
         """The group that win rates are against."""
@@ -119,21 +122,15 @@ class Judged:
 
 def judged(sweep: Sweep) -> tuple[Judged, ...]:
     """The judges of an experiment with what they said, in their order; none where none was asked. Raises BadJudge."""
-    made = []
-    for judge in judges(sweep.folder):
-        by = {Kind.MODEL: _by_model, Kind.SCORE: _by_score, Kind.RATERS: _by_raters}[judge.kind]
-        made.append(by(sweep, judge))
-    return tuple(made)
+    by = {Kind.MODEL: _by_model, Kind.SCORE: _by_score, Kind.RATERS: _by_raters}
+    return tuple(by[judge.kind](sweep, judge) for judge in judges(sweep.folder))
 
 
 def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
     """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
     that cannot be read."""
     sweep = read_sweep(folder)
-    try:
-        by = judged(sweep)
-    except BadJudge as error:
-        raise BadPlan(str(error)) from error
+    by = judged(sweep)
     return with_win_rates(sweep, by), by
 
 
@@ -154,144 +151,134 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
 
 
 def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
-    """Of every two judges, and of the raters of each."""
-    return tuple(
-        [_agreement((one.judge.name, two.judge.name), _results(one), _results(two))
-         for one, two in itertools.combinations(by, 2)]
-    ) + tuple(agreement for one in by for agreement in one.raters)  # fmt: skip
+    """Of every two judges, and of the raters of each. Equal texts, which nobody was asked about, do not count."""
+    results = {
+        one.judge.name: {of.pair.place: of.score for of in one.outcomes if of.state is State.JUDGED} for one in by
+    }
+    return _between(results, all_together=False) + tuple(agreement for one in by for agreement in one.raters)
 
 
 # ---------------------------------------------------------------- kinds of judges
 
 
 def _by_model(sweep: Sweep, judge: Declared) -> Judged:
-    chosen = pairs(sweep, judge.choice)
-    content = journal.read(journal.path(sweep.folder.parent, judge.identity))
+    chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
+    content = journal.read(journal.path(sweep.folder.parent, identity))
     outcomes, hosts = [], set()
     unfinished: set[tuple[str, str, int]] = set()
-    first: list[bool] = []
     for pair in chosen.pairs:
         runs = pair.own.run, pair.other.run, pair.step
-        if pair.equal:
-            outcomes.append(Outcome(pair, State.EQUAL, None if runs in unfinished else 0.5))
-            continue
-        asked = [content.of(pair.key(judge.identity, swapped)) for swapped in (False, True)]
+        asked = [content.of(pair.key(identity, swapped)) for swapped in (False, True)]
         verdicts = tuple(one.verdict for one in asked if one.verdict is not None)
-        hosts |= {one.host for one in asked if one.host}
-        if len(verdicts) == 2:
-            score = float(np.mean([_won(verdicts[0]), 1 - _won(verdicts[1])]))
-            outcomes.append(Outcome(pair, State.JUDGED, None if runs in unfinished else score, verdicts))
-            first += [verdict == "first" for verdict in verdicts if verdict != "tie"]
-        elif all(one.verdict or one.unread >= judge.attempts for one in asked):
-            outcomes.append(Outcome(pair, State.UNREADABLE))
+        state, score = State.OPEN, None
+        if pair.equal:
+            state, score, verdicts = State.EQUAL, 0.5, ()
+        elif len(verdicts) == 2:
+            state, score = State.JUDGED, (_WON[verdicts[0]] + 1 - _WON[verdicts[1]]) / 2
+        elif all(one.decided(int(judge.asked["attempts"])) for one in asked):
+            state = State.UNREADABLE
         else:
-            outcomes.append(Outcome(pair, State.OPEN))
             unfinished.add(runs)
+        hosts |= {one.host for one in asked if one.host}
+        outcomes.append(Outcome(pair, state, None if runs in unfinished else score, verdicts))
     at = f" at {', '.join(sorted(hosts))}" if hosts else ""
-    notes = _notes(chosen.too_long, chosen.gaps)
-    if content.bad:
-        notes += (f"{content.bad} lines of the journal cannot be read and are left out",)
-    return Judged(
-        judge, f"{judge.asked['model']}{at}", chosen.step, chosen.prompts, tuple(outcomes), notes=notes,
-        first_shown=float(np.mean(first)) if first else None,
-    )  # fmt: skip
+    first = [verdict for one in outcomes if one.state is State.JUDGED for verdict in one.verdicts]
+    bad = [f"{content.bad} lines of the journal cannot be read and are left out"] if content.bad else []
+    notes = (*_notes(chosen), *bad)
+    title = f"{judge.asked['model']}{at}"
+    return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), notes, _first_shown(first))
 
 
 def _by_score(sweep: Sweep, judge: Declared) -> Judged:
     chosen = pairs(sweep, judge.choice)
     score = scores(sweep, chosen, str(judge.asked["score"]))
-    outcomes = [
-        Outcome(pair, State.EQUAL if pair.equal else State.JUDGED,
-                0.5 if pair.equal else _compared(score[pair.own.run, pair.own.answer.id, pair.step],
-                                                 score[pair.other.run, pair.other.answer.id, pair.step]))
-        for pair in chosen.pairs
-    ]  # fmt: skip
+    outcomes = []
+    for pair in chosen.pairs:
+        own, other = (score[one.run, one.answer.id, pair.step] for one in (pair.own, pair.other))
+        won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
+        outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
-    return Judged(
-        judge, title, chosen.step, chosen.prompts, tuple(outcomes), notes=_notes(chosen.too_long, chosen.gaps)
-    )
+    return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
+
+
+def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
+    """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a further
+    number of an evaluation. Raises BadJudge where a run has no such score."""
+    shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
+    if name == _REWARD:
+        return {(one.run, one.answer.id, step): one.answer.reward for one, step in shown}
+    kept: dict[tuple[str, str, int], float] = {}
+    known = {_REWARD}
+    for run, step in dict.fromkeys((one.run, step) for one, step in shown):
+        try:
+            rows = evaluations.read(run_folder(sweep.folder.parent, run), step)
+        except (OSError, ValueError) as error:
+            raise BadJudge(f"--by {name}: {error}. Fix: use --by {_REWARD}, which responses.jsonl has") from error
+        for row in rows:
+            known |= row.numbers.keys()
+            if (row.split, row.sample) == _KEPT and name in row.numbers:
+                kept[run, row.prompt, step] = row.numbers[name]
+    lacking = next((one for one, step in shown if (one.run, one.answer.id, step) not in kept), None)
+    if lacking is not None:
+        raise BadJudge(
+            f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "
+            f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
+        )
+    return kept
 
 
 def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
     places: dict[Place, Pair] = {}
-    given: dict[Place, dict[str, float]] = {}
-    first: list[bool] = []
+    given: dict[str, dict[Place, float]] = {}
+    verdicts: list[Verdict] = []
     stale, step = 0, 0
-    for own in rating.answers(sweep.folder):
-        chosen = pairs(sweep, own.choice)
+    for rater, choice, answers in rating.answers(sweep.folder):
+        chosen = pairs(sweep, choice)
         step = chosen.step
         by_content: dict[str, list[Pair]] = {}
         for pair in chosen.pairs:
             by_content.setdefault(rating.content_of(pair), []).append(pair)
-        for item, verdict in own.verdicts:
-            won = _won(verdict)
-            first += [verdict == "first"] if verdict != "tie" else []
+        for item, verdict in answers:
+            verdicts.append(verdict)
             stale += item.content not in by_content
             for pair in by_content.get(item.content, ()):  # of the same texts, such as those of two seeds
                 places[pair.place] = pair
-                given.setdefault(pair.place, {})[own.rater] = 1 - won if item.swapped else won
-    names = sorted({rater for by_rater in given.values() for rater in by_rater})
-    outcomes = [Outcome(places[place], State.JUDGED, float(np.mean([*one.values()]))) for place, one in given.items()]
+                won = _WON[verdict]
+                given.setdefault(rater, {})[pair.place] = 1 - won if item.swapped else won
+    names = sorted(given)
+    outcomes = [
+        Outcome(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
+        for place, pair in places.items()
+    ]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
     notes = (f"{stale} answers to responses that the runs no longer have are left out",) if stale else ()
-    prompts = len({prompt for *_, prompt, _ in given})
-    return Judged(
-        judge, title, step, prompts, tuple(outcomes), _between(names, [*given.values()]),
-        notes, float(np.mean(first)) if first else None,
-    )  # fmt: skip
+    prompts = len({prompt for _, _, prompt, _ in places})
+    between = _between({name: given[name] for name in names}, all_together=True)
+    return Judged(judge, title, step, prompts, tuple(outcomes), between, notes, _first_shown(verdicts))
 
 
-def _between(names: Sequence[str], given: Sequence[Mapping[str, float]]) -> tuple[Agreement, ...]:
-    """The agreement of every two raters, and of all on the pairs that all rated."""
-    by_rater = {name: {str(i): one[name] for i, one in enumerate(given) if name in one} for name in names}
-    made = [_agreement((one, two), by_rater[one], by_rater[two]) for one, two in itertools.combinations(names, 2)]
-    rated = [one for one in given if len(one) == len(names)]
-    if len(names) > 2 and rated:
-        counts = np.zeros((len(rated), 3))
-        for i, one in enumerate(rated):
-            for score in one.values():
-                counts[i, _category(score)] += 1
-        same = float((counts.max(axis=1) == len(names)).mean())
-        made.append(Agreement(tuple(names), len(rated), same, fleiss_kappa(counts)))
+def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
+    """The share of verdicts without ties that prefer the response that was shown first."""
+    decided = [verdict == "first" for verdict in verdicts if verdict != "tie"]
+    return float(np.mean(decided)) if decided else None
+
+
+def _notes(chosen: Pairs) -> tuple[str, ...]:
+    notes = [f"{chosen.too_long} pairs are left out because their texts are too long"] if chosen.too_long else []
+    return (*notes, *([f"Runs without responses: {'; '.join(chosen.gaps)}"] if chosen.gaps else []))
+
+
+def _between(given: Mapping[str, Mapping[Place, float | None]], all_together: bool) -> tuple[Agreement, ...]:
+    """The agreement of every two, and of three or more on the pairs that all judged. given: scores by name and pair."""
+    made = []
+    for names in (*itertools.combinations(given, 2), *([tuple(given)] if all_together and len(given) > 2 else [])):
+        rated = [[given[name].get(place) for name in names] for place in given[names[0]]]
+        common = np.array([scores for scores in rated if None not in scores], dtype=float).reshape(-1, len(names))
+        results = 1 + np.sign(common - 0.5).astype(int)  # 0 for a lost pair, 1 for a tie, 2 for a won one
+        counts = (results[..., None] == np.arange(3)).astype(float)  # (pairs, judges, 3)
+        same = float((results == results[:, :1]).all(axis=1).mean()) if len(common) else 0.0
+        if len(names) == 2:
+            made.append(Agreement(names, len(common), same, cohens_kappa(counts[:, 0].T @ counts[:, 1])))
+        elif len(common):
+            made.append(Agreement(names, len(common), same, fleiss_kappa(counts.sum(axis=1))))
     return tuple(made)
-
-
-def _notes(too_long: int, gaps: Sequence[str]) -> tuple[str, ...]:
-    notes = [f"{too_long} pairs are left out because their texts are too long"] if too_long else []
-    return (*notes, *([f"Runs without responses: {'; '.join(gaps)}"] if gaps else []))
-
-
-# ---------------------------------------------------------------- verdicts
-
-
-def _won(verdict: Verdict) -> float:
-    return {"first": 1.0, "second": 0.0, "tie": 0.5}[verdict]
-
-
-def _turned(verdict: Verdict) -> Verdict:
-    return {"first": "second", "second": "first", "tie": "tie"}[verdict]  # type: ignore[return-value]
-
-
-def _compared(own: float, other: float) -> float:
-    return 1.0 if own > other else 0.0 if own < other else 0.5
-
-
-def _category(score: float) -> int:
-    return _OWN if score > 0.5 else _OTHER if score < 0.5 else _TIE
-
-
-def _results(one: Judged) -> dict[str, float]:
-    """By pair, the result of each that was read; not of equal texts, which nobody was asked about."""
-    return {
-        " ".join(map(str, outcome.pair.place)): outcome.score
-        for outcome in one.outcomes
-        if outcome.state is State.JUDGED and outcome.score is not None
-    }
-
-
-def _agreement(names: tuple[str, ...], one: Mapping[str, float], two: Mapping[str, float]) -> Agreement:
-    counts = np.zeros((3, 3))
-    for key in one.keys() & two.keys():
-        counts[_category(one[key]), _category(two[key])] += 1
-    n = int(counts.sum())
-    return Agreement(names, n, float(counts.diagonal().sum()) / n if n else 0.0, cohens_kappa(counts))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from analysis.spec.validation import Section, explain, refusal
+from analysis.spec.validation import BadPlan, Section, explain, refusal
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
 RUBRIC = (
@@ -30,8 +32,24 @@ _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", 
 Own = TypeVar("Own", bound="Choice")
 
 
-class BadJudge(ValueError):
+class BadJudge(BadPlan):
     """A judge that cannot be asked as wanted, or files of one that cannot be used; each line has its fix."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of requests and of answers."""
+
+    input: int = 0
+    output: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(self.input + other.input, self.output + other.output)
+
+    @property
+    def all(self) -> int:
+        """Both together."""
+        return self.input + self.output
 
 
 class Choice(Section):
@@ -112,24 +130,25 @@ class Settings(Choice):
     @property
     def asked(self) -> dict[str, Any]:
         """What decides a verdict beside the texts: another value of one of these is another judge."""
-        return {
-            "model": self.model,
-            "rubric": self.rubric,
-            "format": FORMAT,
-            "temperature": self.temperature,
-            "answer_tokens": self.answer_tokens,
-        }
+        keys = ("model", "rubric", "temperature", "answer_tokens")
+        return {"format": FORMAT, **{key: getattr(self, key) for key in keys}}
 
     @property
     def identity(self) -> str:
         """16 hexadecimal digits of a hash of `asked`."""
         return hashlib.sha256(json.dumps(self.asked, sort_keys=True).encode()).hexdigest()[:16]
 
-    def cost(self, input_tokens: int, output_tokens: int) -> float | None:
+    def cost(self, tokens: Tokens) -> float | None:
         """What tokens cost; None without prices."""
         if self.input_price is None or self.output_price is None:
             return None
-        return (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
+        return (tokens.input * self.input_price + tokens.output * self.output_price) / 1e6
+
+    def allows(self, tokens: Tokens) -> bool:
+        """Whether the budget has room for so many tokens in all."""
+        cost = self.cost(tokens)
+        within = self.max_tokens_total is None or tokens.all <= self.max_tokens_total
+        return within and (self.max_cost is None or cost is None or cost <= self.max_cost)
 
 
 def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | None = None) -> Own:
@@ -145,7 +164,10 @@ def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | N
         name = key.removeprefix("judge.")
         if name in given:
             wrong.append(f"command line: {key}: given twice. Fix: give it once")
-        given[name] = _value(name, value)
+        given[name] = value
+        if name not in _TEXTS or value == "null":
+            with contextlib.suppress(ValueError):
+                given[name] = json.loads(value)
     try:
         known = {key: value for key, value in (declared or {}).items() if key in model.model_fields}
         made = model.model_validate(known | given)
@@ -154,17 +176,6 @@ def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | N
     if wrong:
         raise BadJudge("\n".join(wrong))
     return made
-
-
-def _value(name: str, text: str) -> Any:
-    if text == "null":
-        return None
-    if name in _TEXTS:
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def slug(text: str) -> str:

@@ -16,7 +16,7 @@ from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.sections.grid import Grid
-from analysis.spec.keys import key_of
+from analysis.spec.levels import key_of
 from analysis.stats import t_test
 from analysis.stats.factorial import Fit
 from analysis.tables.wording import all_levels

@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PARTS = (
-    "sampler",
-    "target",
-    "alpha",
-    "temperature",
-)  # of a method, each with keys of its own: what responses are like
+#: Of a method, each with keys of its own: what responses are like.
+_PARTS = ("sampler", "target", "alpha", "temperature")
 _TEMPERATURE = ("actor_rollout_ref", "rollout", "temperature")
 
 

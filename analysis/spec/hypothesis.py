@@ -14,10 +14,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 
 from analysis.spec import derived_metric, registry
 from analysis.spec.figure_spec import Direction, Directions, known_directions
-from analysis.spec.threshold import Target
 from analysis.spec.validation import (
     METRIC_SCHEMA,
     Distinct,
+    Metric,
     Pair,
     Section,
     check_metric,
@@ -29,6 +29,23 @@ from analysis.spec.validation import (
 )
 
 _TIMES = ("time_to", "efficiency")
+
+
+class Target(Section):
+    """One item of analysis.time_to: `at` in the metric's unit, or `baseline_final` times the baseline's final value.
+
+    metric: the primary one where the item names none.
+    """
+
+    metric: Metric = ""
+    at: float | None = Field(None, description="a number")
+    baseline_final: float | None = Field(None, description="a number")
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.at is None) == (self.baseline_final is None):
+            raise refusal("must have either `at` or `baseline_final`", "write {at: 0.8} or {baseline_final: 0.9}")
+        return self
 
 
 @dataclass(frozen=True)

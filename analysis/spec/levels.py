@@ -5,24 +5,21 @@ A plan knows its cells before any run, and an import and a report those of their
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from analysis.spec.validation import BadPlan, closest
+from analysis.spec.validation import BadPlan, Breach, closest, some
 
 Cell = tuple[tuple[str, Any], ...]
 TASK = "task"
 _NAMED = 8  # levels in a rule
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """What is wrong with a name below a key, or with the whole key if it is None: the rule, and the fix."""
-
-    name: str | None
-    rule: str
-    fix: str
+def part(cell: Cell, labels: Collection[str]) -> Cell:
+    """The levels of some factors."""
+    return tuple(item for item in cell if item[0] in labels)
 
 
 def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
@@ -35,46 +32,46 @@ def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
     return max(labels, key=lambda label: hits[label])
 
 
-def unknown_references(references: Mapping[str, object], cells: Sequence[Cell]) -> list[Unknown]:
-    """What is wrong with `analysis.normalize`: names that are no level, and levels and runs without references."""
+def unknown_references(references: Mapping[str, object], cells: Sequence[Cell]) -> list[Breach]:
+    """What is wrong with `analysis.normalize`: names that are no level, and levels and runs without references. The key
+    is the name, empty for what is wrong with the whole."""
     if not references:
         return []
     factor, key = factor_of(references, cells), "analysis.normalize"
     levels = list(dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor))
-    wrong = [
-        Unknown(name, f"no run has this level of {factor}; it has {_some(levels)}", closest(name, levels, f"{key}."))
-        for name in references
-        if name not in levels
-    ]
-    wrong += [
-        Unknown(
-            None,
-            f"no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones",
-            f"add {level}: [low, high]",
-        )
-        for level in levels
-        if level not in references
-    ]
+    rule = f"no run has this level of {factor}; it has {some(levels, _NAMED)}"
+    wrong = [_unknown(name, rule, closest(name, levels, f"{key}.")) for name in references if name not in levels]
+    for level in levels:
+        if level not in references:
+            rule = f"no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones"
+            wrong.append(_unknown("", rule, f"add {level}: [low, high]"))
     if levels and (without := sum(factor not in dict(cell) for cell in cells)):
-        wrong.append(Unknown(None, f"{without} of {len(cells)} runs have no level of {factor}", f"remove {key}"))
+        wrong.append(_unknown("", f"{without} of {len(cells)} runs have no level of {factor}", f"remove {key}"))
     return wrong
 
 
-def unknown_factors(factors: Collection[str], cells: Collection[Cell]) -> list[Unknown]:
-    """What is wrong with `analysis.select`: names that are no factor of any run."""
+def unknown_factors(factors: Collection[str], cells: Collection[Cell]) -> list[Breach]:
+    """What is wrong with `analysis.select`: names that are no factor of any run, which are the keys."""
     known = list(dict.fromkeys(label for cell in cells for label, _ in cell))
     rule = f"no run has a level of this factor; the factors are {', '.join(known) or 'none'}"
-    return [Unknown(name, rule, closest(name, known, "analysis.select.")) for name in factors if name not in known]
+    return [_unknown(name, rule, closest(name, known, "analysis.select.")) for name in factors if name not in known]
 
 
-def refuse(wrong: Sequence[Unknown], at: str) -> None:
+def _unknown(name: str, rule: str, fix: str) -> Breach:
+    return Breach(name, None, rule, fix, shown=False)
+
+
+def refuse(wrong: Sequence[Breach], at: str) -> None:
     """Raise BadPlan if something is wrong. at: the file and the key."""
     if wrong:
-        lines = (f"{at}{'' if one.name is None else f'.{one.name}'}: {one.rule}. Fix: {one.fix}" for one in wrong)
-        raise BadPlan("\n".join(lines))
+        raise BadPlan("\n".join(str(replace(one, key=f"{at}.{one.key}" if one.key else at)) for one in wrong))
 
 
-def _some(levels: Sequence[str]) -> str:
-    named = levels[:_NAMED]
-    more = f" and {len(levels) - _NAMED} more" if len(levels) > _NAMED else ""
-    return ", ".join(named) + more if named else "none"
+def key_of(name: str, also: str = "") -> str:
+    """The name with its letters, marks and digits of any script; everything else but the characters `also` is one
+    underscore, and none at the ends."""
+    plain = [
+        char if char in also or unicodedata.category(char)[0] in "LMN" else " "
+        for char in unicodedata.normalize("NFC", name).replace("_", " ")
+    ]
+    return "_".join("".join(plain).split())

@@ -12,6 +12,7 @@ SURROGATE = (
     "the selected token's surrogate, mean of -p log p over the sampled tokens: not an entropy "
     "(it read 0.14 where the full entropy was 0.78)"
 )
+_WH = f"wH weighs {SURROGATE}"
 BUDGET = (
     "it bounds the method's own weighted entropy, which is the one shown unless the weight is KL-gated "
     "(then see dual_game/usage_ratio)"
@@ -59,10 +60,8 @@ _KNOWN = {
         Metric("analysis/covariance_p50", "covariance, median token", "nats"),
         Metric("analysis/covariance_p90", "covariance, 90% token", "nats"),
         Metric("analysis/correlation", "correlation of advantage and log-probability"),
-        Metric("analysis/wH_sum", "weighted entropy surrogate wH, sum", "nats", None, "wH weighs " + SURROGATE),
-        Metric(
-            "analysis/wH_per_token", "weighted entropy surrogate wH", "nats a token", None, "wH weighs " + SURROGATE
-        ),
+        Metric("analysis/wH_sum", "weighted entropy surrogate wH, sum", "nats", None, _WH),
+        Metric("analysis/wH_per_token", "weighted entropy surrogate wH", "nats a token", None, _WH),
         Metric("dual_game/lambda", "dual variable lambda"),
         Metric("dual_game/beta", "KL weight beta"),
         Metric("dual_game/B_token", "entropy budget B", "nats a token", None, None, {"analysis/wH_per_token": BUDGET}),

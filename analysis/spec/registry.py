@@ -13,10 +13,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from analysis.spec.validation import BadPlan
-from analysis.spec.window import Points, Window
+from pydantic import BeforeValidator, Field
+
+from analysis.spec.validation import BadPlan, Section, refusal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,31 @@ if TYPE_CHECKING:
 GROUP = "rlsweep.analysis"
 _DRAWINGS = "analysis.figures"  # every module there is imported before a kind of figure is looked up
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+_ALLOWED = "an integer 1 or more, which is a number of steps, or {points: N}, which is a number of points"
+
+
+class Points(Section):
+    """A window of so many points of a curve, however many steps they are apart."""
+
+    points: int = Field(ge=1)
+
+
+def _check(given: Any) -> Any:
+    """Refuse what is neither, with one error and not one for each alternative."""
+    if isinstance(given, Points):
+        return given
+    number = given["points"] if isinstance(given, dict) and list(given) == ["points"] else given
+    if type(number) is not int or number < 1:
+        raise refusal(f"must be {_ALLOWED}", "write {points: 20}")
+    return given
+
+
+#: A metric that is recorded every tenth step has two points in a window of twenty steps.
+Window = Annotated[
+    Annotated[int, Field(ge=1)] | Points, BeforeValidator(_check), Field(description=_ALLOWED)
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,21 +134,14 @@ _figures: dict[str, Callable[..., Any]] = {}
 
 
 def summary(
-    name: str,
-    title: str,
-    *,
-    of_many: bool = False,
-    every_step: bool = False,
-    judged: bool = True,
-    until: float = 1.0,
+    name: str, title: str, *, of_many: bool = False, every_step: bool = False, judged: bool = True, until: float = 1.0
 ) -> Callable[[_Function], _Function]:
     """Register a function of a Curve under a name that hypotheses may use. It raises
     analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number. Raises BadPlan if
     another function has the name."""
 
     def register(function: _Function) -> _Function:
-        if name in _summaries:
-            _refuse_another(f"summary {name}", _summaries[name].function, function)
+        _refuse_another(f"summary {name}", _summaries[name].function if name in _summaries else None, function)
         _summaries[name] = Summary(name, title, function, of_many, every_step, judged, until)
         return function
 
@@ -134,17 +153,16 @@ def figure(kind: str) -> Callable[[_Function], _Function]:
     BadPlan if another function has the name."""
 
     def register(function: _Function) -> _Function:
-        if kind in _figures:
-            _refuse_another(f"kind of figure {kind}", _figures[kind], function)
+        _refuse_another(f"kind of figure {kind}", _figures.get(kind), function)
         _figures[kind] = function
         return function
 
     return register
 
 
-def _refuse_another(what: str, first: Callable[..., Any], second: Callable[..., Any]) -> None:
+def _refuse_another(what: str, first: Callable[..., Any] | None, second: Callable[..., Any]) -> None:
     """Raise BadPlan, naming both places, unless it is the same function, whose module was loaded again."""
-    if _place(first) != _place(second):
+    if first and _place(first) != _place(second):
         raise BadPlan(f"{what}: registered twice, by {_place(first)} and {_place(second)}. Fix: rename one of them")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,9 +18,9 @@ from pydantic import (
 
 from analysis.spec import derived_metric, levels
 from analysis.spec.figure_spec import Direction, Picture, curves
-from analysis.spec.hypothesis import Declared, Hypothesis, check_references, hypothesis
+from analysis.spec.hypothesis import Declared, Hypothesis, Target, check_references, hypothesis
 from analysis.spec.metric_catalog import WIN_RATE, describe
-from analysis.spec.threshold import Target
+from analysis.spec.registry import Window
 from analysis.spec.validation import (
     BadPlan,
     Context,
@@ -33,11 +33,9 @@ from analysis.spec.validation import (
     refusal,
     refusals,
 )
-from analysis.spec.window import Window
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
-_Value = TypeVar("_Value")
 
 
 class Primary(Section):
@@ -110,13 +108,6 @@ _Test = Annotated[
 ]
 
 
-def _default_test(known: Mapping[str, Any]) -> str:
-    """The test of a pairing and a family: benchmarks.validity has the error rates of each."""
-    if known.get("pairing") == "none":
-        return "welch"
-    return "signflip" if known.get("family") == "max_t" else "paired_t"
-
-
 def _increasing(ends: tuple[float, ...]) -> tuple[float, ...]:
     if not ends[0] < ends[1]:
         raise refusal("the low reference score must be below the high one", "write [low, high]")
@@ -129,15 +120,6 @@ References = Annotated[
     Field(min_length=2, max_length=2, description="two numbers, [low, high]"),
     AfterValidator(_increasing),
 ]
-
-
-def _known(named: dict[str, _Value], wrong: Sequence[levels.Unknown]) -> dict[str, _Value]:
-    """A mapping by names of levels or factors; raises what is wrong with them."""
-    if wrong:
-        raise refusals(
-            (() if one.name is None else (one.name,), named, refusal(one.rule, one.fix, shown=False)) for one in wrong
-        )
-    return named
 
 
 class Settings(Section):
@@ -219,9 +201,12 @@ class Settings(Section):
     @field_validator("test", mode="before")
     @classmethod
     def _by_default(cls, test: object, info: ValidationInfo) -> object:
+        pairing, family = info.data.get("pairing"), info.data.get("family")
         # max_t flips signs, whatever the test: plans of older versions have its name beside paired_t
-        flips = info.data.get("family") == "max_t" and info.data.get("pairing") == "seed"
-        return _default_test(info.data) if test is None or (flips and test in PAIRED) else test
+        if test is not None and not (family == "max_t" and pairing == "seed" and test in PAIRED):
+            return test
+        # benchmarks.validity has the error rates of each
+        return "welch" if pairing == "none" else "signflip" if family == "max_t" else "paired_t"
 
     @field_validator("test")
     @classmethod
@@ -236,37 +221,26 @@ class Settings(Section):
             raise refusal("family: max_t flips the signs of pairs", "choose family: holm, or analysis.pairing: seed")
         return test
 
-    @field_validator("normalize")
+    @field_validator("normalize", "select")
     @classmethod
-    def _of_levels(cls, references: dict[str, References], info: ValidationInfo) -> dict[str, References]:
+    def _of_the_runs(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Levels and factors that no run has are refused."""
+        unknown = levels.unknown_references if info.field_name == "normalize" else levels.unknown_factors
         cells = context_of(info).cells
-        return _known(references, [] if cells is None else levels.unknown_references(references, cells))
-
-    @field_validator("select")
-    @classmethod
-    def _of_factors(cls, factors: dict[str, Literal["best"]], info: ValidationInfo) -> dict[str, Literal["best"]]:
-        cells = context_of(info).cells
-        return _known(factors, [] if cells is None else levels.unknown_factors(factors, cells))
+        wrong = [] if cells is None else unknown(named, cells)
+        if wrong:
+            at = [(one, (one.key,) if one.key else ()) for one in wrong]
+            raise refusals((place, named, refusal(one.rule, one.fix, shown=False)) for one, place in at)
+        return named
 
     @model_serializer
     def _record(self) -> dict[str, Any]:
         """The settings as a report keeps them: what was asked for, with every default."""
-        primary = {"metric": self.metric, "summary": self.summary, "direction": self.direction}
-        lists = ("metrics", "figures", "time_to", "hypotheses")
-        rest = (
-            "alpha",
-            "pairing",
-            "test",
-            "family",
-            "incomplete",
-            "end",
-            "axis",
-            "window",
-            "normalize",
-            "select",
-            "seed",
+        names = (
+            "metric summary direction metrics figures time_to hypotheses alpha pairing test family incomplete end axis"
         )
-        return {**primary, **{name: getattr(self, name) for name in (*lists, *rest, "sequential")}}
+        names += " window normalize select seed sequential"
+        return {name: getattr(self, name) for name in names.split()}
 
     @property
     def metric(self) -> str:

@@ -166,6 +166,12 @@ def closest(name: str, names: Sequence[str], at: str = "", otherwise: str = "rem
     return f"write {at}{close[0]}" if close else otherwise
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more or "none"
+
+
 def words(schema: Mapping[str, Any]) -> str:
     """A fragment of JSON Schema in words: a number above 0."""
     if "properties" in schema:

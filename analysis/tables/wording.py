@@ -17,8 +17,8 @@ from analysis.numbers import format_apart, format_estimate, format_level, format
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
+from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
-from analysis.spec.window import Points, Window
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed

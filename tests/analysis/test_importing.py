@@ -23,9 +23,9 @@ from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.importing.wandb_files import find, read
+from analysis.spec.registry import Points
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from analysis.spec.window import Points
 from launcher import files
 from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
@@ -582,7 +582,7 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
 
 @pytest.mark.processes
 def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs: Path, tmp_path: Path) -> None:
-    (whole,) = [path for path in find(theirs) if path.name == "run-a0.wandb"]
+    (whole,) = [path for path in find(theirs, None) if path.name == "run-a0.wandb"]
     data = whole.read_bytes()
     assert len(data) > 32768, "or no record crosses a block's end"
     for place, (cut, changed) in enumerate(((len(data) // 2, None), (len(data) - 20, None), (len(data), 33000))):
@@ -592,18 +592,18 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         path = tmp_path / f"{place}" / "run-a0.wandb"
         path.parent.mkdir()
         path.write_bytes(torn)
-        (run,) = read([path], None, path.parent)
+        (run,) = read({path: "a0"}, None, ())
         assert run.problem == "its file has no end: it was killed, or still runs"
-        assert 0 < run.staged.last_step <= 5 and run.about["method.name"] == "ppo"
+        assert 0 < run.log.steps.max() <= 5 and run.about["method.name"] == "ppo"
     path.write_bytes(data[:7])  # as W&B leaves it if the process is killed at its start
-    (run,) = read([path], None, tmp_path)
+    (run,) = read({path: "a0"}, None, ())
     assert (run.name, run.problem) == ("a0", "it was killed before W&B wrote its configuration")
     path.write_bytes(b"x" * 99)
     with pytest.raises(BadImport, match="not a file of W&B"):
-        list(read([path], None, tmp_path / "stage"))
+        list(read({path: "a0"}, None, ()))
     path.write_bytes(data)
     with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
-        list(read([path], "global_step", tmp_path / "stage"))
+        list(read({path: "a0"}, "global_step", ()))
 
 
 # ---------------------------------------------------------------- Hugging Face's Trainer, TRL
