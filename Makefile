@@ -72,9 +72,12 @@ test-vllm: setup .venv-vllm/installed
 puzzles: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt reasoning-gym==0.1.25
 
-# The numbers under every kernel of linear algebra that this processor can run.
+# The statistics and their printed numbers under OpenBLAS's kernels for other processors; AVX2 is needed.
+KERNELS := Haswell Sandybridge Prescott
+NUMBERS := compare contrast effects numbers resample strengths summarize wording
 test-kernels: setup
-	$(BIN)/python -m tests.kernels
+	@for core in $(KERNELS); do echo "== OPENBLAS_CORETYPE=$$core"; \
+	  OPENBLAS_CORETYPE=$$core $(PYTEST) $(NUMBERS:%=tests/analysis/test_%.py) || exit 1; done
 
 # On a SLURM and a Ray that they start, and stop, themselves (root; Debian's packages). They wait most of the time, so they
 # run side by side: in processes of their own, because pytest-xdist 3.8 does not see its groups under pytest 9.2.

@@ -1,5 +1,5 @@
-"""python -m analysis report FOLDER [--format paper] [--judge] [--json]: write FOLDER/report, print the main table and
-the path.
+"""python -m analysis report FOLDER [--format paper] [--figures pdf,png] [--judge] [--json]: write FOLDER/report,
+print the main table and the path.
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
 event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = report.add_argument
     add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
+    add("--figures", type=_formats, default=(), metavar="FORMATS", help="pdf, png or pdf,png: write figures so, too")
     add("--judge", action="store_true", help="have the responses judged first, if analysis.win_rate says how")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(
@@ -75,11 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(chosen.json and Dropping.failed)
 
 
+def _formats(text: str) -> tuple[str, ...]:
+    """The value of --figures."""
+    formats = tuple(dict.fromkeys(text.split(",")))
+    if wrong := [name for name in formats if name not in ("pdf", "png")]:
+        raise argparse.ArgumentTypeError(f"{', '.join(map(repr, wrong))}: pdf, png and pdf,png are allowed")
+    return formats
+
+
 def _report(chosen: argparse.Namespace) -> tuple[Path, str]:
     """Write a report: its page, and what remains to be printed."""
     from analysis.report import terminal, write
 
-    written = write(chosen.folder)
+    written = write(chosen.folder, chosen.figures)
     paper = ""
     if chosen.format == "paper":
         from analysis.report.paper import write_paper
@@ -159,11 +168,15 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _looks(chosen: argparse.Namespace) -> int:
-    from analysis.findings import stopping
+    from analysis.data.sweep import read_sweep
+    from analysis.findings.study import study
+    from analysis.spec.settings import settings
     from analysis.spec.validation import BadPlan
 
     try:
-        standings = stopping.of_folder(chosen.folder)
+        sweep = read_sweep(chosen.folder)
+        asked = settings(sweep.plan.get("analysis"), str(chosen.folder / "plan.json"), sweep.groups, sweep.baseline)
+        standings = study(sweep, asked).primary.standings
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2

@@ -35,17 +35,16 @@ from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
 from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.stats import (
-    bands,
     bounded,
     compare,
     dispersion,
     exact,
     factorial,
-    functions,
+    mean_curves,
+    multiplicity,
     resample,
     scaling,
     sequential,
-    shape,
     strata,
     t_test,
 )
@@ -334,13 +333,13 @@ POOLS = (
 
 def mean_bands(experiments: int, n: int) -> Iterator[Rate]:
     """How often the band of a mean curve holds the whole true curve: t intervals of its points, and ours."""
-    quantile = functions.t_quantile(n - 1, 1 - ALPHA / 2)
+    quantile = float(special.stdtrit(n - 1, 1 - ALPHA / 2))
     for pool in POOLS:
         random = np.random.default_rng([n, pool.points, round(100 * pool.share), len(pool.name)])
         before = after = 0
         for _ in range(experiments):
             curves = pool.draw(random, n)
-            mean, half = bands.simultaneous(curves)
+            mean, half = mean_curves.simultaneous(curves)
             pointwise = quantile * curves.std(axis=0, ddof=1) / math.sqrt(n)
             before += bool((np.abs(mean) <= pointwise).all())
             after += half is not None and bool((np.abs(mean) <= half).all())
@@ -672,8 +671,8 @@ def wordings(experiments: int, n: int, test: str) -> Iterator[Rate]:
         after += len(verdicts_) > 1
         apart += verdicts_ != {shown}
         a, b = scores["B"][:, 0], scores["A"][:, 0]
-        p = compare.family(np.column_stack([a - b, scores["C"][:, 0] - b])).p[0]
-        t = t_test.t_interval(functions.log(a) - functions.log(b))
+        p = multiplicity.family(np.column_stack([a - b, scores["C"][:, 0] - b])).p[0]
+        t = t_test.t_interval(np.log(a) - np.log(b))
         before += (p is not None and p <= ALPHA) != (t is not None and not t[0] <= 0 <= t[1])
     about = f"{test}, n = {n}"
     yield Rate(f"greater and ratio disagree, max-T and t interval of logs, n = {n}", before, experiments)
@@ -785,7 +784,7 @@ def _one_seed_more(values: Array) -> tuple[float, float] | None:
 
 
 def _bonett(values: Array) -> tuple[float, float]:
-    n, z = values.size, functions.normal_quantile(1 - ALPHA / 2)
+    n, z = values.size, float(special.ndtri(1 - ALPHA / 2))
     cut = int(n / (2 * math.sqrt(n - 4)))
     centre = float(np.sort(values)[min(cut, (n - 1) // 2) : n - min(cut, (n - 1) // 2)].mean())
     tails = n * float(((values - centre) ** 4).sum()) / float(((values - values.mean()) ** 2).sum()) ** 2
@@ -834,7 +833,7 @@ def splits(experiments: int, n: int) -> Iterator[Rate]:
     random = np.random.default_rng([n, 62])
 
     def flagged(samples: Array) -> int:
-        return sum(shape.split(values) is not None for values in samples)
+        return sum(dispersion.split(values) is not None for values in samples)
 
     *collapses, skew = FLAGGED[n]
     yield Rate(f"seeds fall apart, normal, n = {n}", flagged(normal(random, experiments, n)), experiments, most=0.01)

@@ -223,16 +223,6 @@ def ray(
     raise Lost(f"no Ray over {names} could be started in {_TRIES} tries; its output is above")
 
 
-def _of_job(node: Node) -> list[str]:
-    """What the job has on a node, as options of `ray start`."""
-    options = ["--num-cpus", str(node.cpus)]
-    if "SLURM_GPUS_ON_NODE" in os.environ:
-        options += ["--num-gpus", os.environ["SLURM_GPUS_ON_NODE"]]
-    if "SLURM_MEM_PER_NODE" in os.environ:  # MiB; the object store takes the rest
-        options += ["--memory", str(int(0.7 * int(os.environ["SLURM_MEM_PER_NODE"]) * 2**20))]
-    return options
-
-
 def _step(
     folder: str,
     environment: Mapping[str, str],
@@ -251,12 +241,17 @@ def _step(
     where = ["--node-ip-address", node.address, "--temp-dir", f"{place}/r"]
     # Workers use any free port; by default, every Ray of a host begins at the same one.
     fixed = ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port", str(port)]
-    own = _of_job(node) if resources is None else resources
+    if resources is None:  # what the job has on the node
+        resources = ["--num-cpus", str(node.cpus)]
+        if "SLURM_GPUS_ON_NODE" in os.environ:
+            resources += ["--num-gpus", os.environ["SLURM_GPUS_ON_NODE"]]
+        if "SLURM_MEM_PER_NODE" in os.environ:  # MiB; the object store takes the rest
+            resources += ["--memory", str(int(0.7 * int(os.environ["SLURM_MEM_PER_NODE"]) * 2**20))]
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     srun = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}", "--overlap"]
     script = _STEP.format(then=":" if keep_logs else 'rm -rf "$0"')
     return subprocess.Popen(
-        [*srun, "--export=ALL", "sh", "-c", script, place, *ray, *where, *own, *fixed, *options],
+        [*srun, "--export=ALL", "sh", "-c", script, place, *ray, *where, *resources, *fixed, *options],
         env=environment,
         stdin=subprocess.PIPE,
         start_new_session=True,

@@ -6,20 +6,26 @@ python -m tests.schemas     writes them anew
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field, TypeAdapter
 
 from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
-from launcher.planning import budget
-from launcher.planning.campaign_spec import CampaignSpec
-from launcher.planning.clusters import Local, Ray, Slurm
+from launcher.planning.campaign_stages import CampaignSpec
+from launcher.planning.clusters import Budget, Local, Ray, Slurm
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.plan import Experiment
-from launcher.run.models import MODELS
+from launcher.run.campaign_record import CampaignRecord
+from launcher.run.code import Code
+from launcher.run.evaluations import EvaluationRow
+from launcher.run.launch_record import Launch
+from launcher.run.records import Claim, FrozenConfig, Manifest, Provenance, Record, State
+from launcher.run.stop_request import StopRequest
 from launcher.tracking import settings as tracking
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
@@ -33,7 +39,7 @@ class ExperimentFile(BaseModel, extra="forbid"):
     analysis: Settings
     cluster: Local | Ray | Slurm
     tracking: tracking.Settings
-    budget: budget.Settings
+    budget: Budget
     seed: int = Field(ge=0)
     multirun: str
     base: dict[str, Any]
@@ -43,6 +49,65 @@ class ExperimentFile(BaseModel, extra="forbid"):
     task: dict[str, Any]
     trainer: dict[str, Any]
     verl: dict[str, Any]
+
+
+class _Line(Record):
+    """A line of a log may hold further keys, such as the metrics."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "allow"}
+
+
+@dataclass(frozen=True)
+class MetricLine(_Line):
+    """A line of metrics.jsonl, one for each step: the step and attempt (from 1), unix seconds, and the metrics by
+    name."""
+
+    step: int
+    attempt: int
+    time: float
+
+
+@dataclass(frozen=True)
+class HistogramLine(_Line):
+    """A line of histograms.jsonl: n counts between n + 1 edges."""
+
+    step: int
+    attempt: int
+    name: str
+    edges: list[float]
+    counts: list[float]
+
+
+@dataclass(frozen=True)
+class ResponseLine(_Line):
+    """A line of responses.jsonl, one for each response of an evaluation; `id` is the prompt's, `answer` what it asks
+    for."""
+
+    step: int
+    attempt: int
+    id: str
+    prompt: str
+    response: str
+    reward: float
+    answer: str
+
+
+#: Every record of a run folder and of its launch, by the name of its JSON Schema: docs/schemas/run_folder_<name>.json.
+MODELS: Mapping[str, type[Any]] = {
+    "state": State,
+    "claim": Claim,
+    "stop": StopRequest,
+    "manifest": Manifest,
+    "launch": Launch,
+    "campaign": CampaignRecord,
+    "config": FrozenConfig,
+    "provenance": Provenance,
+    "code": Code,
+    "metrics": MetricLine,
+    "histograms": HistogramLine,
+    "responses": ResponseLine,
+    "evaluations": EvaluationRow,
+}
 
 
 def documents() -> dict[str, dict[str, Any]]:

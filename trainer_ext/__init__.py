@@ -14,11 +14,9 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tasks           prompts and their splits, demonstrations and rewards
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
-    fit             whether a run of trainer=verl_ray fits into memory, and what would make it fit
-    rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic
+    rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic, and whether it has so much
     chat            how many tokens the messages of a prompt are
-    vllm_checks     what a vLLM server cannot do for a run
-    sizes           which sizes of a run do not fit together
+    sizes           which sizes of a run do not fit together, and what a vLLM server cannot do for it
     devices         on what a run computes, and how its processes share a model
     memory          how much memory a run needs, by arithmetic
     architectures   the sizes of causal language models, and which of them can be trained

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from trainer_ext.reward_models.scoring import positions
+from trainer_ext.reward_models.scoring import device, positions
 
 _BATCH = 32  # texts
 
@@ -76,6 +76,5 @@ def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Enc
 
 @lru_cache(maxsize=1)
 def _load(folder: Path) -> tuple[Any, Any]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModel.from_pretrained(folder).to(device).eval()
+    model = AutoModel.from_pretrained(folder).to(device()).eval()
     return AutoTokenizer.from_pretrained(folder), model

@@ -38,8 +38,10 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
     from transformers.utils import chat_template_utils
 
     render: Any = chat_template_utils.render_jinja_template  # its annotation says text, and it returns two lists
-    special = {key: _text(value) for found in settings.values() for key, value in found.items() if _is_token(key)}
-    named = {key: value for key, value in special.items() if value is not None}
+    found = {key: value for section in settings.values() for key, value in section.items() if key.endswith("_token")}
+    # a token's text stands alone or in a mapping
+    special = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in found.items()}
+    named = {key: value for key, value in special.items() if isinstance(value, str)}
 
     def count(messages: Messages) -> int:
         conversation = [dict(message) for message in messages]
@@ -65,13 +67,3 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
 
 def _mapping(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-def _is_token(key: str) -> bool:
-    return key.endswith("_token")
-
-
-def _text(value: Any) -> str | None:
-    """A special token's text, which stands alone or in a mapping."""
-    text = value.get("content") if isinstance(value, Mapping) else value
-    return text if isinstance(text, str) else None

@@ -32,11 +32,6 @@ def histogram_interval(share: float, steps: int) -> int:
     return max(1, int(share * steps))
 
 
-def share_for(interval: int, steps: int) -> float:
-    """A share of the run's length that gives this interval; it may be above 1."""
-    return (interval + 0.5) / steps
-
-
 def spread_steps(steps: int) -> int:
     """The first steps of a run, a tenth and at most 100, whose largest spread of rewards scales BNTO's budget."""
     return min(100, max(1, math.ceil(0.1 * steps)))
@@ -102,7 +97,7 @@ def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Ite
     if now % then:
         rule = f"it gives histograms every {now} steps, and the run of {before} steps has them every {then} steps"
         interval = then * max(1, now // then)
-        share, fix = share_for(interval, after), "choose a share that gives a multiple of these"
+        share, fix = (interval + 0.5) / after, "choose a share that gives a multiple of these"
         if share <= _LARGEST_SHARE:
             fix = f"set it to {share:.6g}, which gives histograms every {interval} steps"
         yield Obstacle("trainer.hist_every", trainer["hist_every"], rule, fix)

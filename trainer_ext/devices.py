@@ -78,14 +78,9 @@ def kind() -> str:
     return os.environ.get(KIND) or (CUDA if torch.cuda.is_available() else CPU)
 
 
-def visible() -> str | None:
-    """The devices of this process, as CUDA_VISIBLE_DEVICES lists them; None: all of the machine's."""
-    return os.environ.get(_VISIBLE)
-
-
-def only(devices: str | None) -> dict[str, str]:
-    """The environment of a process that has these devices, and no other."""
-    return {} if devices is None else {_VISIBLE: devices}
+def visible() -> dict[str, str]:
+    """The environment of a process that has the devices of this one, and no other; empty: all of the machine's."""
+    return {name: os.environ[name] for name in (_VISIBLE,) if name in os.environ}
 
 
 def of_precision(name: str) -> Any:

@@ -35,19 +35,9 @@ class Need:
     phases: Mapping[str, Mapping[str, int]]
 
     @property
-    def peak(self) -> str:
-        """The phase that needs the most."""
-        return max(self.phases, key=lambda phase: sum(self.phases[phase].values()))
-
-    @property
-    def items(self) -> dict[str, int]:
-        """What is held at the peak."""
-        return {**self.throughout, **self.phases[self.peak]}
-
-    @property
     def total(self) -> int:
-        """Bytes at the peak."""
-        return sum(self.items.values())
+        """Bytes in the phase that needs the most."""
+        return sum(self.throughout.values()) + max(sum(phase.values()) for phase in self.phases.values())
 
 
 def need(

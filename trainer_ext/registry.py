@@ -97,7 +97,7 @@ class Part:
     def declare(self, name: str, *settings: str, optional: Sequence[str] = (), prefix: str = "") -> None:
         """Register a choice without a function, which the code that runs the part knows by name."""
         keys = {prefix + setting: setting for setting in (*settings, *optional)}
-        self._entries[name] = _Entry(_nothing, None, keys, optional)
+        self._entries[name] = _Entry(lambda *_, **__: None, None, keys, optional)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries))
@@ -140,10 +140,6 @@ class Part:
             raise ValueError(f"missing: {names}; {self.name}={name} needs {', '.join(keys)}{closest}")
         settings = {setting: section[key] for key, setting in keys.items() if key in section}
         return Choice(name, settings, entry.function, entry.report)
-
-
-def _nothing(*inputs: Any, **settings: Any) -> None:
-    return None
 
 
 #: The parts, with what their functions take before the settings and what they give; (B, T) over tokens of B responses.

@@ -100,13 +100,12 @@ def _unusable(choice: Choice) -> Iterator[Misfit]:
         lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
         if lacks is not None:
             yield Misfit(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
-        elif layer is not None and not 1 <= layer <= (layers := _layers(folder)):
-            yield Misfit(f"{at}.layer", layer, f"the model has the layers 1 to {layers}", "name one of these, or null")
-
-
-def _layers(folder: Path) -> int:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
+        elif layer is not None:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
+            if not 1 <= layer <= layers:
+                rule = f"the model has the layers 1 to {layers}"
+                yield Misfit(f"{at}.layer", layer, rule, "name one of these, or null")
 
 
 # ---------------------------------------------------------------- the scores

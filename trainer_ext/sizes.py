@@ -1,13 +1,17 @@
-"""Which sizes of a run do not fit together: batches, heads, warm-up. The plan asks before a run exists, the run when it
-starts.
+"""What does not fit together in a run: sizes of batches, heads, warm-up, and what rollout servers can do.
 
-Nothing here loads torch.
+The plan asks before a run exists, the run when it starts. Nothing here loads torch or vLLM.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+import os
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from trainer_ext import architectures, devices
@@ -16,6 +20,8 @@ from trainer_ext.devices import Parallel
 _ACTOR = "verl.actor_rollout_ref.actor"
 _TOKENS = f"{_ACTOR}.ppo_max_token_len_per_gpu"
 _MICRO = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
+#: The dimensions of an attention head that vLLM 0.24 has for CPUs.
+CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 class Misfit(ValueError):
@@ -50,6 +56,7 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
         yield from found or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
+    yield from of_vllm(config)
 
 
 def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
@@ -196,3 +203,56 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
 def _divisor(whole: int, most: int) -> int:
     """The largest divisor of `whole` that is at most `most`."""
     return next(count for count in range(most, 0, -1) if not whole % count)
+
+
+def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What a vLLM server (trainer.rollout=vllm) cannot do for a run's configuration (method, model, trainer)."""
+    model, trainer = config["model"], config["trainer"]
+    if trainer.get("rollout") != "vllm":
+        return
+    if importlib.util.find_spec("vllm") is None:
+        rule = f"vLLM is not installed for {sys.executable}, which would run it"
+        fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
+        yield Misfit("trainer.rollout", "vllm", rule, fix)
+    nodes, on_each = devices.asked(model)
+    on_cpu, tensor, own = not on_each, Parallel.of(model).tensor, int(trainer["ranks"]) // nodes
+    if on_cpu and tensor != 1:
+        rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
+        yield Misfit("model.parallel.tensor", tensor, rule, "set it to 1")
+    elif own % tensor:
+        rule = f"does not divide the {own} ranks of a node (trainer.ranks), each of which gives its device to a server"
+        fit = _divisor(own, tensor)
+        yield Misfit("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
+    if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
+        size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]
+        rule = (
+            f"gives each head {size} dimensions, and vLLM's heads on a CPU have one of {', '.join(map(str, CPU_HEADS))}"
+        )
+        heads = next((n for n in range(most, 0, -1) if model["hidden_size"] / n in CPU_HEADS), None)
+        fix = f"set model.heads={heads}" if heads else "choose another model.hidden_size"
+        yield Misfit("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")
+    path = config["method"].get("target_path")
+    if config["method"]["sampler"] == "geometric" and path is not None and model.get("path") is not None:
+        yield from _target(Path(os.path.expanduser(path)), Path(os.path.expanduser(model["path"])))
+
+
+def _target(target: Path, policy: Path) -> Iterator[Misfit]:
+    """Whether both read the same tokens, where both are folders; a run also compares models of a hub."""
+    what, sizes = "", []
+    for folder in (target, policy):
+        try:
+            sizes.append(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size"))
+        except (OSError, ValueError, AttributeError):
+            sizes.append(None)
+    if None not in sizes and sizes[0] != sizes[1]:
+        what = f"it has {sizes[0]} tokens and the policy has {sizes[1]}"
+    elif all((folder / "tokenizer.json").is_file() for folder in (target, policy)):
+        from tokenizers import Tokenizer
+
+        first, second = (Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (target, policy))
+        if first.get_vocab(with_added_tokens=True) != second.get_vocab(with_added_tokens=True):
+            what = "its tokenizer is another one than the policy's"
+    if what:
+        rule = f"{what}, but q combines their probabilities token by token"
+        fix = "set it to a model with the policy's tokenizer and vocab_size"
+        yield Misfit("method.target_path", str(target), rule, fix)

@@ -13,8 +13,8 @@ from analysis.spec import registry
 from analysis.spec.levels import part
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
-from analysis.stats.common_grid import common_points
 from analysis.stats.curve_summaries import NotEvaluable
+from analysis.stats.mean_curves import common_points
 
 Array = NDArray[np.float64]
 #: The metric behind each axis but `steps`.

@@ -38,9 +38,9 @@ from launcher.run.records import PLAN_FORMAT, State
 class Run:
     """One planned run of one group, with the content of its folder.
 
-    problem: why it has no full result, or None. created, finished: when it was planned and when it ended, in unix
-    seconds, None if unknown. code: the ids of the records of code of its attempts (launcher.run.code). device_seconds:
-    what its ended attempts took, None if that was not recorded; unfinished_seconds: those that did not finish the run.
+    problem: why it has no full result, or None. finished: when it ended, in unix seconds, or None. code: the ids
+    of the records of code of its attempts (launcher.run.code). device_seconds: what its ended attempts took, None if
+    that was not recorded; unfinished_seconds: those that did not finish the run.
     """
 
     id: str
@@ -54,7 +54,6 @@ class Run:
     summary: Mapping[str, Any]
     provenance: Mapping[str, Any]
     problem: str | None
-    created: float | None = None
     finished: float | None = None
     code: tuple[str, ...] = ()
     device_seconds: float | None = None
@@ -206,7 +205,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     curves, summary, provenance = EMPTY, {}, {}
     state, attempt = "missing", 0
     problem: str | None = None
-    created = finished = None
+    finished = None
     code: tuple[str, ...] = ()
     device_seconds, unfinished = None, 0.0
     try:
@@ -215,7 +214,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         if record.device_seconds:
             device_seconds = sum(record.device_seconds.values())
             unfinished = compute.unfinished(record.device_seconds, record.attempt, record.state)
-        state, attempt, created, finished = record.state, record.attempt, record.created, record.finished
+        state, attempt, finished = record.state, record.attempt, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
     except (OSError, ValueError, TypeError) as error:
@@ -242,7 +241,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         whole_log = curves.steps.size >= steps and not curves.repeated  # an older version did not check
         problem = None if whole_log else f"done, but {path.name} does not have each of its {steps} steps once"
     return Run(
-        run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, created, finished, code,
+        run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, finished, code,
         device_seconds, unfinished,
     )  # fmt: skip
 

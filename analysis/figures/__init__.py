@@ -9,9 +9,6 @@ Its modules:
     survival          the share of runs that has not reached a threshold yet
     series            the curves behind a figure, averaged and smoothed
     traces            the values behind a figure, for the page and as CSV
-    style             Matplotlib's settings for all figures
-    canvas            palette, axes and legends, which all figures share
+    canvas            palette, axes and legends, which all figures share, and their SVG, PDF and PNG
     dense_artists     many points or lines, drawn as one image
-    rendering         SVG, PDF and PNG of the drawn figures
-    kept              which drawings the files of a report show already
 """

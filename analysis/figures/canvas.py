@@ -5,9 +5,12 @@ Same input, same bytes: no dates, no random ids.
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -15,15 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from analysis.figures.kept import Files
-from analysis.figures.rendering import Drawing
-from analysis.figures.style import GRID, INK
 from analysis.figures.traces import GID, Array, Traces, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
+INK, GRID = "#1a1a1b", "#d8d8d9"  # replaced by the page's own colours in a page
+_SETTINGS: dict[str, object] = {
+    "svg.hashsalt": "rlsweep", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "legend.frameon": False, "axes.unicode_minus": False, "path.simplify_threshold": 0.2,
+    "text.parse_math": False,  # a method's label is the reader's own: $ is a dollar in it
+}  # fmt: skip
 # Okabe and Ito's palette, told apart with any common colour blindness; the yellow is left out, it fades on white paper,
 # and a dark red of Tol's, lightened for dark paper, added.
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
@@ -37,9 +46,23 @@ MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
+DPI = 160  # of a PNG, and of what is an image in the other formats
+#: No dates, so that the same drawing has the same bytes.
+_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
 #: What low and high are called, with the level in place of {}.
 INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib without a display, with the settings of the figures."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
+        yield
 
 
 class Sketch(NamedTuple):
@@ -64,30 +87,34 @@ class Sketch(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure. caption says what is drawn and what is missing; width in inches. kind, bounds: as in Sketch."""
+    """A figure that has been laid out. caption says what is drawn and what is missing; traces: the values behind it.
+    kind, bounds: as in Sketch."""
 
     name: str
     title: str
     caption: str
-    width: float
-    drawing: Drawing
+    canvas: Canvas
+    traces: Traces
     kind: str = ""
     bounds: str = INTERVAL
 
-    @property
-    def traces(self) -> Traces:
-        """The values behind it."""
-        return self.drawing.traces
+    @cached_property
+    def svg(self) -> bytes:
+        """The SVG, which the page and the folder of figures share."""
+        return self.rendered("svg")
 
-    @property
-    def files(self) -> Files:
-        """Its files by suffix; waits for those that are being rendered."""
-        return self.drawing.files
+    def rendered(self, suffix: str) -> bytes:
+        """The figure as "svg", "pdf" or "png". Same figure, same bytes."""
+        out = io.BytesIO()
+        self.canvas.patch.set_alpha(float(suffix == "png"))  # white paper: what shows a PNG may have a dark one
+        with styled():
+            self.canvas.savefig(out, format=suffix, metadata=_METADATA.get(suffix), dpi=DPI)
+        return out.getvalue()
 
     @cached_property
     def inline(self) -> str:
         """The SVG for the page."""
-        return _inline(self.name, self.title, self.files["svg"].decode(), self.width)
+        return _inline(self.name, self.title, self.svg.decode(), self.canvas.get_figwidth())
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -152,6 +179,19 @@ def diamond(
     return {} if interval is None else {gid: (np.array(interval[:1]), np.array(interval[1:]))}
 
 
+def seed_dots(axes: Axes, group: str, rows: Mapping[str, tuple[str, Array, Array]], many: bool, **look: Any) -> None:
+    """Draw the points of each seed of a group; many: as one artist. rows[gid]: label, x (n,) and y (n,) of a seed."""
+    if many:
+        from analysis.figures.dense_artists import Members
+
+        x, y = (np.concatenate([row[place] for row in rows.values()]) for place in (1, 2))
+        axes.plot(x, y, "o", gid=f"seeds--{group}", **look)
+        axes.add_artist(Members(rows))
+        return
+    for gid, (label, x, y) in rows.items():
+        axes.plot(x, y, "o", gid=gid, label=label, **look)
+
+
 def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str]) -> str:
     """A group's label, with "n of planned" if it lacks some, which is then added to the notes."""
     if n == planned:
@@ -185,9 +225,9 @@ def save(sketches: Sequence[Sketch]) -> list[Figure]:
     for sketch in sketches:
         lay_out(sketch.canvas)
         traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
-        drawing = Drawing(sketch.canvas, traces)
-        width = sketch.canvas.get_figwidth()
-        made.append(Figure(sketch.name, sketch.title, sketch.caption, width, drawing, sketch.kind, sketch.bounds))
+        made.append(
+            Figure(sketch.name, sketch.title, sketch.caption, sketch.canvas, traces, sketch.kind, sketch.bounds)
+        )
     return made
 
 

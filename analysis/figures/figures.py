@@ -8,22 +8,34 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.figures.canvas import LINE, MANY, TOGETHER, Figure, Sketch, brief, canvas_of, colours, save
-from analysis.figures.style import INK, styled
+from analysis.figures.canvas import (
+    INK,
+    LINE,
+    MANY,
+    TOGETHER,
+    Figure,
+    Sketch,
+    brief,
+    canvas_of,
+    colours,
+    save,
+    seed_dots,
+    styled,
+)
 from analysis.figures.survival import waiting
 from analysis.figures.traces import Array
-from analysis.findings.study import Block, Comparison, Study
+from analysis.findings.study import Block, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
 from analysis.tables.wording import range_note
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 _WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
 _TICK = 16  # letters in a line of a method's label, of which there are two at most
@@ -57,23 +69,6 @@ def saved(*drawings: Callable[[], Sketch | list[Sketch] | None], note: str = "")
         return save([sketch._replace(caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
-def _seeds(axes: Axes, comparison: Comparison, height: float, colour: str, many: bool) -> None:
-    """Draw the difference of each seed, of many seeds as one artist."""
-    group, at = comparison.group, np.array([height])
-    contrast = comparison.contrast
-    d = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
-    dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55, "color": colour}
-    rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], at) for i, n in enumerate(comparison.seeds)}
-    if many:
-        from analysis.figures.dense_artists import Members
-
-        axes.plot(d, np.full(d.size, height), "o", gid=f"seeds--{group}", **dots)
-        axes.add_artist(Members(rows))
-        return
-    for gid, (label, x, y) in rows.items():
-        axes.plot(x, y, "o", gid=gid, label=label, **dots)
-
-
 def _interval(block: Block, drawn: bool) -> str:
     if drawn:
         return "with the interval of the test that decides, "
@@ -94,7 +89,10 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     intervals: dict[str, tuple[Array, Array]] = {}
     for height, comparison in enumerate(reversed(shown)):
         colour, group, interval = look[comparison.group][0], comparison.group, comparison.interval
-        _seeds(axes, comparison, height - 0.16, colour, many)
+        contrast, below = comparison.contrast, np.array([height - 0.16])
+        d = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
+        rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], below) for i, n in enumerate(comparison.seeds)}
+        seed_dots(axes, group, rows, many, markersize=3.6, markeredgewidth=0, alpha=0.55, color=colour)
         if interval is not None:
             axes.plot(interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
             intervals[f"mean--{group}"] = np.array(interval[:1]), np.array(interval[1:])

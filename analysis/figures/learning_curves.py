@@ -1,4 +1,5 @@
-"""Learning curves: of one metric, of several metrics in one figure, and of a mean with a band for its spread."""
+"""Learning curves: of one metric, of several in one figure, of each level of a factor, of differences to the baseline,
+and of a mean with a band for its spread."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.run_values import CLOCKS
+from analysis.data.sweep import Run, Sweep
 from analysis.figures.canvas import (
     DOT,
+    DPI,
     INTERVAL,
     MANY,
     NEUTRAL,
@@ -25,16 +28,17 @@ from analysis.figures.canvas import (
     canvas_of,
     legend,
     look_of,
+    seed_dots,
 )
-from analysis.figures.rendering import DPI
 from analysis.figures.series import Array, Series, series
+from analysis.findings.levels import factor_order, varied
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
+from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import Metric, capital, caveats, describe
 from analysis.spec.registry import figure
-from analysis.stats.bands import simultaneous
-from analysis.stats.common_grid import on_grid
+from analysis.stats.mean_curves import on_grid, simultaneous
 from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ _BAND = (
     "the number of methods."
 )
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
+_MOST = 8  # curves that colours can still tell apart
 _FEW = 20  # points of a curve, up to which each is marked
 _APART, _WIDEST = 0.5, 5.0  # of groups whose curves are single points, and of all of them together, in inches
 _BESIDE = 0.08  # of the seeds beside such a mean, in inches
@@ -182,6 +187,41 @@ def _same_levels(study: Study, group: str, other: str) -> bool:
     shared = factors[0] & factors[1]
     levels = [{tuple(item for item in cell if item[0] in shared) for cell in each} for each in cells]
     return levels[0] == levels[1]
+
+
+@figure("levels")
+def levels(study: Study, picture: Picture) -> Sketch | None:
+    """Seeds, band and mean of the first metric at each level of each method's only factor; a method without a factor
+    has one curve. None if no method has exactly one factor of two levels or more, or if there are too many curves."""
+    apart = by_level(study.sweep)
+    if apart is None or len(apart.groups) > _MOST:
+        return None
+    metric = picture.metrics[0]
+    sketch = curves(replace(study, sweep=apart), picture_of(metric))
+    if sketch is None:
+        return None
+    return sketch._replace(name=picture.name, title=f"{sketch.title} by level", kind=picture.kind)
+
+
+def by_level(sweep: Sweep) -> Sweep | None:
+    """The sweep with each level of a method's only factor as a group of its own; None if no method has one."""
+    groups: dict[str, Any] = {}
+    runs: list[Run] = []
+    several = False
+    for group in sweep.groups:
+        factors = varied(sweep, group)
+        if len(factors) != 1:
+            groups[group] = sweep.plan["groups"][group]
+            runs += sweep.of(group)
+            continue
+        several = True
+        (factor,) = (label for label in factor_order(sweep) if label in factors)
+        for run in sweep.of(group):
+            level = dict(run.cell)[factor]
+            name = f"{group}.{factor}.{level}"
+            groups.setdefault(name, {"label": f"{sweep.label(group)}, {factor} = {level}"})
+            runs.append(replace(run, group=name, cell=tuple(item for item in run.cell if item[0] != factor)))
+    return replace(sweep, plan={**sweep.plan, "groups": groups}, runs=tuple(runs)) if several else None
 
 
 @figure("band")
@@ -339,15 +379,7 @@ def _lone(
         ends = [float(end[0]) for end in span]
         axes.plot([s.axis[0]] * 2, ends, linewidth=1.6, gid=f"band--{group}", **beside(aside))
     rows = {f"seed.{n}--{group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
-    dots = {**beside(aside + _BESIDE), **DOT}
-    if many:
-        from analysis.figures.dense_artists import Members
-
-        axes.plot(np.repeat(s.axis, len(s.whole)), s.whole[:, 0], "o", gid=f"seeds--{group}", **dots)
-        axes.add_artist(Members(rows))
-    else:
-        for gid, (label, x, y) in rows.items():
-            axes.plot(x, y, "o", gid=gid, label=label, **dots)
+    seed_dots(axes, group, rows, many, **beside(aside + _BESIDE), **DOT)
     axes.plot(s.axis, s.whole.mean(axis=0), "D", markersize=5, gid=f"mean--{group}", label=_MEAN, **beside(aside))
 
 

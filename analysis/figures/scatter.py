@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
-from analysis.figures.canvas import NEUTRAL, Sketch, canvas_of, colours, counted_label, gap_sentences, legend
+from analysis.figures.canvas import DASHES, NEUTRAL, Sketch, canvas_of, colours, counted_label, gap_sentences, legend
 from analysis.findings.study import Measure, Study, block
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
-_MARKS = ("o", "s", "^", "D")  # of groups of one colour
+_MARKS = ("o", "s", "^", "D")  # of groups of one colour, in the order of DASHES
 _MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
 _DECADES = 1e3
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
@@ -153,10 +153,8 @@ def front(centres: Mapping[str, tuple[float, float]], directions: Sequence[str])
 
 
 def _look(study: Study, group: str) -> dict[str, Any]:
-    number = study.sweep.groups.index(group)
-    count = len({colour for colour, _ in colours(study.sweep.groups).values()})
-    marker = _MARKS[number // count % len(_MARKS)]
-    return {"color": colours(study.sweep.groups)[group][0], "linestyle": "none", "marker": marker, "markeredgewidth": 0}
+    colour, dash = colours(study.sweep.groups)[group]
+    return {"color": colour, "linestyle": "none", "marker": _MARKS[DASHES.index(dash)], "markeredgewidth": 0}
 
 
 def _shared(study: Study, run: Run, picture: Picture) -> tuple[Array, Array]:

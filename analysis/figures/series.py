@@ -12,8 +12,8 @@ from analysis.data import cells
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
 from analysis.stats import strata
-from analysis.stats.common_grid import on_grid
 from analysis.stats.curve_summaries import LARGEST
+from analysis.stats.mean_curves import on_grid
 
 Array = NDArray[np.float64]
 _POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more

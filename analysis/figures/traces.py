@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from analysis.tables.formats import literal
@@ -174,54 +174,22 @@ def _short(values: Array) -> tuple[float | None, ...]:
 
 def to_csv(figure: Traces) -> str:
     """All values drawn, in full precision: a row per point, empty fields for what does not exist."""
-    fields: dict[int, list[str]] = {}  # of an array, by its id: a thousand lines may share one
-
-    def of(values: Array | None, count: int) -> Iterable[str]:
-        if values is None:
-            return repeat("", count)
-        if id(values) not in fields:
-            fields[id(values)] = _fields(values)
-        return fields[id(values)]
-
-    before_y: dict[tuple[object, ...], list[str]] = {}  # likewise
-    header = ("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")
-    parts = [_row(*header)]
-    for trace in figure.traces:
-        about = _row(trace.panel, trace.group, trace.seed, trace.what)[:-1]
-        names = figure.panels[trace.panel].x[0], trace.name
-        n = trace.x.size
-        same = (*names, id(trace.steps), id(trace.x))
-        if same not in before_y:
-            across, up = (_row(name)[:-1] if name else "" for name in names)
-            both = zip(of(trace.steps, n), of(trace.x, n), strict=True)
-            before_y[same] = [f",{step},{across},{x},{up}," for step, x in both]
-        y = _fields(trace.shown) if trace.name else repeat("", n)
-        if trace.interval is None:
-            rows = [f"{about}{before}{value},,\n" for before, value in zip(before_y[same], y, strict=True)]
-        else:
-            columns = before_y[same], y, *(of(end, n) for end in trace.interval)
-            rows = [f"{about}{before}{value},{low},{high}\n" for before, value, low, high in zip(*columns, strict=True)]
-        parts.append("".join(rows))  # at once: a million rows side by side take more memory than time
-    return "".join(parts)
-
-
-def _row(*cells: object) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(map(literal, cells))
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high"))
+    for trace in figure.traces:
+        low, high = trace.interval or (None, None)
+        about = (repeat(literal(cell)) for cell in (trace.panel, trace.group, trace.seed, trace.what))
+        of_x, of_y = (repeat(literal(name)) for name in (figure.panels[trace.panel].x[0], trace.name))
+        x, y = (of_x, _fields(trace.x)), (of_y, _fields(trace.shown if trace.name else None))
+        # A repeated cell has no end; x has one.
+        writer.writerows(zip(*about, _fields(trace.steps), *x, *y, _fields(low), _fields(high), strict=False))
     return out.getvalue()
 
 
-def _fields(values: Array) -> list[str]:
-    """Each number as repr writes it, "" for NaN."""
-    if not values.size:
-        return []
-    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1]
-    fields = text.replace("null", "").split(",")
-    # A million calls of repr would take as long as the rest of a report; it writes 1e-05 where orjson writes 0.00001.
-    unlike = ("e", "0.0000")
-    if not any(part in text for part in unlike):
-        return fields
-    return [repr(float(field)) if any(part in field for part in unlike) else field for field in fields]
+def _fields(values: Array | None) -> Iterable[float | str]:
+    """Numbers as cells of a CSV file, which has nothing for those that do not exist."""
+    return repeat("") if values is None else [value if math.isfinite(value) else "" for value in values.tolist()]
 
 
 SUMMARY = ("method", "what", "points", "first", "last", "lowest", "highest")

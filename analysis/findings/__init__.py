@@ -2,14 +2,11 @@
 
 Its modules:
 
-    study              every group against the baseline, for each measure
+    study              every group against the baseline, for each measure; what was declared before results
     verdicts           the verdict on each declared hypothesis
     outcomes           the possible outcomes and their reasons
     worst_case         comparisons with the excluded runs at extreme values
     ratios             ratios of two groups, paired by seed; for times, speed-ups
     responses          what the policies answered to the same prompts
-    added_seeds        seeds that were added after others had results
-    planned_power      what the seeds of an experiment can find, before its launch
-    preregistration    which hypotheses were declared before there were results
     parquet            every summary of every metric, as Parquet
 """

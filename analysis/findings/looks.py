@@ -15,7 +15,6 @@ import numpy as np
 
 from analysis.data.cells import Pairs
 from analysis.data.sweep import Sweep
-from analysis.findings.added_seeds import in_order
 from analysis.spec.settings import Settings
 from analysis.stats import multiplicity, sequential
 from analysis.stats.contrast import Contrast
@@ -99,7 +98,8 @@ def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
     if rule is None or not (sweep.plan.get("analysis") or {}).get("sequential"):
         return None
     sizes = sequential.looks(rule.start, rule.batch, rule.max)
-    seeds = in_order(sweep)
+    runs = dict.fromkeys(run.seed for run in sweep.runs)
+    seeds = tuple(dict.fromkeys([*(seed for seed in sweep.plan.get("seeds") or () if seed in runs), *sorted(runs)]))
     open_ = {run.seed for run in sweep.runs if run.state in RESUMABLE or run.state == "missing"}
     ended = next((place for place, seed in enumerate(seeds) if seed in open_), len(seeds))
     finished = sum(size <= ended for size in sizes)

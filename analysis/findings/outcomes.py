@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from analysis.data.sweep import Cell
-from analysis.stats.shape import Split
+from analysis.stats.dispersion import Split
 from analysis.stats.t_test import Interval
 
 

@@ -37,7 +37,8 @@ class Ratio:
         if self.bound is not None:
             low, high = self.interval or (0.0, math.inf)
             return int(low > factor) - int(high < factor)
-        return 0 if self.contrast is None else self.contrast.ratio_side(factor, self.level)
+        contrast = self.contrast
+        return 0 if contrast is None else replace(contrast, b=contrast.b * factor).side(self.level)
 
 
 def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) -> Ratio:

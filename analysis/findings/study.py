@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +14,24 @@ from analysis.data import cells, derived, selection
 from analysis.data.normalized import normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
-from analysis.data.sweep import Run, Sweep
+from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import looks
 from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
-from analysis.spec import registry
+from analysis.spec import declaration, registry
+from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.stats import bounded, compare, multiplicity, shape, t_test
-from analysis.stats.compare import FamilyResult, PairedResult, UnpairedResult, mirrored
+from analysis.spec.settings import settings as settings_of
+from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
+from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
+from analysis.stats.dispersion import Split
+from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
-from analysis.stats.sequential import Look
-from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 #: What times are counted in.
@@ -38,6 +42,9 @@ AXES = {
     "device_seconds": "device-seconds",
     "flops": "FLOP",
 }
+
+
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a record or a plan of an older version
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class Estimate:
     def split(self) -> Split | None:
         """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
         `reached` says how many."""
-        return None if self.reached is not None else shape.split(self.values)
+        return None if self.reached is not None else dispersion.split(self.values)
 
     def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
         """The seeds of the values at these places."""
@@ -213,6 +220,12 @@ class Block:
         """What the group reaches on its own."""
         return next(estimate for estimate in self.estimates if estimate.group == group)
 
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Where each comparison stands after the finished looks; empty if the number of seeds was fixed. A group whose
+        status is CONTINUE needs the next batch of seeds, and so does the baseline. No other group does."""
+        return tuple(c.standing for c in self.comparisons if c.standing is not None)
+
     def comparison(self, group: str) -> Comparison | None:
         """The group against the baseline; None for the baseline."""
         return next((comparison for comparison in self.comparisons if comparison.group == group), None)
@@ -253,6 +266,33 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     ordered = [first, *(measure for measure in measures if measure is not first)]
     blocks = [block(sweep, settings, ranges[measure.metric], measure, sweep.baseline) for measure in ordered]
     return Study(sweep, settings, tuple(blocks), ranges)
+
+
+def registered(sweep: Sweep) -> Registration | None:
+    """How the plan of a sweep compares with what was declared; None if that is not recorded, or cannot be read.
+
+    The launcher keeps every declaration in multirun/<experiment>/hypotheses.json, with the runs that were done by then
+    (launcher/planning/preregistration.py has the format).
+    """
+    runs = {run.id: run.done for run in sweep.runs}
+    try:
+        kept = json.loads((sweep.folder / "hypotheses.json").read_text(encoding="utf-8"))["declarations"]
+        return declaration.registration(kept, sweep.plan, Declaration(sum(runs.values()), len(runs)))
+    except _BROKEN:
+        return None
+
+
+def as_declared(compared: Study, found: Registration) -> Study | None:
+    """The primary measure as it was declared, on the runs that were declared; None: it cannot be computed."""
+    # Normalised scores cannot be normalised again.
+    known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
+    try:
+        plan = {**compared.sweep.plan, **(found.plan or {})}
+        section = {**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}
+        asked = settings_of(section, groups=plan["groups"], baseline=plan["baseline"])
+        return study(sweep_of(compared.sweep.folder, plan, known), asked)
+    except _BROKEN:
+        return None
 
 
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
@@ -488,7 +528,7 @@ def _family(
     """The comparisons of a measure, adjusted for one another."""
     test, seed = settings.test_of(measure.summary), settings.seed
     if settings.pairing == "seed" and contrasts[0].look is None:
-        return compare.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
+        return multiplicity.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
     return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
 
 
@@ -520,30 +560,23 @@ def _described(
     contrast: Contrast, measure: Measure, settings: Settings, is_judged: bool
 ) -> PairedResult | UnpairedResult:
     """The figures that are shown beside the test that decides; without any test if none is valid."""
-    a, b, alpha = contrast.a, contrast.b, contrast.level(settings.alpha) or settings.alpha
-    exact_only = measure.summary == "time_to"  # a t test of times that may be cut at the budget is not valid
-    if not contrast.paired:
-        two = compare.unpaired(a, b, alpha, seed=settings.seed)
-        if exact_only or not is_judged:
-            two = replace(two, interval=None, p_t=None)
-        if contrast.look is not None:
-            by_t, by_count = (replace(contrast.look, test=test) for test in ("welch", "relabel"))
-            two = replace(two, p_t=_at(by_t, two.p_t), p_relabel=_at(by_count, two.p_relabel),
-                          p_mann_whitney=_at(by_count, two.p_mann_whitney))  # fmt: skip
-        return two if is_judged else replace(two, p_relabel=None, p_mann_whitney=None)
-    result = compare.paired(a, b, alpha, direction=measure.better or "higher", seed=settings.seed)
-    if exact_only or not is_judged:
-        result = replace(result, interval=None, p_t=None, d_z=None)
-    if contrast.look is not None:
-        by_t, by_count = (replace(contrast.look, test=test) for test in ("paired_t", "signflip"))
-        result = replace(result, p_t=_at(by_t, result.p_t), p_signflip=_at(by_count, result.p_signflip),
-                         p_wilcoxon=_at(by_count, result.p_wilcoxon))  # fmt: skip
-    return result if is_judged else replace(result, p_signflip=None, p_wilcoxon=None)
-
-
-def _at(look: Look, p: float | None) -> float | None:
-    """The repeated p value of a look."""
-    return None if p is None else look.p(p)
+    alpha, seed = contrast.level(settings.alpha) or settings.alpha, settings.seed
+    result: PairedResult | UnpairedResult
+    if contrast.paired:
+        result = compare.paired(contrast.a, contrast.b, alpha, direction=measure.better or "higher", seed=seed)
+        counted, tests = ("p_signflip", "p_wilcoxon"), ("paired_t", "signflip")
+    else:
+        result = compare.unpaired(contrast.a, contrast.b, alpha, seed=seed)
+        counted, tests = ("p_relabel", "p_mann_whitney"), ("welch", "relabel")
+    p: dict[str, Any] = {name: getattr(result, name) for name in ("p_t", *counted)}
+    if contrast.look is not None:  # the repeated p values
+        by_t, by_count = (replace(contrast.look, test=test) for test in tests)
+        p = {name: value and (by_t if name == "p_t" else by_count).p(value) for name, value in p.items()}
+    if not is_judged:
+        p = dict.fromkeys(p)
+    if measure.summary == "time_to" or not is_judged:  # a t test of times that may be cut at the budget is not valid
+        p |= {"p_t": None, "interval": None} | ({"d_z": None} if contrast.paired else {})
+    return replace(result, **p)
 
 
 def _outcome(

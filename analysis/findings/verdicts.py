@@ -20,7 +20,7 @@ from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
 from analysis.spec.metric_catalog import describe
-from analysis.stats import dispersion, functions, power
+from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
 from analysis.stats.t_test import Interval
@@ -116,10 +116,6 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
 
 
-def _bounds(h: Hypothesis) -> list[float]:
-    return [bound for bound in (h.low, h.high) if bound is not None]
-
-
 def _ratio(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
     ratio = ratios.of_comparison(comparison, measured.budget, inverse=h.summary == "efficiency")
@@ -133,11 +129,14 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
         elif low == -1 or high == 1:
             verdict, grounds = Outcome.CONTRADICTED, [Ground(Reason.INTERVAL_OUTSIDE, level=ratio.level)]
         elif ratio.interval is None:
-            verdict, grounds = Outcome.INCONCLUSIVE, [_too_few(comparison, study)]
+            needed = seeds_needed(study.settings.alpha, 1, comparison.contrast.test)
+            too_few = comparison.ground or Ground(Reason.TOO_FEW_SEEDS, n=comparison.n, needed=needed)
+            verdict, grounds = Outcome.INCONCLUSIVE, [too_few]
         else:
             verdict, grounds = Outcome.INCONCLUSIVE, [Ground(Reason.INTERVAL_ACROSS, level=ratio.level)]
             if not ratio.bound:
-                scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in _bounds(h)]
+                bounds = [bound for bound in (h.low, h.high) if bound is not None]
+                scaled = [replace(ratio.contrast, b=ratio.contrast.b * bound) for bound in bounds]
                 grounds += _would_decide(scaled, ratio.level)
         grounds += [ratio.ground] if ratio.ground else []
         if comparison.reached and not ratio.bound and verdict is not Outcome.INCONCLUSIVE:
@@ -147,12 +146,6 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
     return Verdict(
         h, verdict, tuple(grounds), ratio.n, ratio.value, ratio.interval, measures, h.against, ratio.bound
     )  # fmt: skip
-
-
-def _too_few(comparison: Comparison, study: Study) -> Ground:
-    """Why a test that counts cannot reject anything."""
-    needed = seeds_needed(study.settings.alpha, 1, comparison.contrast.test)
-    return comparison.ground or Ground(Reason.TOO_FEW_SEEDS, n=comparison.n, needed=needed)
 
 
 def _than(h: Hypothesis, study: Study) -> Verdict:
@@ -195,7 +188,7 @@ def _smaller(comparison: Comparison, margin: float, alpha: float) -> list[Ground
 
 def _unseen(n: int, alpha: float) -> Ground:
     """That n runs show what all runs do: the share of runs that may do otherwise unseen, with this chance."""
-    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - functions.power(alpha, 1 / n), level=alpha)
+    return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - alpha ** (1 / n), level=alpha)
 
 
 def _between(h: Hypothesis, study: Study) -> Verdict:
@@ -312,7 +305,8 @@ def _spread(h: Hypothesis, study: Study) -> Verdict:
     if without or scatter is None or scatter.interval is None:
         verdict, grounds = Outcome.NOT_EVALUABLE, [without or Ground(Reason.NO_SPREAD_OF_DISTANCES)]
     else:
-        verdict = {-1: Outcome.SUPPORTED, 0: Outcome.INCONCLUSIVE, 1: Outcome.CONTRADICTED}[_side(scatter.interval)]
+        low, high = scatter.interval
+        verdict = Outcome.CONTRADICTED if low > 0 else Outcome.SUPPORTED if high < 0 else Outcome.INCONCLUSIVE
         excess = scatter.contrast.difference
         grounds = [Ground(Reason.EXCESS_SPREAD, (h.group, *h.against), value=excess, interval=scatter.interval)]
         grounds += _would_decide([scatter.contrast], alpha) if verdict is Outcome.INCONCLUSIVE else []
@@ -424,7 +418,7 @@ def _at_level(study: Study, alpha: float) -> Study:
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
     Empty where the number of seeds is not what is in the way."""
-    known = [(effect, one.test) for one in contrasts if (effect := power.effect_of(one)) is not None]
+    known = [(effect, one.test) for one in contrasts if (effect := one.effect) is not None]
     if not known or not level > 0:
         return []
     effect, test = min(known)
@@ -440,7 +434,7 @@ def _needing(seeds: float | None) -> list[Ground]:
 
 def _seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
     """How many seeds would tell the two apart at this level; infinite above power.MOST_SEEDS, None without spread."""
-    effect = power.effect_of(comparison.contrast)
+    effect = comparison.contrast.effect
     if effect is None:
         return None
     seeds = power.seeds_to_find(comparison.contrast.test, effect, alpha)
@@ -457,11 +451,6 @@ def _all_of(seeds: Iterator[float | None]) -> float | None:
     counts = list(seeds)
     known = [count for count in counts if count is not None]
     return max(known, default=None) if len(known) == len(counts) else None
-
-
-def _side(interval: Interval | None) -> int:
-    """Of zero: 1 above it, -1 below it, 0 where the interval has it inside or does not exist."""
-    return 0 if interval is None else (interval[0] > 0) - (interval[1] < 0)
 
 
 def _unrecorded(comparison: Comparison, measured: Block) -> Ground | None:

@@ -21,7 +21,7 @@ from analysis.judging.journal import VERDICTS, Verdict
 from analysis.judging.pairs import Pair, pairs
 from analysis.judging.settings import BadJudge, Choice, slug
 from analysis.spec.validation import Section
-from analysis.tables.characters import visible
+from analysis.tables.formats import visible
 from analysis.tables.wording import counted
 from launcher.files import write_atomic, write_json
 

@@ -202,8 +202,8 @@ def _by_score(sweep: Sweep, judge: Declared) -> Judged:
 
 
 def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
-    """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a further
-    number of an evaluation. Raises BadJudge where a run has no such score."""
+    """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a
+    further number of an evaluation. Raises BadJudge where a run has no such score."""
     shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
     if name == _REWARD:
         return {(one.run, one.answer.id, step): one.answer.reward for one, step in shown}

@@ -2,53 +2,53 @@
 
 Its modules:
 
-    content             what a report holds
     page                the HTML page; its templates, style and script lie in this folder
     headline            the first sentences: which method won, by how much, and how certain that is
     terminal            the report as text on a terminal
     paper               tables, figures and a LaTeX file for a paper
-    files               all files of a report, and how they are written
-    missing             which runs are missing, and why
+    files               what a report holds, and its files
     response_examples   the responses on the page, and their CSV
     planned_power       what the seeds of an experiment can find, before its launch
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from analysis.figures.figures import figures
-from analysis.figures.kept import Kept
-from analysis.figures.rendering import render
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
-from analysis.findings.preregistration import registered
 from analysis.findings.responses import responses
-from analysis.findings.study import Block, Comparison, Estimate, study
+from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.judging.results import read_judged
-from analysis.report.content import Report as Report
-from analysis.report.files import FORMATS, files_of, plain, write_all
+from analysis.report.files import FORMATS, files_of, write_all
+from analysis.report.files import Report as Report
 from analysis.report.headline import answer
-from analysis.report.missing import missing
 from analysis.report.page import page
 from analysis.report.response_examples import to_csv
 from analysis.sections import sections
 from analysis.spec.settings import settings
 from analysis.tables import wording
-from analysis.tables.comparison import tables
-from launcher.run.folder import cache_folder
+from analysis.tables.comparison import missing, tables
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
+_WRITTEN = (
+    orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+)  # fmt: skip
 
 
-def write(folder: Path) -> Report:
+def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
+
+    figure_formats: in which figures are written beside SVG, "pdf" and "png".
 
     Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or files of a
     judge that cannot be read.
@@ -63,9 +63,6 @@ def write(folder: Path) -> Report:
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
     out = folder / "report"
-    records, name = cache_folder(folder.parent) / "figures", f"{folder.name}.json"
-    kept = Kept(records / name, out / "figures")
-    render({figure.name: figure.drawing for figure in drawn}, kept)
     report = Report(
         index=out / "index.html",
         study=compared,
@@ -76,16 +73,13 @@ def write(folder: Path) -> Report:
         sections=parts,
         responses=responses(sweep),
     )
-    summaries = results(compared)  # while the figures are rendered
-    files = files_of(report.tables, report.figures) | {"results.parquet": summaries}
+    files = files_of(report.tables, report.figures, figure_formats) | {"results.parquet": results(compared)}
     files["report.json"] = to_json(report)
     files["index.html"] = page(report).encode()
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
     former = written(out) | {_RESPONSES}
     write_all(out, files)
-    with suppress(OSError):  # of a folder that cannot be written to
-        write_all(records, {name: kept.record({figure.name: figure.files for figure in drawn})})
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
     return report
@@ -117,28 +111,33 @@ def to_json(report: Report) -> bytes:
             "start": block.start,
             "stop": block.stop,
             "primary": block is compared.primary,
-            "family": plain(block.family),
-            "groups": [plain(e) | gaps(e) | clusters(e) for e in block.estimates],
-            "pairs": [plain(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
-            "runs": {run_id: plain(value) for run_id, value in sorted(block.values.items())},
+            "family": block.family,
+            "groups": [_fields(e) | gaps(e) | clusters(e) for e in block.estimates],
+            "pairs": [_fields(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
+            "runs": dict(sorted(block.values.items())),
         }
 
     content = {
         "format": FORMAT,
         "experiment": plan.get("experiment"),
         "command": plan.get("command"),
-        "answer": plain(report.answer),
-        "settings": plain(compared.settings),
+        "answer": report.answer,
+        "settings": compared.settings.model_dump(),
         "comparisons": [comparison(block) for block in compared.blocks],
-        "levels": [plain(one) for one in levels(compared)],
-        "hypotheses": plain(wording.verdicts_of(report.verdicts, compared.sweep, compared.settings)),
-        "tables": {table.name: plain(table.records) for table in report.tables},
-        "notes": {table.name: plain(table.notes) for table in report.tables if table.notes},
+        "levels": levels(compared),
+        "hypotheses": wording.verdicts_of(report.verdicts, compared.sweep, compared.settings),
+        "tables": {table.name: table.records for table in report.tables},
+        "notes": {table.name: table.notes for table in report.tables if table.notes},
         "figures": {figure.name: {"title": figure.title, "caption": figure.caption} for figure in report.figures},
-        "responses": {"step": answered.step, "contrasts": plain(answered.contrasts)} if answered else None,
-        "bad_lines": [plain(bad) for run in runs for bad in run.curves.bad],
+        "responses": {"step": answered.step, "contrasts": answered.contrasts} if answered else None,
+        "bad_lines": [bad for run in runs for bad in run.curves.bad],
     }
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(content, _fields, _WRITTEN)
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, without what it has cached."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def written(out: Path) -> set[str]:

@@ -14,11 +14,9 @@ from analysis.data.sweep import Run, Sweep
 from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome
-from analysis.findings.preregistration import as_declared, registered
-from analysis.findings.study import Comparison, Study
+from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
-from analysis.report.missing import gap_of, lacking
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.stats import power
 from analysis.stats.compare import UnpairedResult
@@ -26,9 +24,15 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
-from analysis.tables.campaign import condition_lines
-from analysis.tables.comparison import better
-from analysis.tables.levels import collapse_lines, collapses, level_lines, scale_lines, selection_lines
+from analysis.tables.comparison import better, gap_of, lacking
+from analysis.tables.levels import (
+    collapse_lines,
+    collapses,
+    condition_lines,
+    level_lines,
+    scale_lines,
+    selection_lines,
+)
 from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
@@ -98,6 +102,8 @@ def answer(study: Study) -> Answer:
     usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
     leader = _leader(study, usable) if usable else None
     result, certainty = _result(study, usable, leader)
+    cases = worst_cases(study, study.primary)
+    excluded = wording.overturned(cases, study.primary.measure, sweep, study.settings.alpha)
     return Answer(
         declaration=_declaration(study),
         question=_question(study),
@@ -106,7 +112,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_excluded(study)),
+        limits=(*_mixed_code(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=cost,
@@ -414,18 +420,12 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     return text + (f", at the level {level:.2g} {which}." if several else ".")
 
 
-def _excluded(study: Study) -> list[str]:
-    """Which outcomes on the primary measure the excluded runs could change."""
-    cases = worst_cases(study, study.primary)
-    return wording.overturned(cases, study.primary.measure, study.sweep, study.settings.alpha)
-
-
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family, measure = block.family, block.measure
     times = 1 if family is None else multiplied(family.method, len(block.comparisons))
-    lines = [*wording.added_seeds(study.sweep)]
+    lines: list[str] = []
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)
     if any(estimate.interval for estimate in block.estimates):

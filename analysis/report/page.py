@@ -5,20 +5,23 @@ Without JavaScript everything is shown; the script adds hiding, sorting, searchi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from analysis.figures.canvas import Figure, colours
+from analysis.figures.canvas import colours
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
 from analysis.numbers import format_level
-from analysis.report.content import Report
+from analysis.report.files import Report
 from analysis.report.response_examples import examples
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
+
+if TYPE_CHECKING:
+    import jinja2
 
 _HERE = Path(__file__).parent
 
@@ -39,14 +42,18 @@ def page(report: Report) -> str:
     elsewhere = [*curves, *times, *(figure for part in report.sections for figure in part.figures)]
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
     responses = examples(report.responses, sweep) if report.responses else None
-    return render(
-        "page.html.j2",
+    labels, look = sweep.labels, colours(sweep.groups)
+    level = format_level(study.settings.alpha)
+    data = {figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn}
+    return _template().render(
+        style=(_HERE / "style.css").read_text(encoding="utf-8"),
+        script=(_HERE / "script.js").read_text(encoding="utf-8"),
         study=study,
         contents=_contents(report, tables, bool(relations)),
         responses=responses,
         health=_health(report),
-        data=data_of(study, drawn),
-        values=values_of(study, drawn),
+        data=orjson.dumps({"figures": data}).decode().replace("<", "\\u003c"),  # which cannot end its HTML element
+        values={figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn},
         name=report.name,
         command=report.command,
         answer=answer,
@@ -61,7 +68,10 @@ def page(report: Report) -> str:
         passing=AXES[study.settings.axis],
         standard=wording.standard(study),
         window=wording.declared_window(study.settings.window),
-        groups=choices(study, sweep.labels),
+        groups=[
+            {"name": group, "label": label, "colour": look[group][0].replace("#000000", "currentColor")}
+            for group, label in labels.items()
+        ],
         seeds=sorted({run.seed for run in sweep.runs}),
     )
 
@@ -78,25 +88,14 @@ def _no_curve(study: Study) -> str:
     return "No run has recorded a declared metric."
 
 
-def choices(study: Study, labels: Mapping[str, str]) -> list[dict[str, str]]:
-    """The methods that the page can hide, with their colours; black becomes the page's ink."""
-    look = colours(study.sweep.groups)
-    return [
-        {"name": group, "label": label, "colour": look[group][0].replace("#000000", "currentColor")}
-        for group, label in labels.items()
-    ]
-
-
-def render(template: str, **content: Any) -> str:
-    """Render a template of this folder, with the style and the script."""
+def _template() -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
-    style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
-    return environment.get_template(template).render(style=style, script=script, **content)
+    return environment.get_template("page.html.j2")
 
 
 def _contents(report: Report, tables: Mapping[str, Table], relations: bool) -> list[tuple[str, str]]:
@@ -128,19 +127,3 @@ def _health(report: Report) -> Table:
         entries.append((one.group, (*place, one.warning, one.seen), {"seed": one.seed}))
     columns = ("method", "seed", *(["factors"] if has_factors else []), "warning", "seen")
     return table("health", "Health", columns, entries)
-
-
-def data_of(study: Study, drawn: Sequence[Figure]) -> str:
-    """The values that the script shows under the pointer, as JSON that cannot end its HTML element."""
-    labels = study.sweep.labels
-    level = format_level(study.settings.alpha)
-    figures = {
-        figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn
-    }
-    return orjson.dumps({"figures": figures}).decode().replace("<", "\\u003c")
-
-
-def values_of(study: Study, drawn: Sequence[Figure]) -> dict[str, dict[str, Any]]:
-    """For each figure, the columns and rows that describe it to a reader who cannot see it."""
-    labels = study.sweep.labels
-    return {figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn}

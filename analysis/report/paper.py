@@ -36,7 +36,7 @@ def write_paper(written: Report) -> Path:
     out = written.index.parent / "paper"
     pages = [page for table in written.tables for page in _pages(table)]
     files = {f"tables/{page.name}.tex": to_latex(page).encode() for page in pages}
-    files |= {f"figures/{figure.name}.pdf": figure.files["pdf"] for figure in written.figures}
+    files |= {f"figures/{figure.name}.pdf": figure.rendered("pdf") for figure in written.figures}
     files["main.tex"] = "".join(_lines(written, pages)).encode()
     write_all(out, files)
     for old in (*sorted(out.glob("tables/*.tex")), *sorted(out.glob("figures/*.pdf"))):

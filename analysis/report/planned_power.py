@@ -1,30 +1,113 @@
-"""What the seeds of an experiment can find, as text and as JSON: `python -m analysis power`."""
+"""What the seeds of an experiment can find, asked before it runs, as text and as JSON: `python -m analysis power`.
+
+It covers the primary question and each claim about two groups. The spread of an earlier sweep turns standard deviations
+into the metric's unit.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from analysis.data.sweep import Sweep
-from analysis.findings import planned_power
-from analysis.findings.planned_power import Earlier, Question, Row, Seen
+import numpy as np
+
+from analysis.data import derived
+from analysis.data.normalized import normalized
+from analysis.data.sweep import BadPlan, Sweep
+from analysis.findings.study import Measure, range_of, time_to, versus
 from analysis.numbers import format_number
+from analysis.spec import precheck, registry
+from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import capital
 from analysis.spec.precheck import Findable
 from analysis.spec.settings import Settings
+from analysis.stats import power
 from analysis.stats.power import MOST_SEEDS, POWER
 from analysis.tables.formats import to_text
 from analysis.tables.table import Entry, table
 from analysis.tables.wording import counted, test_name
 
+EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # standard deviations
+SEEDS = (3, 5, 6, 8, 10, 20)
 #: Where a family does not ask its first comparison at a level that is known before the runs.
 _FAMILY_NOTES = {
     "max_t": "max_t compares each difference with the largest of its family: the power is lower than it says here.",
     "bh": "bh asks at this level if it decides all comparisons of the family; if it decides few, the power is lower.",
 }
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that one test decides. id: of the hypothesis, or `primary`, which has no claim. groups: those that are
+    compared, of a hypothesis two; bounds: of the ratio that it claims. found: None if the summary is not judged."""
+
+    id: str
+    claim: str | None
+    groups: tuple[str, ...]
+    metric: str
+    summary: str
+    target: Target | None
+    bounds: tuple[float, ...]
+    inverse: bool
+    found: Findable | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """With so many seeds: the effect that is found with 80% power (None: no effect is large enough), and the power at
+    each of EFFECTS."""
+
+    seeds: int
+    effect: float | None
+    power: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A standard deviation: of the differences of a group and `against`, or of the runs of a group (against: None)."""
+
+    group: str
+    against: str | None
+    seeds: int
+    sd: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A difference that the earlier sweep has, group minus against (times `bound`, of a ratio), on so many seeds.
+
+    effect: in standard deviations. power: of finding a true difference of this size with the planned seeds. needed:
+    the seeds that give 80% power; None above power.MOST_SEEDS, and without a difference.
+    """
+
+    group: str
+    against: str
+    bound: float | None
+    seeds: int
+    difference: float
+    effect: float
+    power: float
+    needed: int | None
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What an earlier sweep says of a question, in the unit of the measure, as it stands in the JSON object.
+
+    spreads: empty if none is known. finds_at_largest_sd, finds_at_median_sd: the true difference that is found with 80%
+    power at the largest spread and at their median.
+    """
+
+    unit: str
+    largest_sd: Spread | None
+    median_sd: float | None
+    finds_at_largest_sd: float | None
+    finds_at_median_sd: float | None
+    spreads: tuple[Spread, ...]
+    seen: tuple[Seen, ...]
 
 
 @dataclass(frozen=True)
@@ -43,14 +126,112 @@ def planned(
 ) -> PlannedPower:
     """What the seeds of each group of a plan can find, in the units of an earlier sweep if there is one.
 
-    Raises BadPlan if the sweep does not have the primary metric.
+    Raises BadPlan if the sweep does not have the primary metric, or if its scores cannot be normalised as asked.
     """
-    listed = planned_power.questions(asked, seeds, baseline)
-    known = {}
-    if sweep is not None:
-        sweep = planned_power.prepared(sweep, asked, listed)
-        known = {one.id: planned_power.earlier(one, asked, sweep) for one in listed if one.found is not None}
-    return PlannedPower(name, asked, listed, sweep, known)
+    listed = questions(asked, seeds, baseline)
+    if sweep is None:
+        return PlannedPower(name, asked, listed, None, {})
+    (sweep,) = normalized(asked, sweep)
+    sweep = derived.added(sweep, [question.metric for question in listed])
+    recorded = {metric for run in sweep.runs for metric in run.curves.values}
+    if asked.metric not in recorded:
+        known = sorted(metric for metric in recorded if not metric.endswith(" as recorded"))
+        raise BadPlan(
+            f"{sweep.folder / 'plan.json'}: --from: analysis.primary.metric = {asked.metric}: no run of this sweep has "
+            f"recorded it; its runs have {', '.join(known) or 'no metric'}. Fix: name a sweep with this metric, or "
+            "leave --from out"
+        )
+    earlier = {one.id: _earlier(one, one.found, asked, sweep) for one in listed if one.found is not None}
+    return PlannedPower(name, asked, listed, sweep, earlier)
+
+
+def questions(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None) -> tuple[Question, ...]:
+    """The primary question, if the plan has a comparison, then each hypothesis of precheck.TWO_GROUPS. seeds: of each
+    group of the plan."""
+    listed = []
+    if baseline is not None and len(seeds) > 1:
+        found = precheck.findable(asked, seeds, baseline) if registry.is_judged(asked.summary) else None
+        target = None
+        if asked.summary == "time_to":
+            target = next(one for one in asked.time_to if one.metric == asked.metric)
+        groups = (*(group for group in seeds if group != baseline), baseline)
+        listed.append(Question("primary", None, groups, asked.metric, asked.summary, target, (), False, found))
+    by_id = precheck.findable_hypotheses(asked, seeds)
+    for h in asked.hypotheses:
+        if h.id in by_id:
+            listed.append(
+                Question(
+                    id=h.id,
+                    claim=h.claim,
+                    groups=(h.group, *h.against),
+                    metric=h.metrics[0],
+                    summary=h.compared,
+                    target=h.target,
+                    bounds=tuple(bound for bound in (h.low, h.high) if bound is not None and h.kind == "ratio"),
+                    inverse=h.summary == "efficiency",
+                    found=by_id[h.id] if registry.is_judged(h.compared) else None,
+                )
+            )
+    return tuple(listed)
+
+
+def by_seeds(found: Findable) -> tuple[Row, ...]:
+    """The power of a test with the planned number of seeds and with those of SEEDS."""
+    test, level = found.test, found.level
+    return tuple(
+        Row(n, power.detectable(test, n, level), tuple(power.power_of(test, n, size, level) for size in EFFECTS))
+        for n in sorted({*SEEDS, found.seeds} - {0, 1})
+    )
+
+
+def _earlier(question: Question, found: Findable, asked: Settings, sweep: Sweep) -> Earlier:
+    """What a sweep says of a question: of the two groups of a hypothesis if it has both, else of each group against its
+    baseline, or against its first group."""
+    first, *others = sweep.groups  # the baseline is the first of them
+    against = dict.fromkeys(others, first)
+    if question.claim is not None and {*question.groups} <= {*sweep.groups}:
+        against = {question.groups[0]: question.groups[1]}
+    common = range_of(sweep, asked, question.metric)
+    if question.target is not None:
+        measure = time_to(sweep, asked, common, question.target)
+    else:
+        measure = Measure(question.metric, question.summary, asked.direction_of(question.metric))
+    block = versus(sweep, asked, common, measure, against)
+    spreads: list[Spread] = []
+    seen: list[Seen] = []
+    for comparison in block.comparisons:
+        group, other, contrast = comparison.group, comparison.baseline, comparison.contrast
+        if question.inverse:
+            group, other, contrast = other, group, replace(contrast, a=contrast.b, b=contrast.a)
+        for bound in question.bounds or (None,):
+            scaled = contrast if bound is None else replace(contrast, b=contrast.b * bound)
+            if not scaled.spread or scaled.difference is None:
+                continue
+            size = abs(scaled.difference) / scaled.spread
+            share = power.power_of(found.test, found.seeds, size, found.level)
+            needed = power.seeds_to_find(found.test, size, found.level)
+            spreads.append(Spread(group, other, scaled.n, scaled.spread))
+            seen.append(Seen(group, other, bound, scaled.n, scaled.difference, size, share, needed))
+    if not found.paired and not question.bounds:
+        groups = {*against, *against.values()} or {*sweep.groups}
+        values = {one.group: np.array(one.values) for one in block.estimates if one.group in groups}
+        spreads = [
+            Spread(name, None, own.size, float(own.std(ddof=1)))
+            for name, own in values.items()
+            if own.size > 1 and np.ptp(own) > 0
+        ]
+    largest = max(spreads, key=lambda spread: spread.sd, default=None)
+    median = statistics.median(spread.sd for spread in spreads) if spreads else None
+    effect = found.effect
+    return Earlier(
+        unit=measure.unit,
+        largest_sd=largest,
+        median_sd=median,
+        finds_at_largest_sd=None if effect is None or largest is None else effect * largest.sd,
+        finds_at_median_sd=None if effect is None or median is None else effect * median,
+        spreads=tuple(spreads),
+        seen=tuple(seen),
+    )
 
 
 def document(of: PlannedPower) -> dict[str, Any]:
@@ -62,16 +243,16 @@ def document(of: PlannedPower) -> dict[str, Any]:
         "family": asked.family,
         "pairing": asked.pairing,
         "target_power": POWER,
-        "effects": list(planned_power.EFFECTS),
+        "effects": list(EFFECTS),
         "from": None if of.sweep is None else str(of.sweep.folder),
-        "questions": {one.id: _question(one, of.earlier.get(one.id)) for one in of.questions},
+        "questions": {one.id: _as_json(one, of.earlier.get(one.id)) for one in of.questions},
     }
 
 
-def _question(question: Question, earlier: Earlier | None) -> dict[str, Any]:
-    hypothesis, found = question.hypothesis, question.found
+def _as_json(question: Question, earlier: Earlier | None) -> dict[str, Any]:
+    found = question.found
     shared = {
-        "claim": None if hypothesis is None else hypothesis.claim,
+        "claim": question.claim,
         "groups": list(question.groups),
         "metric": question.metric,
         "summary": question.summary,
@@ -79,28 +260,8 @@ def _question(question: Question, earlier: Earlier | None) -> dict[str, Any]:
     }
     if found is None:
         return shared
-    shared |= dataclasses.asdict(found) | {"power": [dataclasses.asdict(row) for row in planned_power.by_seeds(found)]}
-    return shared | {"earlier": None if earlier is None else _earlier(found, earlier)}
-
-
-def _earlier(found: Findable, earlier: Earlier) -> dict[str, Any]:
-    largest = earlier.largest
-    return {
-        "unit": earlier.measure.unit,
-        "largest_sd": None if largest is None else dataclasses.asdict(largest),
-        "median_sd": earlier.median,
-        "finds_at_largest_sd": _times(found.effect, None if largest is None else largest.sd),
-        "finds_at_median_sd": _times(found.effect, earlier.median),
-        "spreads": [dataclasses.asdict(spread) for spread in earlier.spreads],
-        "seen": [dataclasses.asdict(seen) for seen in earlier.seen],
-    }
-
-
-def _times(effect: float | None, sd: float | None) -> float | None:
-    return None if effect is None or sd is None else effect * sd
-
-
-# ---------------------------------------------------------------- text
+    powers = [asdict(row) for row in by_seeds(found)]
+    return {**shared, **asdict(found), "power": powers, "earlier": None if earlier is None else asdict(earlier)}
 
 
 def text(of: PlannedPower) -> str:
@@ -120,10 +281,9 @@ def text(of: PlannedPower) -> str:
         lines.append("It decides:")
         for question in decided:
             lines.append(f"* {_compared(question)}")
-            earlier = of.earlier.get(question.id)
-            if earlier is not None and of.sweep is not None:
-                lines += _earlier_lines(found, earlier, of.sweep)
-        lines += ["", _power_table(found, planned_power.by_seeds(found))]
+            if of.sweep is not None:
+                lines += _earlier_lines(question, found, of.earlier[question.id], of.sweep)
+        lines += ["", _power_table(found)]
     if unjudged := [one.id for one in of.questions if one.found is None]:
         lines += ["", f"Described and not judged, because a maximum favours noise: {', '.join(unjudged)}."]
         lines.append("Fix: choose the summary final, auc or time_to")
@@ -148,7 +308,7 @@ def _finds(found: Findable, holm: bool) -> Iterator[str]:
 
 
 def _compared(question: Question) -> str:
-    name = "the primary question" if question.hypothesis is None else question.id
+    name = "the primary question" if question.claim is None else question.id
     *others, last = question.groups[::-1] if question.inverse else question.groups
     factors = " or ".join(f"{bound:g}" for bound in question.bounds)
     each = ", each" if len(others) > 1 else ""
@@ -156,30 +316,29 @@ def _compared(question: Question) -> str:
     return f"{name}, {question.summary} of {question.metric}: {', '.join(others)}{each} against {against}"
 
 
-def _earlier_lines(found: Findable, earlier: Earlier, sweep: Sweep) -> Iterator[str]:
-    largest, unit = earlier.largest, f" {earlier.measure.unit}" if earlier.measure.unit else ""
-    if not earlier.recorded:
-        yield f"  {sweep.folder}: no run has recorded {earlier.measure.metric}."
+def _earlier_lines(question: Question, found: Findable, earlier: Earlier, sweep: Sweep) -> Iterator[str]:
+    largest, spreads, unit = earlier.largest_sd, earlier.spreads, f" {earlier.unit}" if earlier.unit else ""
+    if not any(question.metric in run.curves.values for run in sweep.runs):
+        yield f"  {sweep.folder}: no run has recorded {question.metric}."
         return
     if largest is None:
         what = "two groups with two common seeds" if found.paired else "a group with two runs"
         yield f"  {sweep.folder}: no spread is known: it needs {what}, and values that differ."
         return
-    counts = sorted({spread.seeds for spread in earlier.spreads})
+    counts = sorted({spread.seeds for spread in spreads})
     seeds = counted(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     named = largest.group if largest.against is None else f"{largest.group} against {largest.against}"
     of = "paired differences" if found.paired else "runs"
     yield f"  {sweep.folder}: the standard deviation of {of}, over {seeds}, is"
-    shown = [(earlier.median, f" at the median of {len(earlier.spreads)}"), (largest.sd, f" at the largest ({named})")]
-    if len(earlier.spreads) == 1:
-        shown = [(largest.sd, f" ({named})")]
-    yield f"  {' and '.join(f'{format_number(sd, 3)}{unit}{where}' for sd, where in shown)}."
+    sd, finds = f"{format_number(largest.sd, 3)}{unit}", f"{format_number(earlier.finds_at_largest_sd, 2)}{unit}"
+    if len(spreads) > 1:
+        sd = f"{format_number(earlier.median_sd, 3)}{unit} at the median of {len(spreads)} and {sd} at the largest"
+        finds = f"{format_number(earlier.finds_at_median_sd, 2)}{unit} at the median and {finds} at the largest spread"
+    yield f"  {sd} ({named})."
     if found.effect is not None:
-        finds = [f"{format_number(_times(found.effect, sd), 2)}{unit}" for sd, _ in shown]
-        at = " at the median and {} at the largest spread" if len(finds) == 2 else ""
-        yield f"  So the test finds {finds[0]}{at.format(finds[-1])}."
+        yield f"  So the test finds {finds}."
     if earlier.seen:
-        rows: list[Entry] = [("", _seen_row(one, unit), {}) for one in earlier.seen]
+        rows: list[Entry] = [("", _seen_row(seen, unit), {}) for seen in earlier.seen]
         columns = ("seen there", "seeds", "difference", "in sd", f"power with {found.seeds}", f"seeds for {POWER:.0%}")
         _, *lines = to_text(table("seen", "", columns, rows)).splitlines()
         yield from (f"    {line}" for line in lines)
@@ -197,21 +356,14 @@ def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
     )
 
 
-def _power_table(found: Findable, rows: Sequence[Row]) -> str:
+def _power_table(found: Findable) -> str:
     title = f"Power of {test_name(found.test)} at the level {found.level:.3g}, by the number of seeds"
-    columns = ("seeds", f"finds with {POWER:.0%}", *(f"at {effect:g} sd" for effect in planned_power.EFFECTS))
-    entries: list[Entry] = [
-        (
-            "",
-            (
-                f"{row.seeds} (planned)" if row.seeds == found.seeds else str(row.seeds),
-                "nothing" if row.effect is None else f"{format_number(row.effect, 2)} sd",
-                *map(_share, row.power),
-            ),
-            {},
-        )
-        for row in rows
-    ]
+    columns = ("seeds", f"finds with {POWER:.0%}", *(f"at {effect:g} sd" for effect in EFFECTS))
+    entries: list[Entry] = []
+    for row in by_seeds(found):
+        seeds = f"{row.seeds} (planned)" if row.seeds == found.seeds else str(row.seeds)
+        effect = "nothing" if row.effect is None else f"{format_number(row.effect, 2)} sd"
+        entries.append(("", (seeds, effect, *map(_share, row.power)), {}))
     return to_text(table("power", title, columns, entries))
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from analysis.data.sweep import Sweep
 from analysis.findings.responses import Contrast, Example, Responses
 from analysis.numbers import format_number
-from analysis.tables.characters import visible
-from analysis.tables.formats import csv_of
+from analysis.tables.formats import csv_of, visible
 from analysis.tables.wording import factors
 
 MOST = 1200  # characters of a text on the page; tables/responses.csv has all

@@ -12,10 +12,10 @@ from analysis.data import cells
 from analysis.data.sweep import Cell, Run
 from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
-from analysis.stats import factorial, multiplicity, shape
+from analysis.stats import dispersion, factorial, multiplicity
 from analysis.stats.contrast import Contrast
+from analysis.stats.dispersion import Split
 from analysis.stats.factorial import Effect, Fit
-from analysis.stats.shape import Split
 from analysis.stats.t_test import Interval
 
 Seeds = dict[int, dict[Cell, float]]
@@ -196,7 +196,7 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
     settings, summary = study.settings, study.primary.measure.summary
-    split = None if summary == "time_to" else shape.split(list(values.values()))
+    split = None if summary == "time_to" else dispersion.split(list(values.values()))
     apart = () if split is None else tuple(list(values)[place] for place in split.smaller)
     if pairs is None or not pairs.a or not pairs.b:
         return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark, split, apart)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.canvas import DOT, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
-from analysis.figures.style import INK
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_level

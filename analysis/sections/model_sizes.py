@@ -12,8 +12,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import DOT, Intervals, Sketch, colours, diamond, legend, panels_of
-from analysis.figures.style import INK
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_p

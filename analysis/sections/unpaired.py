@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from analysis.findings.outcomes import Reason
-from analysis.findings.study import Block, Estimate, Study
+from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital
 from analysis.stats import compare
@@ -18,8 +16,13 @@ def unpaired_table(study: Study) -> Table:
     group."""
     sweep, alpha = study.sweep, study.settings.alpha
     entries: list[Entry] = []
-    for block, group, estimate, base in _pairs(study):
-        result, measure = compare.unpaired(estimate.values, base.values, alpha), block.measure
+    pairs = [(block, c) for block in chosen(study) for c in block.comparisons]
+    for block, c in pairs:
+        group, measure, estimate, base = c.group, block.measure, block.estimate(c.group), block.estimate(c.baseline)
+        apart = c.ground is not None and c.ground.reason is Reason.NO_COMMON_SEED
+        if not (apart and estimate.values and base.values):
+            continue
+        result = compare.unpaired(estimate.values, base.values, alpha)
         times = measure.summary == "time_to"  # whether or not one is cut: the choice would be made by the data
         interval, p_t = (None, None) if times else (result.interval, result.p_t)
         remarks = (result.reason, "times may be cut at the budget: ranks alone count" if times else "")
@@ -46,12 +49,3 @@ def unpaired_table(study: Study) -> Table:
     )
     columns = ("measure", "method", "seeds", "difference", "higher", "p Welch", "p Mann-Whitney", "remark")
     return table("unpaired", "Unpaired seeds", columns, entries, notes)
-
-
-def _pairs(study: Study) -> Iterator[tuple[Block, str, Estimate, Estimate]]:
-    for block in chosen(study):
-        for comparison in block.comparisons:
-            estimate, base = block.estimate(comparison.group), block.estimate(comparison.baseline)
-            apart = comparison.ground is not None and comparison.ground.reason is Reason.NO_COMMON_SEED
-            if apart and estimate.values and base.values:
-                yield block, estimate.group, estimate, base

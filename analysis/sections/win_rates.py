@@ -14,7 +14,7 @@ from analysis.judging.results import Judged, State, agreements, with_win_rates
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
-from analysis.stats.strengths import ELO
+from analysis.stats.ratings import ELO
 from analysis.tables import wording
 from analysis.tables.comparison import comparison_table, worst
 from analysis.tables.table import Entry, Table, ends, table
@@ -46,7 +46,7 @@ def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the "
         f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
-        f"{_decided(one)}",
+        _decided(one),
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
@@ -67,7 +67,9 @@ def _decided(one: Judged) -> str:
 
 def _strengths(study: Study, one: Judged, name: str) -> Table:
     sweep, level = study.sweep, format_level(study.settings.alpha)
-    groups = [group for group in sweep.groups if _compared(one, group)]
+    scored = [outcome.pair for outcome in one.outcomes if outcome.score is not None]
+    compared = {side.group for pair in scored for side in (pair.own, pair.other)}
+    groups = [group for group in sweep.groups if group in compared]
     entries: list[Entry] = []
     if not groups:
         return table(name, "", (), entries)
@@ -94,14 +96,6 @@ def _strengths(study: Study, one: Judged, name: str) -> Table:
     )
     columns = ("method", "seeds", "won", "lost", "strength", "Elo")
     return table(name, f"Strengths by {one.title}", columns, entries, notes)
-
-
-def _compared(one: Judged, group: str) -> bool:
-    return any(
-        group in (outcome.pair.own.group, outcome.pair.other.group)
-        for outcome in one.outcomes
-        if outcome.score is not None
-    )
 
 
 def _judges(judged: Sequence[Judged]) -> Table:

@@ -1,4 +1,4 @@
-"""The interval of a mean of values that lie between known limits, such as times cut at a budget.
+"""Intervals of means of values between known limits: times cut at a budget, and shares of runs.
 
 A t interval of few such values is too short where they have not shown a limit that some runs reach: three times below
 the budget do not say that no run exceeds it. A run more, at the limit, shows how far the mean could be.
@@ -7,11 +7,14 @@ the budget do not say that no run exceeds it. A run more, at the limit, shows ho
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import Interval
 from analysis.stats.t_test import mean as mean_of
+
+Array = NDArray[np.float64]
 
 MOST = 1.3  # times as wide as the t interval
 _FURTHER = 4  # times alpha: the level of the intervals with one more run, chosen by simulation (benchmarks.validity)
@@ -51,3 +54,24 @@ def outer_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.
         if (more := mean_of(np.append(x, limit))) is not None:
             ends[end] = side(ends[end], more.interval(_FURTHER * alpha)[end])
     return max(low, ends[0]), min(high, ends[1])
+
+
+def share_interval(share: ArrayLike, trials: float, alpha: float = 0.05) -> tuple[Array, Array]:
+    """Ends (k,) of the intervals of shares (k,) of so many independent trials, at level 1 - alpha for each share alone.
+
+    The trials may have different chances, as runs of different tasks: their sum scatters less than the binomial with
+    the mean chance (Hoeffding 1956), so the interval of that binomial (Clopper and Pearson 1934) holds for the mean of
+    the chances. It has a width where the share is 0 or 1, too. Raises ValueError for alpha outside (0, 1), no trial, or
+    a share outside [0, 1].
+    """
+    check_alpha(alpha)
+    shares = np.asarray(share, dtype=np.float64)
+    if not trials > 0:
+        raise ValueError(f"trials = {trials!r}: a positive number is needed")
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError("a share is outside of [0, 1]")
+    hits = shares * trials
+    # The parameters of a beta distribution are positive: where they are not, the end is 0 or 1.
+    below = special.betaincinv(np.where(shares > 0, hits, 1), trials - hits + 1, alpha / 2)
+    above = special.betaincinv(hits + 1, np.where(shares < 1, trials - hits, 1), 1 - alpha / 2)
+    return np.where(shares > 0, below, 0.0), np.where(shares < 1, above, 1.0)

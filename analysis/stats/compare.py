@@ -12,20 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats import exact, t_test
-from analysis.stats.multiplicity import FamilyResult, family
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
 from analysis.stats.t_test import ROUNDING, Interval
-
-__all__ = [
-    "EquivalenceResult",
-    "FamilyResult",
-    "PairedResult",
-    "UnpairedResult",
-    "equivalence",
-    "family",
-    "paired",
-    "unpaired",
-]
 
 Array = NDArray[np.float64]
 
@@ -131,27 +119,13 @@ def paired(
     d, size = _differences(left, right, t_test.rounding(a, b))
     largest = float(np.abs(d).max())
     ties = int((d == 0).sum())
-    better = int((d > 0).sum() if direction == "higher" else (d < 0).sum())
-
-    sd: float | None = None
-    interval: Interval | None = None
-    d_z: float | None = None
-    p_t: float | None = None
     mean = t_test.mean(d, size)
     if n == 1:
         reasons.append(f"{ONE_PAIR}; {_equal(0.0)}" if largest == 0 else ONE_PAIR)
-    elif mean is None or mean.sd is None:
-        sd = 0.0
+    elif mean is None:
         reasons.append(_equal(largest))
-    else:
-        sd = mean.sd * largest
-        interval = mean.interval(alpha)
-        p_t = mean.p()
-        if n == 2:
-            reasons.append("two pairs: Hedges' correction of d_z does not exist")
-        else:
-            d_z = mean.value / mean.sd * t_test.hedges(n - 1)
-
+    elif n == 2:
+        reasons.append("two pairs: Hedges' correction of d_z does not exist")
     if ties > 0 and largest > 0:
         reasons.append(f"{ties} of {n} differences are zero: the exact tests rest on the other {n - ties}")
     if floor(n - ties) > alpha and largest > 0:
@@ -162,17 +136,17 @@ def paired(
         reasons.append(f"more than {exact.MOST_RANKED} pairs: there are too many signed ranks to count")
     return PairedResult(
         n=n,
-        mean_difference=_mean(d),
-        interval=interval,
-        d_z=d_z,
-        better=better,
-        p_t=p_t,
+        mean_difference=t_test.average(d),
+        interval=None if mean is None else mean.interval(alpha),
+        d_z=None if mean is None else mean.d,
+        better=int((d > 0).sum() if direction == "higher" else (d < 0).sum()),
+        p_t=None if mean is None else mean.p(),
         p_signflip=exact.signflip(d, seed=seed),
         p_wilcoxon=exact.wilcoxon(d),
         floor=floor(n),
         seeds_needed=needed,
         reason="; ".join(reasons) or None,
-        sd=sd,
+        sd=mean.spread if mean is not None else None if n == 1 else 0.0,
         ties=ties,
     )
 
@@ -202,7 +176,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, seed: int = 0) 
     return UnpairedResult(
         n=n,
         m=m,
-        mean_difference=_mean(x) - _mean(y),
+        mean_difference=t_test.average(x) - t_test.average(y),
         interval=None if difference is None else difference.interval(alpha),
         superiority=superiority(x, y),
         p_t=None if difference is None else difference.p(),
@@ -243,10 +217,10 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     mean = t_test.mean(d, size)
     if mean is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
-        return EquivalenceResult(n, margin, _mean(d), None, None, None, "; ".join(reasons))
+        return EquivalenceResult(n, margin, t_test.average(d), None, None, None, "; ".join(reasons))
     p = mean.p_inside(margin)
     inside = mean.interval(2 * alpha)
-    return EquivalenceResult(n, margin, _mean(d), inside, p, p <= alpha, "; ".join(reasons) or None)
+    return EquivalenceResult(n, margin, t_test.average(d), inside, p, p <= alpha, "; ".join(reasons) or None)
 
 
 def mirrored(result: PairedResult | UnpairedResult) -> PairedResult | UnpairedResult:
@@ -306,8 +280,3 @@ def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, flo
     """left - right, zero where only rounding is left of it; and the largest number, scaled to doubles' rounding."""
     slack = rounding * np.maximum(np.abs(left), np.abs(right))
     return t_test.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
-
-
-def _mean(d: Array) -> float:
-    largest = float(np.abs(d).max())
-    return float((d / largest).mean()) * largest if largest > 0 else 0.0

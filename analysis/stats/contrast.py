@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.stats import exact, functions, t_test
-from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
+from analysis.stats import exact, t_test
+from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 from analysis.stats.t_test import Interval
 
@@ -81,7 +81,7 @@ class Contrast:
         """The mean of a minus the mean of b; None without a value of both. Of pairs it is the mean difference."""
         if self.n == 0:
             return None
-        return _mean(self._d) if self.paired else _mean(self.a) - _mean(self.b)
+        return t_test.average(self._d) if self.paired else t_test.average(self.a) - t_test.average(self.b)
 
     @cached_property
     def _d(self) -> Array:
@@ -100,10 +100,15 @@ class Contrast:
         if self._t is None:
             return None
         if self.paired:
-            return None if self._t.sd is None else self._t.sd * self._t.unit
+            return self._t.spread
         largest = max(float(np.abs(self.a).max()), float(np.abs(self.b).max()))
         variances = [float((values / largest).var(ddof=1)) for values in (self.a, self.b)]
         return math.sqrt(sum(variances) / 2) * largest
+
+    @property
+    def effect(self) -> float | None:
+        """The size of the difference in standard deviations, as `power` takes it; None without spread."""
+        return None if self.difference is None or self.spread is None else abs(self.difference) / self.spread
 
     @cached_property
     def gain(self) -> Gain | None:
@@ -111,8 +116,7 @@ class Contrast:
         if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
             return None
         a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
-        a, b = a - a.mean(), b - b.mean()
-        together = float((a * b).sum()) / math.sqrt(float((a * a).sum())) / math.sqrt(float((b * b).sum()))
+        together = float(np.corrcoef(a, b)[0, 1])
         apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
         return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
 
@@ -158,23 +162,15 @@ class Contrast:
         if self.n == 0:
             return None
         alpha = self.level(alpha)
-        if self.test in ("paired_t", "welch"):
-            return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
-        if self.test == "signflip":
-            return exact.signflip_interval(self._d, np.ones(self.n), alpha, seed=self.seed)
-        if self.test == "relabel":
-            return exact.relabel_interval(self.a, self.b, alpha, seed=self.seed)
-        return self._wilcoxon(alpha, self._d, np.ones(self.n))
+        if self.test not in T_TESTS:
+            return self._counted(alpha, ratio=False)
+        return None if self._t is None or alpha <= 0 else self._t.interval(alpha)
 
     def ratio(self) -> float | None:
         """The mean of a over the mean of b, all values positive; None if they are not, or there is none."""
         if self.n == 0 or min(float(self.a.min()), float(self.b.min())) <= 0:
             return None
-        return _mean(self.a) / _mean(self.b)
-
-    def ratio_side(self, factor: float, alpha: float) -> int:
-        """1 if a is higher than `factor` times b at this level, -1 if it is lower, 0 if that is not decided."""
-        return replace(self, b=self.b * factor).side(alpha)
+        return t_test.average(self.a) / t_test.average(self.b)
 
     def ratio_interval(self, alpha: float) -> Interval | None:
         """The factors r around `ratio` by which the test of a against r b does not reject at alpha; None without a
@@ -187,13 +183,8 @@ class Contrast:
         if ratio is None or self.p() is None:
             return None
         alpha = self.level(alpha)
-        if self.test == "signflip":
-            return exact.signflip_interval(self.a, self.b, alpha, seed=self.seed)
-        if self.test == "relabel":
-            return exact.relabel_interval(self.a, self.b, alpha, ratio=True, seed=self.seed)
-        if self.test == "wilcoxon":
-            return self._wilcoxon(alpha, self.a, self.b)
-
+        if self.test not in T_TESTS:
+            return self._counted(alpha, ratio=True)
         low = _last(lambda factor: self._rejected(self.a, self.b * factor, alpha), ratio)
         high = _last(lambda factor: self._rejected(self.a * factor, self.b, alpha), 1 / ratio)
         return None if low is None and high is None else (low or 0.0, 1 / high if high else math.inf)
@@ -202,8 +193,14 @@ class Contrast:
         estimate = Contrast(self.test, a, b, self.seed)._t
         return estimate is not None and estimate.p() <= alpha
 
-    def _wilcoxon(self, alpha: float, u: Array, v: Array) -> Interval | None:
-        """The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero."""
+    def _counted(self, alpha: float, ratio: bool) -> Interval | None:
+        """The differences, or the ratios, that a test by counting does not reject."""
+        if self.test == "relabel":
+            return exact.relabel_interval(self.a, self.b, alpha, ratio=ratio, seed=self.seed)
+        u, v = (self.a, self.b) if ratio else (self._d, np.ones(self.n))
+        if self.test == "signflip":
+            return exact.signflip_interval(u, v, alpha, seed=self.seed)
+        # The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero.
         above, right = np.triu_indices(self.n)
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.unique((u[above] + u[right]) / (v[above] + v[right]))
@@ -214,11 +211,12 @@ class Contrast:
 
         low = exact.first_kept(turns, rejects)
         high = exact.first_kept(turns[::-1], rejects)
-        return None if low is None or high is None else (functions.rounded(low), functions.rounded(high))
+        return None if low is None or high is None else (exact.rounded(low), exact.rounded(high))
 
 
 def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
-    """The least factor from which on, up to one that is not rejected, none is; None if neither 0 nor 1 is rejected."""
+    """The smallest factor of the interval around `inside` that the test does not reject. None if it rejects neither 0
+    nor 1."""
     outside = next((factor for factor in (0.0, 1.0) if factor < inside and rejects(factor)), None)
     if outside is None or rejects(inside):
         return None
@@ -230,9 +228,4 @@ def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
             outside = middle
         else:
             inside = middle
-    return functions.rounded(inside)
-
-
-def _mean(values: Array) -> float:
-    largest = float(np.abs(values).max())
-    return float((values / largest).mean()) * largest if largest > 0 else 0.0
+    return inside

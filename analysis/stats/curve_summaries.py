@@ -127,9 +127,7 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     y = np.asarray(values, dtype=np.float64)
     _, y = measured(np.arange(y.size, dtype=np.float64), y)
     width = min(window, y.size)
-    total = np.zeros(y.size - width + 1)
-    for first in range(width):
-        total += y[first : first + total.size]
+    total = np.lib.stride_tricks.sliding_window_view(y, width).sum(axis=1)
     return float(total.max() if direction == "higher" else total.min()) / width
 
 

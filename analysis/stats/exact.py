@@ -7,14 +7,15 @@ p is the share of them that is as extreme as the observed one, which is counted 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats.functions import normal_below, rounded
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
 
 Array = NDArray[np.float64]
@@ -54,7 +55,7 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     if not 0 < d.size <= MOST_RANKED:
         return None
     sizes = np.abs(d)
-    doubled = _doubled_ranks(sizes)
+    doubled = doubled_ranks(sizes)
     positive = int(doubled[d > 0].sum())
     fewer = min(positive, int(doubled.sum()) - positive)
     chance = np.zeros(fewer + 1)  # of each sum up to what was observed: ranks only add to it
@@ -79,13 +80,13 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     if x.size == 0 or y.size == 0:
         return None
     both = np.concatenate((x, y))
-    doubled = _doubled_ranks(both, float(np.abs(both).max()))
+    doubled = doubled_ranks(both, float(np.abs(both).max()))
     few = doubled[: x.size] if x.size <= y.size else doubled[x.size :]
     centre = few.size * float(doubled.sum()) / doubled.size
     away = abs(float(few.sum()) - centre)
     if too_many(x.size, y.size):
         sd = math.sqrt(x.size * y.size / doubled.size * float(doubled.var(ddof=1)))
-        return above_zero(min(1.0, 2 * normal_below(-(away - 1) / sd))) if sd > 0 else 1.0
+        return above_zero(min(1.0, 2 * float(special.ndtr(-(away - 1) / sd)))) if sd > 0 else 1.0
     # chance[k, s]: the share of the choices made so far with k ranks chosen and the sum s
     chance = np.zeros((few.size + 1, int(doubled.sum()) + 1))
     chance[0, 0] = 1.0
@@ -146,9 +147,8 @@ def relabel(a: ArrayLike, b: ArrayLike, *, seed: int = 0) -> float | None:
     slack = TIE * float(np.abs(np.concatenate((x, y)) / largest).sum())
     observed = float((x / largest).mean()) - float((y / largest).mean())
     count = min(int((means >= observed - slack).sum()), int((means <= observed + slack).sum()))
-    every = splits(x.size, y.size)
-    drawn = every > MOST_SPLITS
-    return min(1.0, 2 * (count + drawn) / (DRAWS + 1 if drawn else every))
+    drawn, every = _labellings(x.size, y.size)
+    return min(1.0, 2 * (count + drawn) / every)
 
 
 def relabel_interval(
@@ -159,7 +159,7 @@ def relabel_interval(
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.size == 0 or y.size == 0:
         return None
-    n, every = x.size, splits(x.size, y.size)
+    n = x.size
     largest, other = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0, float(np.abs(y).max()) or 1.0
     unit = largest / other if ratio else largest
     if ratio:
@@ -172,9 +172,14 @@ def relabel_interval(
     some = away > TIE  # without the observed split
     top = observed[0] - means[some]
     turns = np.where(np.abs(top) <= TIE * float(np.abs(fixed).sum()), 0.0, top) / away[some]
-    drawn = every > MOST_SPLITS
-    most = alpha / 2 * (DRAWS + 1 if drawn else every)
-    return _between(turns, _whole(most) - int((~some).sum()) + (not drawn), unit)
+    drawn, every = _labellings(n, y.size)
+    return _between(turns, _whole(alpha / 2 * every) - int((~some).sum()) + (not drawn), unit)
+
+
+def _labellings(n: int, m: int) -> tuple[bool, int]:
+    """Whether the labellings of n + m values are drawn, and how many count, the observed one included."""
+    every = splits(n, m)
+    return (True, DRAWS + 1) if every > MOST_SPLITS else (False, every)
 
 
 def splits(n: int, m: int) -> int:
@@ -189,11 +194,8 @@ def first_kept(turns: Array, rejects: Callable[[float], bool]) -> float | None:
     between = np.concatenate(([turns[0] - span], (turns[1:] + turns[:-1]) / 2))
     if not rejects(float(between[0])):
         return None
-    low, high = 0, len(turns) // 2 + 1  # around the middle nothing is rejected
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if middle < len(between) and rejects(float(between[middle])) else (low, middle)
-    return float(turns[low])
+    first_half = between[: len(turns) // 2 + 1].tolist()  # around the middle nothing is rejected
+    return float(turns[bisect_left(first_half, True, lo=1, key=lambda theta: not rejects(theta)) - 1])
 
 
 def patterns_at(alpha: float, n: int) -> int:
@@ -235,9 +237,7 @@ def _split_means(values: Array, n: int, seed: int) -> Array:
     """The mean of the first part minus that of the second under each labelling of values (n + m,) as n and m."""
     m = values.size - n
     chosen = choices(n + m, n) if splits(n, m) <= MOST_SPLITS else _drawn_choices(n + m, n, seed)
-    sums = np.zeros(chosen.shape[1])
-    for row, value in zip(chosen, values, strict=True):  # in one order, whatever the processor
-        sums += np.where(row, value, 0.0)
+    sums = values @ chosen
     return np.asarray(sums / n - (float(values.sum()) - sums) / m)
 
 
@@ -261,20 +261,24 @@ def rank_sum_floor(n: int, m: int) -> float:
     return above_zero(min(1.0, 2 / math.comb(n + m, n)))
 
 
+def rounded(value: float) -> float:
+    """The value to 13 significant digits, so that a difference of two decimals equals the decimal written down."""
+    return float(f"{value:.12e}")
+
+
 def above_zero(p: float) -> float:
     """p, at least the smallest positive double."""
     return max(p, math.ulp(0.0))
 
 
-def _doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:
+def doubled_ranks(sizes: Array, unit: float | None = None) -> NDArray[np.int64]:
     """Twice the mean ranks, from 1, of values; ties within a relative slack (of `unit`, or else of the values)."""
     order = np.argsort(sizes, kind="stable")
     slack = TIE * (sizes[order][1:] if unit is None else unit)
     group = np.concatenate(([0], np.cumsum(np.diff(sizes[order]) > slack)))
+    count = np.bincount(group)
     doubled = np.empty(sizes.size, dtype=np.int64)
-    for tied in range(int(group[-1]) + 1):
-        places = np.flatnonzero(group == tied)
-        doubled[order[places]] = places[0] + places[-1] + 2
+    doubled[order] = (2 * np.cumsum(count) - count + 1)[group]
     return doubled
 
 

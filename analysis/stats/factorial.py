@@ -105,19 +105,17 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells cannot separate all effects: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    means = t_test.without_rounding(_least_squares(design, values), 10 * t_test.ROUNDING * size)
-    start, mains, pairs = 1, {}, {}
-    for name, own in levels.items():
-        width = len(own) - 1
-        mains[name] = np.einsum("ia,as->is", _contrast(len(own)), means[start : start + width])
-        start += width
-    for a, b in combinations(levels, 2):
-        shape = len(levels[a]) - 1, len(levels[b]) - 1
-        coefficients = means[start : start + shape[0] * shape[1]].reshape(*shape, -1)
-        left, right = _contrast(shape[0] + 1), _contrast(shape[1] + 1)
-        pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, coefficients, right)
-        start += shape[0] * shape[1]
-    return Fit(levels, means[0], mains, pairs, size)
+    found = np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64)
+    means = t_test.without_rounding(found, 10 * t_test.ROUNDING * size)
+    free = {name: len(own) - 1 for name, own in levels.items()}
+    ends = np.cumsum([1, *free.values(), *(free[a] * free[b] for a, b in combinations(levels, 2))])
+    centre, *parts = np.split(means, ends[:-1])
+    mains = {name: _contrast(len(own)) @ part for (name, own), part in zip(levels.items(), parts, strict=False)}
+    pairs = {}
+    for (a, b), part in zip(combinations(levels, 2), parts[len(levels) :], strict=True):
+        left, right = _contrast(free[a] + 1), _contrast(free[b] + 1)
+        pairs[a, b] = np.einsum("ia,abs,jb->ijs", left, part.reshape(free[a], free[b], -1), right)
+    return Fit(levels, centre[0], mains, pairs, size)
 
 
 def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashable]]]:
@@ -142,14 +140,13 @@ def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashab
 def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
     """The factors with more than one level, in the order of the cells; numbers by size, other levels in the order of
     the cells. None stands for a cell without the factor."""
-    names = dict.fromkeys(name for cell in cells for name, _ in cell)
-    found = {name: list(dict.fromkeys(dict(cell).get(name) for cell in cells)) for name in names}
-    return {name: _by_size(own) for name, own in found.items() if len(own) > 1}
-
-
-def _by_size(levels: list[Hashable]) -> list[Hashable]:
-    numbers = [level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)]
-    return list[Hashable](sorted(numbers)) if len(numbers) == len(levels) else levels
+    factors = dict[str, list[Hashable]]()
+    for name in dict.fromkeys(name for cell in cells for name, _ in cell):
+        levels = list(dict.fromkeys(dict(cell).get(name) for cell in cells))
+        numbers = [level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)]
+        if len(levels) > 1:
+            factors[name] = list[Hashable](sorted(numbers)) if len(numbers) == len(levels) else levels
+    return factors
 
 
 def _design(cells: Sequence[Cell], levels: Levels) -> Array:
@@ -171,29 +168,8 @@ def _entangled(design: Array) -> bool:
     return bool(np.linalg.matrix_rank(design) < design.shape[1])
 
 
-def _least_squares(design: Array, values: Array) -> Array:
-    """Coefficients (columns, seeds) of a design (cells, columns) of full rank, values (cells, seeds).
-
-    Modified Gram and Schmidt elimination of the design with the values beside it. numpy.linalg.lstsq is as exact, but
-    its last bits depend on the processor. Columns are not scaled to length 1: the columns of factors with two levels
-    are whole numbers and stay so, and sums of short binary fractions over them are exact.
-    """
-    count = design.shape[1]
-    left = np.hstack((design, values))
-    share = np.zeros((count, left.shape[1]))  # of each column in those after it
-    for k in range(count):
-        column = left[:, k].copy()
-        share[k, k:] = (column[:, None] * left[:, k:]).sum(axis=0) / (column * column).sum()
-        left[:, k:] -= column[:, None] * share[k, k:]
-    solution = share[:, count:].copy()
-    for k in range(count - 1, -1, -1):
-        solution[:k] -= share[:k, k, None] * solution[k]
-    return solution
-
-
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
     mean = t_test.mean(values, 10 * size)
     if mean is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
-    d = None if values.size < 3 or mean.sd is None else mean.value / mean.sd * t_test.hedges(values.size - 1)
-    return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), d)
+    return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), mean.d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.stats import exact
 from analysis.stats.contrast import Contrast
 from analysis.stats.exact import TIE
-from analysis.stats.resolution import cannot_decide, check_alpha, multiplied, seeds_needed, smallest_p
-from analysis.stats.t_test import constant, mean
+from analysis.stats.resolution import PAIRED, cannot_decide, check_alpha, multiplied, seeds_needed, smallest_p
+from analysis.stats.t_test import constant
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,8 @@ def family(
         raise ValueError(f"differences have shape {d.shape}: (seeds, comparisons) is needed")
     if method not in ("max_t", "holm", "bh"):
         raise ValueError(f"family = {method!r}: 'max_t', 'holm' or 'bh' is allowed")
-    _check_test(test)
+    if test not in PAIRED:
+        raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
     present = np.isfinite(d)
     columns = [d[here, j] for j, here in enumerate(present.T)]
     notes = []
@@ -75,7 +76,7 @@ def family(
         values, levels = _max_t(d, alpha, seed)
         p = tuple(value if column.size else None for value, column in zip(values, columns, strict=True))
     else:
-        p, levels = adjusted([single(column, test, seed) for column in columns], method, alpha)
+        p, levels = adjusted([Contrast(test, column, 0 * column, seed).p() for column in columns], method, alpha)
     notes += [
         f"comparison {j + 1} has no p: {_why_none(column)}"
         for j, (column, value) in enumerate(zip(columns, p, strict=True))
@@ -132,43 +133,23 @@ def adjusted(
 
 def holm(p: Sequence[float | None]) -> tuple[float | None, ...]:
     """Holm's adjusted p values; a None counts as a member of the family (as if its p were 1) and stays None."""
-    values = np.array([1.0 if value is None else value for value in p])
-    order = np.argsort(values, kind="stable")
-    stepped = np.maximum.accumulate(values[order] * (values.size - np.arange(values.size)))
-    return _back(p, order, np.minimum(stepped, 1.0))
+    times = np.arange(len(p), 0, -1)
+    return _stepped(p, lambda ordered: np.maximum.accumulate(ordered * times))
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> tuple[float | None, ...]:
     """Benjamini and Hochberg's adjusted p values; a None counts as a member of the family and stays None."""
+    ranks = np.arange(1, len(p) + 1)
+    return _stepped(p, lambda ordered: np.minimum.accumulate((ordered * len(p) / ranks)[::-1])[::-1])
+
+
+def _stepped(p: Sequence[float | None], step: Callable[[Array], Array]) -> tuple[float | None, ...]:
+    """The p values, adjusted by a function of them in increasing order."""
     values = np.array([1.0 if value is None else value for value in p])
     order = np.argsort(values, kind="stable")
-    stepped = np.minimum.accumulate((values[order] * values.size / (np.arange(values.size) + 1))[::-1])[::-1]
-    return _back(p, order, np.minimum(stepped, 1.0))
-
-
-def _back(p: Sequence[float | None], order: NDArray[np.intp], stepped: Array) -> tuple[float | None, ...]:
     adjusted = np.empty(len(p))
-    adjusted[order] = stepped
+    adjusted[order] = np.minimum(step(values[order]), 1.0)
     return tuple(None if old is None else float(new) for old, new in zip(p, adjusted, strict=True))
-
-
-def single(d: Array, test: str, seed: int = 0) -> float | None:
-    """Two-sided p of one comparison, differences d (n,) all finite; None where the test has none.
-
-    Raises ValueError for another test than signflip, paired_t and wilcoxon.
-    """
-    _check_test(test)
-    if test == "signflip":
-        return exact.signflip(d, seed=seed)
-    if test == "wilcoxon":
-        return exact.wilcoxon(d)
-    estimate = mean(d)
-    return None if estimate is None else estimate.p()
-
-
-def _check_test(test: str) -> None:
-    if test not in ("paired_t", "signflip", "wilcoxon"):
-        raise ValueError(f"test = {test!r}: 'paired_t', 'signflip' or 'wilcoxon' is allowed")
 
 
 def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float, ...]]:
@@ -200,6 +181,5 @@ def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float,
         step = max(place, first_open)
         critical = np.partition(largest[:, step], -most - 1)[-most - 1]
         levels[place] = exact.share(int((own[:, place] > critical + TIE).sum()), n)
-    adjusted, level_of = np.empty(m), np.empty(m)
-    adjusted[weakest_first], level_of[weakest_first] = p, levels
-    return [float(value) for value in adjusted], tuple(float(level) for level in level_of)
+    given = np.argsort(weakest_first)
+    return p[given].tolist(), tuple(levels[given].tolist())

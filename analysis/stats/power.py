@@ -12,15 +12,17 @@ noncentral t's over the critical values: by quadrature over the ratio, and over 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis.stats import exact, functions
-from analysis.stats.contrast import Contrast
+from analysis.stats import exact
 from analysis.stats.resolution import PAIRED, seeds_needed
+
+Array = NDArray[np.float64]
 
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -43,7 +45,7 @@ def detectable(test: str, n: int, alpha: float = 0.05, power: float = POWER, m: 
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(test, n, middle, alpha, m) >= power else (middle, high)
-    return functions.rounded(high)
+    return high
 
 
 def power_of(test: str, n: int, effect: float, alpha: float = 0.05, m: int | None = None) -> float:
@@ -62,20 +64,10 @@ def power_of(test: str, n: int, effect: float, alpha: float = 0.05, m: int | Non
 
 def seeds_to_find(test: str, effect: float, alpha: float = 0.05, power: float = POWER) -> int | None:
     """Smallest number of seeds of each method with which a test finds a true effect; None above MOST_SEEDS."""
-    few, many = seeds_needed(alpha, 1, test), MOST_SEEDS
-    if not effect > 0 or power_of(test, many, effect, alpha) < power:
+    if not effect > 0 or power_of(test, MOST_SEEDS, effect, alpha) < power:
         return None
-    while few < many:  # the power rises with n
-        middle = (few + many) // 2
-        few, many = (few, middle) if power_of(test, middle, effect, alpha) >= power else (middle + 1, many)
-    return few
-
-
-def effect_of(contrast: Contrast) -> float | None:
-    """The effect seen: the difference in standard deviations; None without spread."""
-    if contrast.difference is None or contrast.spread is None:
-        return None
-    return abs(contrast.difference) / contrast.spread
+    seeds = range(seeds_needed(alpha, 1, test), MOST_SEEDS)  # the power rises with their number
+    return seeds.start + bisect_left(seeds, power, key=lambda n: power_of(test, n, effect, alpha))
 
 
 def _is_simulated(test: str, n: int, m: int) -> bool:
@@ -83,49 +75,46 @@ def _is_simulated(test: str, n: int, m: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _critical(test: str, n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _critical(test: str, n: int, m: int, alpha: float) -> tuple[Array, Array]:
     """Critical values of t for a difference above zero, infinite where there is none, and their weights (sum 1)."""
     if test == "welch":
         return _of_welch(n, m, alpha)
     if not _is_simulated(test, n, m):
         df = n - 1 if test in PAIRED else n + m - 2
-        return np.array([functions.t_quantile(df, 1 - alpha / 2)]), np.ones(1)
+        return np.array([special.stdtrit(df, 1 - alpha / 2)]), np.ones(1)
     values = np.random.default_rng(n + m if test == "relabel" else n).standard_normal((_EXPERIMENTS, n + m))
     weights = np.full(_EXPERIMENTS, 1 / _EXPERIMENTS)
+    a, b = values[:, :n], values[:, n:]
     if test == "relabel":
-        a, b = values[:, :n], values[:, n:]
-        squares = n * a.var(axis=1) + m * b.var(axis=1)
-        errors = np.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
-        return (
-            a.mean(axis=1) - b.mean(axis=1) - _relabelled(values, n, exact.splits_at(alpha, n, m))
-        ) / errors, weights
-    values = values[:, :n]
-    lows = (_ranked if test == "wilcoxon" else _flipped)(values, alpha)
-    return (values.mean(axis=1) - lows) / (values.std(axis=1, ddof=1) / math.sqrt(n)), weights
+        errors = np.sqrt((n * a.var(axis=1) + m * b.var(axis=1)) / (n + m - 2) * (1 / n + 1 / m))
+        lows = _relabelled(values, n, exact.splits_at(alpha, n, m))
+        return (a.mean(axis=1) - b.mean(axis=1) - lows) / errors, weights
+    lows = (_ranked if test == "wilcoxon" else _flipped)(a, alpha)
+    return (a.mean(axis=1) - lows) / (a.std(axis=1, ddof=1) / math.sqrt(n)), weights
 
 
-def _of_welch(n: int, m: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_welch(n: int, m: int, alpha: float) -> tuple[Array, Array]:
     """Of Welch's t, as values of the t with a common variance. The share of the first sample in the sum of squares,
     sin(angle)^2, has a beta distribution."""
     angle = (np.arange(_NODES) + 0.5) * (math.pi / 2 / _NODES)
     share, weights = np.sin(angle) ** 2, np.sin(angle) ** (n - 2) * np.cos(angle) ** (m - 2)
     parts = np.array([share / (n - 1) / n, (1 - share) / (m - 1) / m])
     freedom = parts.sum(axis=0) ** 2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1))
-    quantiles = np.array([functions.t_quantile(df, 1 - alpha / 2) for df in freedom.tolist()])
-    return quantiles * np.sqrt(parts.sum(axis=0) * (n + m - 2) / (1 / n + 1 / m)), weights / weights.sum()
+    scale = np.sqrt(parts.sum(axis=0) * (n + m - 2) / (1 / n + 1 / m))
+    return special.stdtrit(freedom, 1 - alpha / 2) * scale, weights / weights.sum()
 
 
 # The lower ends of the intervals of a test at 1 - alpha, of values (experiments, n); minus infinity if there is none.
 
 
-def _flipped(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _flipped(values: Array, alpha: float) -> Array:
     n = values.shape[1]
     patterns = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
     means = np.einsum("ei,si->es", values, patterns / patterns.sum(axis=1, keepdims=True))
     return _smallest(means, exact.patterns_at(alpha, n))
 
 
-def _relabelled(values: NDArray[np.float64], n: int, few: int) -> NDArray[np.float64]:
+def _relabelled(values: Array, n: int, few: int) -> Array:
     """values: of n and m, side by side."""
     size = values.shape[1]
     weights = np.where(exact.choices(size, n).T, 1 / n, -1 / (size - n))
@@ -136,7 +125,7 @@ def _relabelled(values: NDArray[np.float64], n: int, few: int) -> NDArray[np.flo
     return _smallest(np.delete(turns, observed, axis=1), few)
 
 
-def _ranked(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _ranked(values: Array, alpha: float) -> Array:
     """Of the signed-rank test: one of the means of two values, or of one."""
     n = values.shape[1]
     ways = np.zeros(n * (n + 1) // 2 + 1)  # patterns of signs with this sum of ranks
@@ -147,7 +136,7 @@ def _ranked(values: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
     return _smallest((values[:, first] + values[:, second]) / 2, int((ways.cumsum() <= alpha / 2 * 2.0**n).sum()))
 
 
-def _smallest(turns: NDArray[np.float64], few: int) -> NDArray[np.float64]:
+def _smallest(turns: Array, few: int) -> Array:
     """Of each row, the value that `few` are not above; minus infinity if there is none."""
     if not 0 < few <= turns.shape[1]:
         return np.full(len(turns), -math.inf)

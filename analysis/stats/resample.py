@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats import functions
+from analysis.stats.bounded import share_interval
 from analysis.stats.resolution import check_alpha
-from analysis.stats.shares import share_interval
 from analysis.stats.t_test import difference
 
 Array = NDArray[np.float64]
@@ -79,9 +79,8 @@ def stratified(
     n, tasks = s.shape[:2]
     if reason is not None:
         return Resampled(n, tasks, None, None, None, reason)
-    value = np.asarray(
-        statistic(s, None) if (of_task == n).all() else statistic(s, _once(of_task))[0], dtype=np.float64
-    )
+    once = np.where(np.arange(n)[:, None] < of_task, (n - 1) / of_task, 0.0)[None]
+    value = np.asarray(statistic(s, None) if (of_task == n).all() else statistic(s, once)[0], dtype=np.float64)
     if (why := NO_MEDIAN if statistic is median else _not_drawn(n)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     drawn = [statistic(s, counts) for counts in _draws(of_task, resamples, seed)]
@@ -111,22 +110,18 @@ def probability_of_improvement(
     if why_a or why_b:
         return Resampled(n, tasks, None, None, None, "; ".join(filter(None, (why_a, why_b))))
     above = (np.sign(difference(x[:, None, :], y[None, :, :])) + 1) / 2  # (n, m, tasks)
-    if (runs_a == n).all() and (runs_b == m).all():
-        value = np.asarray(above.mean())
-    else:
-        both = [above[:i, :j, task].mean() for task, (i, j) in enumerate(zip(runs_a, runs_b, strict=True))]
-        value = np.asarray(np.mean(both))
+    both = [above[:i, :j, task].mean() for task, (i, j) in enumerate(zip(runs_a, runs_b, strict=True))]
+    value = np.asarray(np.mean(both))
     if (why := _not_drawn(n) or _not_drawn(m)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     streams = np.random.SeedSequence(seed).spawn(2)
     pairs = zip(_draws(runs_a, resamples, streams[0]), _draws(runs_b, resamples, streams[1]), strict=True)
     # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
-    drawn = [
-        sum(((of_a[:, :, t] @ above[:, :, t]) * of_b[:, :, t]).sum(axis=1) for t in range(tasks))
-        / ((n - 1) * (m - 1) * tasks)
-        for of_a, of_b in pairs
-    ]
-    low, high = _ends(np.concatenate(drawn), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2)
+    by_task = above.transpose(2, 0, 1)
+    drawn = [((a.transpose(2, 0, 1) @ by_task) * b.transpose(2, 0, 1)).sum(axis=(0, 2)) for a, b in pairs]
+    low, high = _ends(
+        np.concatenate(drawn) / ((n - 1) * (m - 1) * tasks), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2
+    )
     return Resampled(n, tasks, value, low, high, None)
 
 
@@ -151,11 +146,10 @@ def performance_profile(
         return Resampled(n, tasks, None, None, None, reason)
     counted = np.arange(n)[:, None] < of_task  # (runs, tasks)
     hits = ((s[:, :, None] > limits) & counted[:, :, None]).sum(axis=0)  # (tasks, k)
-    if (of_task == n).all():
-        share, trials = hits.sum(axis=0) / s.size, float(s.size)
-    else:  # as many trials as give a mean of shares that count the same its variance
-        share, trials = (hits / of_task[:, None]).mean(axis=0), tasks**2 / float((1 / of_task).sum())
-    return Resampled(n, tasks, np.asarray(share), *share_interval(share, trials, alpha), None)
+    share = np.asarray((hits / of_task[:, None]).mean(axis=0))
+    # As many trials as give a mean of shares that count the same its variance.
+    trials = tasks**2 / float((1 / of_task).sum())
+    return Resampled(n, tasks, share, *share_interval(share, trials, alpha), None)
 
 
 # ---------------------------------------------------------------- statistics
@@ -170,7 +164,25 @@ def iqm(scores: ArrayLike, counts: Counts | None = None) -> Array:
     Of N scores, floor(N / 4) are left out at each end. If tasks have different numbers of runs, a quarter of the weight
     is.
     """
-    return _over_time(_iqm, _usable(scores, counts), counts)
+    s = _usable(scores, counts)
+    if s.ndim == 3:
+        return np.stack([iqm(s[..., time], counts) for time in range(s.shape[2])], axis=-1)
+    order = np.argsort(s, axis=None, kind="stable")
+    ranked = s.ravel()[order]
+    if counts is None:
+        cut = ranked.size // 4
+        return np.asarray(ranked[cut : ranked.size - cut].mean())
+    drawn = (s.shape[0] - 1) * s.shape[1]
+    whole = counts.dtype == np.uint8
+    cut = drawn // 4 if whole else drawn / 4
+    # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
+    # count is then, summed by parts, one product with the steps between scores.
+    below = np.cumsum(
+        np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32 if whole else np.float64
+    )
+    np.clip(below, cut, drawn - cut, out=below)
+    kept = drawn - 2 * cut
+    return np.asarray((ranked[-1] * kept - (below[:, :-1] - cut) @ np.diff(ranked)) / kept)
 
 
 def mean(scores: ArrayLike, counts: Counts | None = None) -> Array:
@@ -207,32 +219,6 @@ def _usable(scores: ArrayLike, counts: Counts | None) -> Array:
     return s
 
 
-def _over_time(of_matrix: Statistic, scores: Array, counts: Counts | None) -> Array:
-    if scores.ndim == 2:
-        return of_matrix(scores, counts)
-    return np.stack([of_matrix(scores[..., time], counts) for time in range(scores.shape[2])], axis=-1)
-
-
-def _iqm(scores: Array, counts: Counts | None) -> Array:
-    order = np.argsort(scores, axis=None, kind="stable")
-    ranked = scores.ravel()[order]
-    if counts is None:
-        cut = ranked.size // 4
-        return np.asarray(ranked[cut : ranked.size - cut].mean())
-    drawn = (scores.shape[0] - 1) * scores.shape[1]
-    whole = counts.dtype == np.uint8
-    cut = drawn // 4 if whole else drawn / 4
-    # below[r, k]: how many of the draws of resample r that count are among the k lowest scores. The sum of those that
-    # count is then, summed by parts, one product with the steps between scores.
-    below = np.cumsum(
-        np.take(counts.reshape(len(counts), -1), order, axis=1), axis=1, dtype=np.int32 if whole else np.float64
-    )
-    np.clip(below, cut, drawn - cut, out=below)
-    kept = drawn - 2 * cut
-    total = ranked[-1] * kept - np.einsum("rk,k->r", below[:, :-1] - cut, np.diff(ranked))
-    return np.asarray(total / kept)
-
-
 # ---------------------------------------------------------------- drawing
 
 
@@ -243,26 +229,15 @@ def _draws(runs: Runs, resamples: int, seed: int | np.random.SeedSequence) -> It
         raise ValueError(f"resamples = {resamples}: a number from 1 on is needed")
     random = np.random.default_rng(seed)
     n, tasks = int(runs.max()), runs.size
+    whole, draws = (runs == n).all(), np.maximum(runs - 1, 1)
+    beyond = (np.arange(n - 1)[:, None] >= draws)[:, None]  # (draws, 1, tasks)
     for start in range(0, resamples, _BLOCK):
-        rows = min(_BLOCK, resamples - start)
-        if (runs == n).all():
-            chosen = random.integers(0, n, size=(n - 1, rows, tasks), dtype=np.uint8)
-            counts = np.zeros((rows, n, tasks), dtype=np.uint8)
-            for run in range(n):
-                np.sum(chosen == run, axis=0, dtype=np.uint8, out=counts[:, run])
-            yield counts
-        else:
-            draws = np.maximum(runs - 1, 1)
-            counted = (np.arange(n - 1)[:, None] < draws)[:, None]  # (draws, 1, tasks)
-            drawn = np.where(counted, random.integers(0, runs, size=(n - 1, rows, tasks)), -1)
-            times = np.stack([(drawn == run).sum(axis=0) for run in range(n)], axis=1)
-            yield times * ((n - 1) / draws)
-
-
-def _once(runs: Runs) -> Counts:
-    """The weights (1, n, tasks) of the scores themselves, of tasks with different numbers of runs."""
-    n = int(runs.max())
-    return np.where(np.arange(n)[:, None] < runs, (n - 1) / runs, 0.0)[None]
+        size = (n - 1, min(_BLOCK, resamples - start), tasks)
+        chosen = random.integers(0, n, size=size, dtype=np.uint8) if whole else random.integers(0, runs, size=size)
+        counts = np.empty((size[1], n, tasks), dtype=np.uint8)
+        for run in range(n):
+            np.sum((chosen == run) & ~beyond, axis=0, dtype=np.uint8, out=counts[:, run])
+        yield counts if whole else counts * ((n - 1) / draws)
 
 
 def _not_drawn(runs: int) -> str | None:
@@ -274,7 +249,7 @@ def _not_drawn(runs: int) -> str | None:
 
 def _ends(drawn: Array, alpha: float, df: float) -> tuple[Array, Array]:
     """Ends of the percentile interval of drawn (resamples, ...), at the levels of Student's t with `df`."""
-    level = functions.normal_below(functions.t_quantile(df, alpha / 2))
+    level = float(special.ndtr(special.stdtrit(df, alpha / 2)))
     low, high = np.quantile(drawn, (level, 1 - level), axis=0)
     return low, high
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.stats import compare, exact, functions, t_test
+from analysis.stats import compare, exact, t_test
 from analysis.stats.compare import PairedResult
 from analysis.stats.resolution import cannot_decide, floor, seeds_needed
 from analysis.stats.t_test import Interval
@@ -62,29 +62,28 @@ def size_trend(
     reasons = []
     if not whole.all():
         reasons.append(f"{int((~whole).sum())} of {whole.size} seeds lack a size: they have no slope")
-    logs = functions.log10(sizes)
+    logs = np.log10(sizes)
     logs -= logs.mean()
-    difference = left[whole] - right[whole]
-    slopes = (difference * logs).sum(axis=1) / float((logs * logs).sum())
-    n = int(slopes.size)
+    left, right = left[whole], right[whole]
+    n = len(left)
+    # A slope below the rounding of the numbers subtracted counts as zero.
+    size = float(np.abs([left, right]).max(initial=0.0)) / float(np.ptp(logs))
+    slopes = (left - right) @ logs / float(logs @ logs)
+    slopes = t_test.without_rounding(slopes, 10 * t_test.ROUNDING * size)
+    mean = t_test.mean(slopes, size)
     if n == 0:
         reasons.append("no seed has every size")
-        return SizeTrend(tuple(sizes.tolist()), at, 0, None, None, None, None, "; ".join(reasons))
-    # A slope below the rounding of the numbers subtracted counts as zero.
-    size = float(max(np.abs(left[whole]).max(), np.abs(right[whole]).max())) / float(np.ptp(logs))
-    slopes = t_test.without_rounding(slopes, 10 * t_test.ROUNDING * size)
-    found = t_test.mean(slopes, size)
-    if found is None:
+    elif mean is None:
         reasons.append("one seed: the slope has no spread" if n == 1 else "all slopes are equal: there is no interval")
-    if floor(n) > alpha:
+    if n and floor(n) > alpha:
         reasons.append(cannot_decide(n, seeds_needed(alpha)))
     return SizeTrend(
         sizes=tuple(sizes.tolist()),
         at=at,
         n=n,
-        slope=float(slopes.mean()),
-        interval=None if found is None else found.interval(alpha),
-        p_t=None if found is None else found.p(),
+        slope=float(slopes.mean()) if n else None,
+        interval=None if mean is None else mean.interval(alpha),
+        p_t=None if mean is None else mean.p(),
         p_signflip=exact.signflip(slopes, seed=seed),
         reason="; ".join(reasons) or None,
     )

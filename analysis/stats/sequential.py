@@ -22,20 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis.stats import functions
-from analysis.stats.resolution import PAIRED, check_alpha
+from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 
 Array = NDArray[np.float64]
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
-#: Exponent of the spending function, as benchmarks.validity counts it: less stops earlier, and loses more power.
-_EXPONENT = 2.0
 _POINTS = 161  # of the grid of angles, between which a cubic spline is used
 _FINE = 4001  # of the grid on which its tail is summed
 _NEGLIGIBLE = 1e-11  # chance of what the integrals leave out
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _ALPHAS = np.concatenate((np.geomspace(1e-6, 0.5, 24), [0.6, 0.7, 0.8, 0.9, 0.97, 0.999]))
-_DIGITS = 7  # of a level: beyond what the quadrature resolves, and the same on every processor
+_DIGITS = 7  # of a level: beyond what the quadrature resolves
 
 
 def looks(start: int, batch: int, most: int) -> tuple[int, ...]:
@@ -53,7 +50,7 @@ def spending(seeds: Sequence[int]) -> tuple[float, ...]:
 
     seeds: at each look, the last one is max.
     """
-    return tuple(functions.power(n / seeds[-1], _EXPONENT) for n in seeds)
+    return tuple((n / seeds[-1]) ** 2 for n in seeds)
 
 
 @dataclass(frozen=True)
@@ -82,25 +79,17 @@ class Look:
         """The level at which this look asks the test, of a design at level alpha; 0: it can decide nothing."""
         if not 0 < alpha < 1:
             return 0.0 if alpha <= 0 else 1.0
-        if not _is_t(self.test):
+        if self.test not in T_TESTS:
             return alpha * self._share
         levels = self._table
-        if alpha <= _ALPHAS[0] or levels[0] <= 0:
-            return float(alpha * levels[0] / _ALPHAS[0])
-        if alpha >= _ALPHAS[-1]:
-            return float(levels[-1])
-        return _between(alpha, _ALPHAS, levels)
+        return _between(alpha, _ALPHAS, levels) if levels[0] > 0 else 0.0
 
     def p(self, p: float) -> float:
         """The smallest alpha at which this look decides, given the p value of its test: the repeated p value."""
-        if not _is_t(self.test):
+        if self.test not in T_TESTS:
             return min(1.0, p / self._share) if self._share > 0 else 1.0
         levels = self._table
-        if levels[0] <= 0 or p >= levels[-1]:
-            return 1.0
-        if p <= levels[0]:
-            return float(p * _ALPHAS[0] / levels[0])
-        return _between(p, levels, _ALPHAS)
+        return _between(p, levels, _ALPHAS) if levels[0] > 0 and p < levels[-1] else 1.0
 
     @property
     def _share(self) -> float:
@@ -157,17 +146,14 @@ def _quantiles(many: int) -> Array:
     return np.asarray((np.arange(many) + 0.5) / many)
 
 
-def _is_t(test: str) -> bool:
-    return test in ("paired_t", "welch")
-
-
 def _between(value: float, of: Array, to: Array) -> float:
-    """Where a value between two of `of` is between the same two of `to`, by their logarithms; its inverse is the same
-    with `of` and `to` exchanged."""
+    """Where a value between two of `of` is between the same two of `to`, by their logarithms; in proportion below the
+    first of them, and the last above the last. Its inverse is the same with `of` and `to` exchanged."""
+    if not of[0] < value < of[-1]:
+        return float(value * to[0] / of[0] if value <= of[0] else to[-1])
     place = int(np.clip(np.searchsorted(of, value), 1, len(of) - 1))
     (x0, x1), (y0, y1) = of[place - 1 : place + 1], to[place - 1 : place + 1]
-    share = float(functions.log(value / x0) / functions.log(x1 / x0))
-    return float(y0 * functions.power(float(y1 / y0), share))
+    return float(y0 * (y1 / y0) ** (math.log(value / x0) / math.log(x1 / x0)))
 
 
 # ---------------------------------------------------------------- exact levels of t tests
@@ -219,17 +205,15 @@ def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]
     fine = _grid(step.dims, _FINE)
     chance = np.clip(_spline(grid, free)(fine), 0.0, 1.0)
     density = np.cosh(fine) ** (1 - step.dims)
-    width = fine[1]
-    tail = np.cumsum(((chance * density)[:-1] + (chance * density)[1:])[::-1] / 2)[::-1] * width
-    whole = float((density[:-1] + density[1:]).sum()) / 2 * width
-    share = np.append(tail / whole, 0.0)
+    kept, width = chance * density, fine[1]
+    share = np.append(np.cumsum((kept[:-1] + kept[1:])[::-1])[::-1] / (density[:-1] + density[1:]).sum(), 0.0)
     if not left > 0:
         return 0.0, float(grid[-1]), free
     place = int(np.searchsorted(-share, -left))
     if place == 0:  # no look before it can reject
         return 1.0, 0.0, free
     above, below = share[place - 1], max(share[place], 1e-300)
-    part = float(functions.log(above / left) / functions.log(above / below))
+    part = math.log(above / left) / math.log(above / below)
     limit = float(fine[place - 1] + part * width)
     df = step.dims - 1
     return 2 * float(special.stdtr(df, -math.sqrt(df) * math.sinh(limit))), limit, free
@@ -252,11 +236,6 @@ def _farthest(dims: int) -> float:
     return -float(special.stdtrit(dims - 1, _NEGLIGIBLE)) / math.sqrt(dims - 1)
 
 
-def _least_left(more: int, dims: int) -> float:
-    """The share of squares that `more` coordinates leave to `dims` others, at least but for a negligible chance."""
-    return float(special.betaincinv(dims / 2, more / 2, _NEGLIGIBLE))
-
-
 def _survival(old: _Step, new: _Step, limit: float, before: Array) -> Array:
     """The chance that no look before the new one rejected, given the angle of the new one, at each point of its grid.
 
@@ -276,7 +255,8 @@ def _survival(old: _Step, new: _Step, limit: float, before: Array) -> Array:
         lowest = np.minimum(1.0, np.maximum(tangent, 1e-300) / steepest)
         most = np.arccos(lowest)
         least = math.asin(math.sqrt(special.betaincinv(more / 2, old.dims / 2, _NEGLIGIBLE)))
-        width = np.maximum(np.minimum(most, math.acos(math.sqrt(_least_left(more, old.dims)))) - least, 0.0)
+        largest = math.acos(math.sqrt(special.betaincinv(old.dims / 2, more / 2, _NEGLIGIBLE)))
+        width = np.maximum(np.minimum(most, largest) - least, 0.0)
         half = (1 + _NODES) / 2
         turn = least + width * (1 - (1 - half) ** 2)  # more nodes at the end, where the interval of chi closes
         weight = width * _WEIGHTS * (1 - half) * np.sin(turn) ** (more - 1) * np.cos(turn) ** (old.dims - 1)

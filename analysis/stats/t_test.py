@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats import functions
 from analysis.stats.exact import above_zero
 
 Array = NDArray[np.float64]
@@ -32,19 +32,32 @@ class Mean:
     unit: float
     sd: float | None = None
 
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation in the unit of the values; None of two samples."""
+        return None if self.sd is None else self.sd * self.unit
+
+    @property
+    def d(self) -> float | None:
+        """Mean over standard deviation, without bias: times Gamma(df/2) / (sqrt(df/2) Gamma((df - 1)/2)) (Hedges 1981).
+        None of two samples, or of fewer than three values."""
+        if self.sd is None or self.df < 2:
+            return None
+        return self.value / self.sd * float(special.poch((self.df - 1) / 2, 0.5)) / math.sqrt(self.df / 2)
+
     def interval(self, alpha: float) -> Interval:
         """t interval at level 1 - alpha."""
-        half = functions.t_quantile(self.df, 1 - alpha / 2) * self.error
+        half = float(special.stdtrit(self.df, 1 - alpha / 2)) * self.error
         return (self.value - half) * self.unit, (self.value + half) * self.unit
 
     def p(self) -> float:
         """Two-sided p that the true mean is zero."""
-        return above_zero(min(1.0, 2 * functions.t_below(self.df, -abs(self.value) / self.error)))
+        return above_zero(min(1.0, 2 * float(special.stdtr(self.df, -abs(self.value) / self.error))))
 
     def p_inside(self, margin: float) -> float:
         """p of two one-sided tests: small when the true mean is within (-margin, margin)."""
         nearest = margin / self.unit - abs(self.value)
-        return above_zero(functions.t_below(self.df, -nearest / self.error))
+        return above_zero(float(special.stdtr(self.df, -nearest / self.error)))
 
 
 def mean(values: ArrayLike, size: float | None = None) -> Mean | None:
@@ -59,6 +72,13 @@ def mean(values: ArrayLike, size: float | None = None) -> Mean | None:
     scaled = x / largest
     sd = float(scaled.std(ddof=1))
     return Mean(float(scaled.mean()), sd / math.sqrt(x.size), x.size - 1, largest, sd)
+
+
+def average(values: ArrayLike) -> float:
+    """The mean of values (n,), at least one, whose sum does not overflow."""
+    x = np.asarray(values, dtype=np.float64)
+    largest = float(np.abs(x).max())
+    return float((x / largest).mean()) * largest if largest > 0 else 0.0
 
 
 def welch(a: ArrayLike, b: ArrayLike) -> Mean | None:
@@ -107,14 +127,3 @@ def constant(values: Array, size: float | None = None) -> bool:
     with np.errstate(over="ignore"):
         spread = float(np.ptp(values))
     return spread <= ROUNDING * (float(np.abs(values).max()) if size is None else size)
-
-
-def hedges(df: int) -> float:
-    """Hedges (1981): Gamma(df/2) / (sqrt(df/2) Gamma((df - 1)/2)), df >= 2; it makes the expected d_z the true one.
-
-    Gamma(x + 1) = x Gamma(x), from df = 2 or 3 on: unlike lgamma, the same digits on every processor.
-    """
-    quotient = 1 / math.sqrt(math.pi) if df % 2 == 0 else math.sqrt(math.pi) / 2
-    for larger in range(4 + df % 2, df + 1, 2):
-        quotient *= (larger - 2) / (larger - 3)
-    return quotient / math.sqrt(df / 2)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from analysis.stats import functions
 from analysis.stats.curve_summaries import NotEvaluable, measured
+from analysis.stats.exact import doubled_ranks
 from analysis.stats.resolution import check_alpha
 
 Array = NDArray[np.float64]
@@ -37,18 +38,16 @@ class Trend:
     inflation: float
     reason: str | None
 
-    def direction(self, alpha: float = 0.05) -> str | None:
-        """up or down where p <= alpha, else None: no trend is shown."""
-        if self.p is None or self.p > alpha:
-            return None
-        return "up" if self.tau > 0 else "down"
-
 
 def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
     """Median of the slopes between all pairs of points; NaN values are left out. Raises NotEvaluable for one point."""
     x, y = _blocks(*measured(axis, values))
     if x.size < 2:
         raise NotEvaluable("one value has no slope; at least two are needed")
+    return _slope(x, y)
+
+
+def _slope(x: Array, y: Array) -> float:
     i, j = np.triu_indices(x.size, 1)
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
@@ -84,15 +83,14 @@ def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Tre
     n = int(x.size)
     if n < _FEWEST:
         raise NotEvaluable(f"{n} values: a trend needs {_FEWEST}")
-    i, j = np.triu_indices(n, 1)
-    slope = float(np.median((y[j] - y[i]) / (x[j] - x[i])))
+    slope = _slope(x, y)
     score, untied, ties = _score(y)
     variance = (n * (n - 1) * (2 * n + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
     if variance <= 0:
         return Trend(n, slope, 0.0, None, 1.0, "all values are equal: there is no trend to test")
-    inflation = _inflation(_ranks(y - slope * x), alpha)
+    inflation = _inflation(doubled_ranks(y - slope * x, 0.0) / 2, alpha)
     z = (score - math.copysign(1, score)) / math.sqrt(variance * inflation) if score else 0.0
-    p = min(1.0, max(2 * functions.normal_below(-abs(z)), float(np.nextafter(0, 1))))
+    p = min(1.0, max(2 * float(special.ndtr(-abs(z))), float(np.nextafter(0, 1))))
     return Trend(n, slope, score / untied, p, inflation, None)
 
 
@@ -106,17 +104,10 @@ def _inflation(ranks: Array, alpha: float) -> float:
         return 1.0
     lags = np.arange(1, n - 2)
     correlation = np.correlate(centred, centred, "full")[n:][: lags.size] / power
-    bound = -functions.normal_quantile(alpha / 2) / math.sqrt(n)
+    bound = -float(special.ndtri(alpha / 2)) / math.sqrt(n)
     weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2.0)
     kept = np.abs(correlation) > bound
     return max(1.0, 1 + 2 / (n * (n - 1.0) * (n - 2.0)) * float((weights * correlation)[kept].sum()))
-
-
-def _ranks(values: Array) -> Array:
-    """Mean ranks of values, from 1."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[place], dtype=np.float64)
 
 
 def _blocks(x: Array, y: Array) -> tuple[Array, Array]:

@@ -5,6 +5,5 @@ Its modules:
     comparison   the tables that compare an experiment's groups
     table        a table: displayed cells, and the numbers behind them
     formats      a table as text, Markdown, LaTeX and CSV
-    characters   text of a language model, made safe to display
     wording      the words for outcomes and their reasons
 """

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.data.run_values import window_extent
-from analysis.data.sweep import Run
+from analysis.data.sweep import Cell, Run
 from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
-from analysis.findings.preregistration import registered
-from analysis.findings.study import Block, Comparison, Estimate, Measure, Study
+from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, registered
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
@@ -23,6 +22,7 @@ from analysis.tables.compute import checklist, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 
+DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
 #: The columns of a comparison, by analysis.pairing.
 COLUMNS = {
     "seed": ("difference", "better in", "p paired t", "p sign-flip", "p adjusted", "verdict"),
@@ -77,7 +77,6 @@ def main(study: Study) -> Table:
     excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
     for measure, of in cases.items():
         excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
-    notes += wording.added_seeds(study.sweep)
     return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
 
 
@@ -94,14 +93,9 @@ def brief(study: Study) -> Table:
     level = format_level(alpha)
     adjusted = f"p adjusted for {wording.counted(len(block.comparisons), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
+    notes = (note, capital(wording.measured(study, block.measure.metric)))
     columns = ("method", "seeds", block.measure.with_unit, "difference")
-    return table(
-        "paper",
-        capital(block.measure.title),
-        columns,
-        entries,
-        (note, capital(wording.measured(study, block.measure.metric))),
-    )
+    return table("paper", capital(block.measure.title), columns, entries, notes)
 
 
 def worst(case: WorstCase | None) -> Record:
@@ -149,11 +143,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         decimals = _decimals(block)
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
-            row, record = (
-                _row(study, block, estimate, comparison, decimals),
-                _record(study, block, estimate, comparison),
-            )
-            entries.append((estimate.group, row, record))
+            row = _row(study, block, estimate, comparison, decimals)
+            entries.append((estimate.group, row, _record(study, block, estimate, comparison)))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
@@ -325,11 +316,11 @@ def _efficiencies(study: Study) -> Iterator[Entry]:
 
 def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
     """The declared hypotheses with what the runs say of them."""
-    sweep, looked = study.sweep, wording.added_seeds(study.sweep)
+    sweep = study.sweep
     entries: list[Entry] = []
     for v in verdicts:
         h, quantity, decided = v.hypothesis, wording.quantity(v, sweep), wording.decided(v, sweep, study.settings)
-        declared = wording.declared(v) + ("; seeds were added later" if looked else "")
+        declared = wording.declared(v)
         row = (h.id, h.claim, v.verdict, quantity, wording.estimate(v) or "-", str(v.n), decided, declared)
         record = {
             "hypothesis": h.id, "claim": h.claim, "verdict": v.verdict, "quantity": quantity, "estimate": v.estimate,
@@ -354,7 +345,7 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         for text in _window(study, metric, v.hypothesis.id)
     )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows, *looked))
+    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows))
 
 
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}
@@ -408,6 +399,61 @@ def runs(study: Study) -> Table:
         entries.append((run.group, row, record))
     columns = ("run", "method", "seed", "factors", "state", "attempt", "steps", "commit", "folder", "remark")
     return table("runs", "The runs", columns, entries)
+
+
+def lacking(study: Study) -> list[tuple[Run, str]]:
+    """The planned runs without a result, with the reason: they did not end well, or have no value of the question.
+
+    A group that does not record the metric at all has no gap.
+    """
+    block = study.primary
+    unknown = {estimate.group for estimate in block.estimates if not estimate.recorded}
+    if block.measure.summary == "time_to" and block.measure.threshold is None:
+        unknown = set(study.sweep.groups)
+    gaps = []
+    for run in study.sweep.runs:
+        value = block.values[run.id]
+        why = run.problem or (value.reason if value.value is None and run.group not in unknown else None)
+        if why:
+            gaps.append((run, why))
+    return gaps
+
+
+def gap_of(run: Run, why: str, label: str) -> str:
+    """A gap in words; label: of the run's group."""
+    return f"{', '.join(filter(None, (label, f'seed {run.seed}', wording.factors(run.cell))))}: {why}"
+
+
+def missing(study: Study) -> Table | None:
+    """A row for each group and cell, a column for each seed; None where no planned run lacks a result."""
+    gaps = {(run.group, run.cell, run.seed) for run, _ in lacking(study)}
+    if not gaps:
+        return None
+    sweep = study.sweep
+    seeds = sorted({run.seed for run in sweep.runs})
+    at = {(run.group, run.cell, run.seed): run for run in sweep.runs}
+    places: dict[tuple[str, Cell], None] = {}
+    for group in sweep.groups:
+        places |= dict.fromkeys((run.group, run.cell) for run in sweep.of(group))
+    has_factors = any(cell for _, cell in places)
+    entries: list[Entry] = []
+    for group, cell in places:
+        shown = wording.factors(cell)
+        states = [_state(at.get((group, cell, seed)), (group, cell, seed) in gaps) for seed in seeds]
+        record = {"group": group, "factors": shown}
+        record |= {f"seed {seed}": state for seed, state in zip(seeds, states, strict=True)}
+        entries.append((group, (sweep.label(group), *([shown] if has_factors else []), *states), record))
+    columns = ("method", *(["factors"] if has_factors else []), *(f"seed {seed}" for seed in seeds))
+    return table("missing", "What is missing", columns, entries)
+
+
+def _state(run: Run | None, gap: bool) -> str:
+    """The state of a run as shown: a run that is done but cannot be used is unreadable, not done."""
+    if run is None:
+        return UNPLANNED
+    if run.problem is None:
+        return NO_VALUE if gap else DONE
+    return run.state if run.state != DONE else "unreadable"
 
 
 def remark(run: Run) -> str:

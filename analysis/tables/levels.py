@@ -1,4 +1,5 @@
-"""Each method at each level of its factors, and the runs that collapsed, as lines for the beginning of a report."""
+"""Lines for the beginning of a report: each method at each level of its factors, the runs that collapsed, and what the
+campaign of an experiment decided before its runs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
+from analysis.data.sweep import Sweep
 from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.levels import AtCell, at_cells, dominant, uneven
 from analysis.findings.study import Block, Study
@@ -13,6 +15,8 @@ from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
 from analysis.tables.table import share
 from analysis.tables.wording import all_levels, counted, factors, seeds_in_words
+from launcher.run import campaign_record
+from launcher.run.campaign_record import Condition, Taken
 
 _MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
 _MOST_NAMED = 6  # places of collapsed runs that are named
@@ -146,3 +150,31 @@ def collapse_lines(study: Study) -> list[str]:
 def collapses(gone: Iterable[Collapse]) -> str:
     """What is gone at the end of a run."""
     return "; ".join(_COLLAPSES[what] for what in gone)
+
+
+def condition_lines(sweep: Sweep) -> list[str]:
+    """A line for each gate that was forced before the experiment's stage, and one for each level that it took."""
+    name = str(sweep.plan.get("experiment") or sweep.folder.name)
+    try:
+        conditions, taken = campaign_record.of_experiment(sweep.folder.parent, name)
+    except ValueError as error:  # a record that cannot be read
+        return [f"Whether a gate of a campaign was forced before these runs is not known: {error}"]
+    return [*map(_forced, conditions), *(_taken(one, sweep) for one in taken)]
+
+
+def _forced(condition: Condition) -> str:
+    stage = condition.stage
+    short = "; ".join(figure.sentence() for figure in stage.forced) or stage.incomplete or "its runs were not all done"
+    since = " It is met since." if stage.met else ""
+    return (
+        f"Forced gate: campaign {condition.campaign} went on although the gate of its stage {stage.name} was not met "
+        f"({stage.forced_by}). {short}.{since}"
+    )
+
+
+def _taken(taken: Taken, sweep: Sweep) -> str:
+    label = sweep.label(taken.into) if taken.into in sweep.plan["groups"] else taken.into
+    return (
+        f"{label} has {taken.key} = {taken.value}, which stage {taken.stage} chose ({taken.experiment}, {taken.group}: "
+        f"{taken.means})."
+    )

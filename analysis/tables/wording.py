@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from analysis.data.run_values import SHORT, Cut, Extent
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings import looks
-from analysis.findings.added_seeds import added
 from analysis.findings.looks import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
@@ -21,8 +20,8 @@ from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
+from analysis.stats.dispersion import Split
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed
-from analysis.stats.shape import Split
 
 _MOST_SEEDS_NAMED = 10
 _MOST_CELLS_NAMED = 6
@@ -556,21 +555,6 @@ def _claimed(h: Hypothesis) -> str:
         return f"within [{h.low:g}, {h.high:g}]"
     word, bound = ("at least", h.low) if h.low is not None else ("at most", h.high)
     return f"{word} {bound or 0:g}"
-
-
-# ---------------------------------------------------------------- seeds that were added
-
-
-def added_seeds(sweep: Sweep) -> tuple[str, ...]:
-    """A note that seeds were added when others had results; none where none was."""
-    late, known = added(sweep)
-    if not late:
-        return ()
-    return (
-        f"{capital(seeds_in_words(late))} {'was' if len(late) == 1 else 'were'} added when {seeds_in_words(known)} had "
-        "results. If what was seen then decided it, p values are too small and intervals too narrow: choose the number "
-        "of seeds before the first run.",
-    )
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:

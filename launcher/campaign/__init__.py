@@ -1,6 +1,6 @@
 """Campaigns: experiments in stages, which the hypotheses of the stages before let start.
 
-`launcher.planning.campaign_spec` has the files of conf/campaign, and `launcher.planning.campaign_stages` their plans.
+`launcher.planning.campaign_stages` has the files of conf/campaign and their plans.
 Its modules:
 
     campaign    one launch of a campaign

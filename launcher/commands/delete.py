@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 
-from launcher.commands import completion
+from launcher.commands import completion, gc
 from launcher.errors import Usage
-from launcher.maintenance import garbage
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import run_folder
@@ -41,13 +41,19 @@ def run(given: argparse.Namespace) -> int:
     if busy:
         cancel = catalog.command(multirun, "cancel", name)
         raise Usage(f"delete {name}: {counted(len(busy), 'run')} queued or running, such as {busy[0]}. Fix: {cancel}")
-    size = sum(map(garbage.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in own))))
+    size = sum(map(gc.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in own))))
     what = f"{multirun / name} and {counted(len(own), 'run')} that no other plan names ({byte_size(size)})"
     if not given.yes and not sys.stdin.isatty():
         raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")
     if not given.yes and input(f"Delete {clean(what)}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise Usage("nothing was deleted")
-    deleted = garbage.delete_experiment(multirun, name)
+    policy = gc.Policy(orphans=True, old=-math.inf)
+    (multirun / name / "plan.json").unlink()  # from here on, gc --orphans goes on with what is left
+    planned = gc.planned_ids(multirun)
+    items = [item for run_id in ids for item in gc.of_run(multirun, run_id, planned, policy)]
+    gone = gc.delete(multirun, [item for item in items if item.what in (gc.NEVER_RUN, gc.ORPHAN)], policy)
+    deleted = [item.run for item in gone]
+    gc.remove(multirun / name)
     kept = [run_id for run_id in ids if run_id not in deleted]
     if given.json:
         print(json.dumps({"deleted": deleted, "kept": kept}, indent=1))

@@ -22,7 +22,7 @@ from launcher.run.folder import cache_folder, read_config, run_folder
 from launcher.text import nearest
 
 if TYPE_CHECKING:
-    from launcher.worker.evaluate import Evaluated
+    from launcher.worker.policy import Evaluated
 
 SCORES = "trainer.eval_scores"
 HELP = "evaluate a run's checkpoint again, on more prompts or other data, or a model in a folder"
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
     from launcher.errors import InvalidPlan
-    from launcher.worker.evaluate import write
+    from launcher.worker.policy import write
 
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
@@ -73,31 +73,20 @@ def run(given: argparse.Namespace) -> int:
 
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
     """What is evaluated, in words, and the evaluation of a run's checkpoint."""
-    from launcher.worker.evaluate import evaluate
+    from launcher.worker import policy
 
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    config = read_config(folder)
-    further = [one for one in given.overrides if one.startswith(f"{SCORES}.")]
-    of_task = [one for one in given.overrides if one not in further]
-    changes = {
-        "task": _changes(config["task"], of_task, folder.name),
-        "trainer": _counts(given) | _scores(config["trainer"], further),
-    }
-    try:
-        return f"run {folder.name} after step {step}", evaluate(folder, step, checkpoint, changes)
-    except FileNotFoundError as error:
-        if checkpoint.exists():
-            raise Usage(f"run {folder.name}: {error}") from error
-        raise Usage(selection.replaced(folder, step)) from None
-    except ValueError as error:
-        raise Usage(f"run {folder.name}: {error}") from error
+    changes = _changes(read_config(folder), given.overrides, folder.name)
+    changes["trainer"] = _counts(given) | changes["trainer"]
+    with selection.using(folder, step, checkpoint):
+        return f"run {folder.name} after step {step}", policy.evaluate(folder, step, checkpoint, changes)
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
     from launcher.planning import freeze, planner
-    from launcher.worker.evaluate import evaluate_model
+    from launcher.worker.policy import evaluate_model
 
     if given.checkpoint is not None:
         raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")
@@ -117,34 +106,23 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     return str(model), found
 
 
-def _changes(section: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, Any]:
-    """Other values for keys of the run's section `task`. Usage: it has no such key."""
+def _changes(config: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, dict[str, Any]]:
+    """Other values for keys of the run's section `task`, and scores beside the run's. Usage: there is no such key."""
     from omegaconf import OmegaConf
 
-    found = {}
+    keys = [f"task.{name}" for name in config["task"] if name != "name"]
     for override in overrides:
         key, sign, _ = override.partition("=")
-        name = key.removeprefix("task.")
-        if not sign or name == key or name not in section or name == "name":
-            known = [f"task.{one}" for one in section if one not in ("name", "warm_start")]
+        if not sign or not (key in keys or key.startswith(f"{SCORES}.")):
+            known = [key for key in keys if key != "task.warm_start"]
             close = nearest(key, known)
             meant = f". Fix: write {close}=VALUE" if close and close != key else ""
-            keys = f"a key of run {run}'s task: {', '.join(known)}"
-            raise Usage(f"{override}: must be KEY=VALUE with {keys}; or {SCORES}.NAME={{}}{meant}")
-        found[name] = OmegaConf.to_container(OmegaConf.from_dotlist([override]))["task"][name]
-    return found
-
-
-def _scores(section: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The run's further scores and these."""
-    from omegaconf import OmegaConf
-
-    if not overrides:
-        return {}
-    name = SCORES.rpartition(".")[2]
-    run = OmegaConf.create({"trainer": {name: section.get(name) or {}}})
-    merged = OmegaConf.to_container(OmegaConf.merge(run, OmegaConf.from_dotlist(list(overrides))))
-    return {name: merged["trainer"][name]}
+            rule = f"must be KEY=VALUE with a key of run {run}'s task: {', '.join(known)}; or {SCORES}.NAME={{}}"
+            raise Usage(f"{override}: {rule}{meant}")
+    given = OmegaConf.from_dotlist(list(overrides))
+    before = {"trainer": {"eval_scores": config["trainer"].get("eval_scores") or {}}} if "trainer" in given else {}
+    changed: Any = OmegaConf.to_container(OmegaConf.merge(before, given))
+    return {section: changed.get(section, {}) for section in ("task", "trainer")}
 
 
 def _counts(given: argparse.Namespace) -> dict[str, int]:

@@ -12,7 +12,6 @@ import json
 from pathlib import Path
 
 from launcher.commands import completion, selection
-from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
 
@@ -33,16 +32,10 @@ def run(given: argparse.Namespace) -> int:
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    from launcher.worker.export import export
+    from launcher.worker import policy
 
-    try:
-        origin = export(folder, step, checkpoint, out, given.dtype)
-    except FileNotFoundError:
-        if checkpoint.exists():
-            raise
-        raise Usage(selection.replaced(folder, step)) from None
-    except ValueError as error:
-        raise Usage(f"run {folder.name}: {error}") from error
+    with selection.using(folder, step, checkpoint):
+        origin = policy.export(folder, step, checkpoint, out, given.dtype)
     if given.json:
         print(json.dumps({"folder": str(out), **origin}, indent=1))
     else:

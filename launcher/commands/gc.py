@@ -2,6 +2,7 @@
 
 Without --orphans, it keeps every configuration, metric, summary, log and provenance of a run that was started. It
 always keeps files that a live process may be writing, and the newest checkpoint of a planned run that is not done.
+Files are deleted only if a second search finds them again.
 Exit codes: 0 fine, 2 usage.
 """
 
@@ -9,16 +10,60 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import shutil
+import stat
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from launcher import text
-from launcher.maintenance import garbage
-from launcher.maintenance.garbage import Garbage, Policy
+from launcher import files, text
 from launcher.project import EXIT_FINE
+from launcher.run import catalog, claim, launch_record, whole
+from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
+from launcher.run.lifecycle import RunState
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
 _LISTED = 12
+# Files that a live process is writing or freezing are younger.
+OLD_S = 3600.0
+NEVER_RUN = "runs that no plan names and that never ran"
+ORPHAN = "runs that no plan names"
+UNFINISHED_WRITE = "left by interrupted writes"
+SUPERSEDED = "checkpoints that a newer one supersedes"
+OF_DONE = "checkpoints of done runs"
+BASE = "verl trees that no run names"
+LAUNCH = "records of launches that no run names"
+KEPT = "code, lists and logs of launches whose runs are done"
+
+_ACTIVE = (RunState.SUBMITTED, RunState.RUNNING)
+# What a scheduler keeps of a launch (run/launch_record.py), by its token.
+_KEPT = re.compile(r"([0-9a-f]+)(\.closed|\.ray\.log)?")
+_BASE = re.compile(r"^base: *['\"]?([0-9A-Za-z_-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A file or folder to delete. `what` says why it is not needed; `size` is in bytes; `run` is the id of its run."""
+
+    path: Path
+    what: str
+    size: int
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`keep_last`: keep the last checkpoint of a done run. `orphans`: delete whole runs that no plan names.
+    `old`: seconds after which a file is not being written."""
+
+    keep_last: bool = True
+    orphans: bool = False
+    old: float = OLD_S
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +78,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: deleted (true or false), bytes, items (what, path, bytes, run)."""
     policy = Policy(keep_last=given.keep == "last", orphans=given.orphans)
-    items = garbage.find(given.multirun, policy)
+    items = find(given.multirun, policy)
     if given.delete:
-        items = garbage.delete(given.multirun, items, policy)
+        items = delete(given.multirun, items, policy)
     size = sum(item.size for item in items)
     if given.json:
         listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
@@ -61,3 +106,184 @@ def _print(items: Sequence[Garbage]) -> None:
             print(f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}")
         if len(members) > shown:
             print(f"    {'':>9}  and {len(members) - shown} more; --json lists all of them")
+
+
+def find(multirun: Path, policy: Policy) -> list[Garbage]:
+    """Everything that may be deleted, runs first. Writes nothing."""
+    planned = planned_ids(multirun)
+    runs = catalog.run_ids(multirun)
+    of_runs = [item for run_id in runs for item in of_run(multirun, run_id, planned, policy)]
+    whole = {item.run for item in of_runs if item.what in (NEVER_RUN, ORPHAN)}
+    return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in whole], policy)
+
+
+def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:
+    """Delete what is still not needed, and return it. Each run is changed under its lock, while it has no owner."""
+    deleted: list[Garbage] = []
+    planned = planned_ids(multirun)
+    for run_id in dict.fromkeys(item.run for item in items if item.run is not None):
+        paths = {item.path for item in items if item.run == run_id}
+        with suppress(claim.Locked), claim.locked(run_folder(multirun, run_id), claim.PATIENCE_S):
+            again = [item for item in of_run(multirun, run_id, planned, policy) if item.path in paths]
+            deleted += [item for item in again if remove(item.path)]
+    paths = {item.path for item in items if item.run is None}
+    runs = catalog.run_ids(multirun)
+    return deleted + [
+        item for item in _shared(multirun, runs, runs, policy) if item.path in paths and remove(item.path)
+    ]
+
+
+def planned_ids(multirun: Path) -> set[str]:
+    """The runs that some plan names: all runs if a plan cannot be read, because it may name each of them."""
+    plans = catalog.plans(multirun)
+    if len(plans) < len(catalog.experiments(multirun)):
+        return set(catalog.run_ids(multirun))
+    return {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
+
+
+# ---------------------------------------------------------------- one run
+
+
+def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> list[Garbage]:
+    """What may be deleted of this run; nothing if it may have an owner or its state cannot be read."""
+    folder = run_folder(multirun, run_id)
+    try:
+        state = find_state(folder)
+    except files.BadRunFolder:
+        return []
+    if state is None or claim.live_claim(folder) is not None:
+        return []
+    began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))
+    fresh = state.state == RunState.PLANNED and state.attempt == 0 and not any(path.exists() for path in began)
+    if run_id not in planned and fresh and _is_old(folder / "config.yaml", policy):
+        return [_garbage(folder, NEVER_RUN, run_id)]
+    if (
+        run_id not in planned
+        and policy.orphans
+        and state.state not in _ACTIVE
+        and _is_old(folder / "state.json", policy)
+    ):
+        return [_garbage(folder, ORPHAN, run_id)]
+    unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
+    items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
+    paths = [path for _, path in checkpoints(folder)]
+    if state.state == RunState.DONE:
+        damaged = sorted(folder.glob("attempts/*/checkpoints"))
+        items += [_garbage(path, SUPERSEDED, run_id) for path in (*paths[:-1], *damaged)]
+        if not policy.keep_last and whole.problem(folder, state) is None:
+            items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+    elif paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run needs all that it keeps
+        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
+    return items
+
+
+# ---------------------------------------------------------------- what runs share
+
+
+def _shared(multirun: Path, runs: list[str], kept_runs: list[str], policy: Policy) -> list[Garbage]:
+    """What belongs to no single run. `kept_runs`: those whose verl trees are needed."""
+    experiments = [multirun / name for name in catalog.experiments(multirun)]
+    parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
+    unfinished = [_garbage(path, UNFINISHED_WRITE) for parent in parents for path in _asides(parent, policy)]
+    return [*unfinished, *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
+
+
+def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
+    """The trees that no run names; none if the configuration of some run does not say which tree it needs."""
+    named: set[str] = set()
+    for run_id in runs:
+        try:
+            # To parse ten thousand files as YAML takes half a minute. Top-level keys are at the beginning of a line.
+            match = _BASE.search((run_folder(multirun, run_id) / "config.yaml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        if match is None:
+            return []
+        named.add(match[1])
+    paths = _old_entries(multirun / "bases", lambda name: name.endswith(".yaml"), policy)
+    return [_garbage(path, BASE) for path in paths if path.stem not in named]
+
+
+def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
+    """Records of launches without a run, and patches that no run shares; none while any run is active.
+
+    What a scheduler keeps is deleted after every run of the launch is done. Before that, a job in a queue may need its
+    code, and the message of a failure may name its log; the report of a detached launch may follow a while later.
+    """
+    named: set[str] = set()
+    needed: set[str] = set()
+    for run_id in runs:
+        try:
+            state = find_state(run_folder(multirun, run_id))
+        except files.BadRunFolder:
+            return []
+        if state is None:
+            continue
+        if state.state in _ACTIVE:
+            return []
+        named.add(state.launch_id or "")
+        if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < policy.old:
+            needed.add(state.launch_id or "")
+    parent = launch_record.launches_folder(multirun)
+    records = set(_old_entries(parent, lambda name: name.endswith(".json"), policy))
+    kept = {path for path in records if path.stem in named}
+    patches = {name for path in kept for name in launch_record.read(path).patches().values()}
+    # The patches in a run's folder are hard links to the same files.
+    unused = [
+        path
+        for path in _old_entries(parent, lambda name: name.endswith(".patch"), policy)
+        if path.stat().st_nlink == 1 and path.name not in patches
+    ]
+    of_schedulers = _old_entries(parent, lambda name: _KEPT.fullmatch(name) is not None, policy)
+    return [_garbage(path, LAUNCH) for path in (*sorted(records - kept), *unused)] + [
+        _garbage(path, KEPT) for path in of_schedulers if path.name.partition(".")[0] not in needed
+    ]
+
+
+# ---------------------------------------------------------------- files
+
+
+def _garbage(path: Path, what: str, run: str | None = None) -> Garbage:
+    return Garbage(path, what, size_of(path), run)
+
+
+def _asides(parent: Path, policy: Policy) -> Iterator[Path]:
+    return _old_entries(parent, lambda name: name.startswith(files.ASIDE), policy)
+
+
+def _old_entries(parent: Path, chosen: Callable[[str], bool], policy: Policy) -> Iterator[Path]:
+    """The old entries of a folder whose names are chosen."""
+    try:
+        names = sorted(os.listdir(parent))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        if chosen(name) and _is_old(parent / name, policy):
+            yield parent / name
+
+
+def _is_old(path: Path, policy: Policy) -> bool:
+    try:
+        return time.time() - path.lstat().st_mtime >= policy.old
+    except FileNotFoundError:
+        return False
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder. Links are not followed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    return sum(size_of(path / name) for name in os.listdir(path))
+
+
+def remove(path: Path) -> bool:
+    """Delete a file, a link, or a folder with its content; whether it is gone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+    return not path.exists()

@@ -152,7 +152,13 @@ def document(
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
-                "sequential": _added_seeds(experiment, cost),
+                "sequential": None
+                if (more := cost.of_added_seeds(experiment)) is None
+                else {
+                    **experiment.analysis["sequential"],
+                    "most_added_runs": more[0],
+                    "most_added_device_hours": more[1],
+                },
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -174,14 +180,6 @@ def document(
             for entry in experiment.entries
         ],
     }
-
-
-def _added_seeds(experiment: Experiment, cost: Forecast) -> dict[str, Any] | None:
-    """How seeds are added, and what these can cost; None if their number is fixed."""
-    more = cost.of_added_seeds(experiment)
-    if more is None:
-        return None
-    return {**experiment.analysis["sequential"], "most_added_runs": more[0], "most_added_device_hours": more[1]}
 
 
 def by_group(experiment: Experiment) -> dict[str, list[str]]:
@@ -272,7 +270,12 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} device-hours{wall}, {space}")
-    say(_worst_case(document))
+    rules = document["retries"]
+    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
+    worst = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
+    if rules["unlimited"]:
+        worst += f"; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"
+    say(worst)
     if document["saved_steps"]:
         saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} device-hours"
         print(f"taken over from other runs: {saved}")
@@ -282,13 +285,3 @@ def _print_total(document: Mapping[str, Any]) -> None:
         for time in document["step_times"]
     ]
     say(f"step times from {'; '.join(sources)}")
-
-
-def _worst_case(document: Mapping[str, Any]) -> str:
-    """What the runs cost if every retry that is counted is used, and which retries are not counted."""
-    rules = document["retries"]
-    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
-    text = f"worst case: {document['worst_device_hours']:.2f} device-hours with every counted retry ({used})"
-    if not rules["unlimited"]:
-        return text
-    return f"{text}; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"

@@ -10,17 +10,43 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from launcher import files
 from launcher.commands import completion
-from launcher.project import EXIT_FAILED, EXIT_FINE, ROOT
-from launcher.run import catalog
+from launcher.config import content, identity
+from launcher.errors import Usage
+from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, OURS, ROOT
+from launcher.run import catalog, code, transitions
+from launcher.run.folder import (
+    base_path,
+    is_imported,
+    metrics_path,
+    multirun_of,
+    read_config,
+    read_provenance,
+    read_state,
+    run_folder,
+    write_state,
+)
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
+# Metrics that depend on a clock or on the machine's load.
+_CLOCK = ("time", "attempt")
+_CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
+# The project's own code is identified by commit and patch, not by its version.
+_OURSELVES = "rlsweep"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,20 +57,187 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: id, identity {recorded, computed, wrong}, differences, steps, not_restored, run {...} or null."""
-    from launcher.maintenance import reproduce
-
     folder = catalog.find_run(given.multirun.resolve(), given.run)
-    wrong = reproduce.check_identity(folder).wrong
+    checked = check_identity(folder)
     again = None
-    if given.again and not wrong:
-        scratch = Path(tempfile.mkdtemp(prefix=f"rlsweep-{folder.name}-"))
-        again = reproduce.rerun(folder, ROOT, scratch)
-    document = reproduce.document(folder, ROOT, again)
+    if given.again and not checked["wrong"]:
+        again = rerun(folder, ROOT, Path(tempfile.mkdtemp(prefix=f"rlsweep-{folder.name}-")))
+    document = {
+        "id": folder.name,
+        "identity": checked,
+        "differences": differences(folder, ROOT),
+        "steps": steps(folder, ROOT),
+        "not_restored": not_restored(folder),
+        "run": again,
+    }
     if given.json:
         print(json.dumps(document, indent=1))
     else:
         _show(document)
-    return EXIT_FAILED if wrong or (again is not None and again.first_difference) else EXIT_FINE
+    return EXIT_FAILED if checked["wrong"] or (again is not None and again["first_difference"]) else EXIT_FINE
+
+
+def check_identity(folder: Path) -> dict[str, Any]:
+    """A run's identity as `recorded` and as `computed` from its files now; `wrong` lists what does not agree.
+
+    Usage: the run was imported.
+    """
+    if is_imported(folder):
+        raise Usage(f"run {folder.name}: it was imported, not made by launch.py, so it cannot be repeated here")
+    config = read_config(folder)
+    recorded = config.get("identity") or {}
+    wrong: list[str] = []
+    if recorded.get("version") != identity.VERSION:
+        wrong.append(
+            f"its identity is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
+        )
+    named = str(config.get("base"))
+    base = base_path(multirun_of(folder), named)
+    try:
+        hashed = identity.content_hash(base.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        wrong.append(f"{base} is gone")
+        hashed = named
+    if hashed != named:
+        wrong.append(f"{base} was changed: its content hashes to {hashed}")
+    computed = identity.identity(hashed, config)
+    if computed != recorded.get("hash"):
+        wrong.append(f"{folder / 'config.yaml'} was changed: it hashes to {computed[: identity.ID_DIGITS]}")
+    elif identity.run_id(computed) != folder.name:
+        wrong.append(
+            f"the folder is named {folder.name}, but its configuration is that of run {identity.run_id(computed)}"
+        )
+    return {"recorded": str(recorded.get("hash")), "computed": computed, "wrong": wrong}
+
+
+def differences(folder: Path, root: Path) -> dict[str, Any]:
+    """What differs between the run's provenance and the present: {name: {then, now}}, and each package.
+
+    A run without provenance, which was not started yet, gives {}.
+    """
+    from launcher.worker import provenance
+
+    then = read_provenance(folder)
+    if then is None:
+        return {}
+    present = provenance.collect(root, "", multirun_of(folder))
+    now = present.record
+    changes: dict[str, Any] = {
+        key: {"then": then.get(key), "now": now.get(key)}
+        for key in ("commit", "python", "platform", "host")
+        if then.get(key) != now.get(key)
+    }
+    gpus = [(record.get("devices") or {}).get("gpus") for record in (then, now)]
+    if gpus[0] != gpus[1]:
+        changes["gpus"] = {"then": gpus[0], "now": gpus[1]}
+    patch = _patch(folder)
+    if patch != (present.patch or ""):
+        changes["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
+    changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
+    versions = then.get("packages") or {}, now["packages"]
+    changed = sorted({name for name, _ in versions[0].items() ^ versions[1].items()} - {_OURSELVES})
+    packages = {name: {"then": versions[0].get(name), "now": versions[1].get(name)} for name in changed}
+    return changes | ({"packages": packages} if packages else {})
+
+
+def _changed(folder: Path) -> dict[str, str]:
+    """What is not as the run used it: files that its configuration names, code from outside of the project, the hub.
+
+    Of a run of an older version, the content of some files may not be known.
+    """
+    config = read_config(folder)
+    unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
+    records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
+    names = {name for record in records if record is not None for name in code.changes(record)}
+    outside = {name: "changed" for name in names if name.partition("/")[0] not in {*OURS, *code.LIBRARIES}}
+    return {**outside, **unknown, **content.changes(config)}
+
+
+def not_restored(folder: Path) -> list[str]:
+    """What is not as the run used it, and remains so if the commands of `steps` are followed."""
+    patch = (read_provenance(folder) or {}).get("patch") or {}
+    return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *_changed(folder)]
+
+
+def _patch(folder: Path) -> str:
+    path = folder / "dirty.patch"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _size(patch: str) -> str:
+    return f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
+
+
+def steps(folder: Path, root: Path) -> list[str]:
+    """Shell commands that repeat the run in a tree of its own, with the code and packages as they were."""
+    from launcher.worker import provenance
+
+    record = read_provenance(folder) or {}
+    commit = record.get("commit")
+    patch = folder / "dirty.patch"
+    tree = root.parent / f"{root.name}-{folder.name}"
+    reproduce = ["-m", "launcher", "reproduce", folder.name, "--run", "--multirun", str(multirun_of(folder))]
+    if not commit:
+        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *reproduce])]
+    commands = [
+        shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
+        shlex.join(["cd", str(tree)]),
+    ]
+    if patch.is_file():
+        commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
+    then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
+    if then == now:
+        return [*commands, shlex.join([sys.executable, *reproduce])]
+    return [*commands, "make setup", shlex.join([".venv/bin/python", *reproduce])]
+
+
+def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
+    """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
+
+    Metrics that depend on a clock are ignored; all others must be equal to the last bit. Returns the repetition's
+    `folder` and `state`, how many `equal_steps` it has, and the `first_difference` in words or None.
+    """
+    config = read_config(folder)
+    if config.get(identity.FORK):
+        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
+    again = run_folder(scratch, folder.name)
+    again.mkdir(parents=True)
+    copied = base_path(scratch, config["base"])
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(base_path(multirun_of(folder), config["base"]), copied)
+    shutil.copyfile(folder / "config.yaml", again / "config.yaml")
+    write_state(again, transitions.created(folder.name))
+    environment = {**os.environ, **((read_provenance(folder) or {}).get("threads") or ONE_THREAD)}
+    command = [sys.executable, "-m", "launcher.worker", str(again)]
+    subprocess.run(command, cwd=root, env=environment, check=False)
+    then, now = read_state(folder).state, read_state(again)
+    equal, difference = compare(folder, again)
+    if now.state != then:
+        difference = f"the repetition ended as {now.state} ({now.message}), but the run as {then}"
+    return {"folder": str(again), "state": now.state, "equal_steps": equal, "first_difference": difference}
+
+
+def compare(then: Path, now: Path) -> tuple[int, str | None]:
+    """For how many steps the metrics of both runs are equal, and the first difference in words."""
+    equal = 0
+    for old, new in zip_longest(_lines(then), _lines(now)):
+        if old is None or new is None:
+            return equal, f"{'the run' if old is None else 'the repetition'} ends after step {equal}"
+        for key in dict.fromkeys([*old, *new]):
+            if not _same(old.get(key), new.get(key)):
+                return equal, f"step {old.get('step')}: {key} was {old.get(key)!r} and is {new.get(key)!r}"
+        equal += 1
+    return equal, None
+
+
+def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
+    for record in files.json_lines(metrics_path(folder)):
+        yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
+
+
+def _same(old: Any, new: Any) -> bool:
+    both_nan = isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new)
+    return both_nan or bool(old == new)
 
 
 def _show(document: Mapping[str, Any]) -> None:

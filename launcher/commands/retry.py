@@ -2,8 +2,8 @@
 
 The runs become planned again. Then the experiment's own command runs them, and all other runs that it still has to
 run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit codes are those of that
-command: 0 fine, 1 some
-runs failed, 2 no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also skips further commands.
+command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also skips
+further commands.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def run_again(
     `prepare` makes a run planned again; whether it did. `rerun=changed` and `accept_code=true` among the names are
     added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
     """
+    from launcher.execution import code_changes
+    from launcher.planning import planner
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
@@ -73,12 +75,25 @@ def run_again(
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
-            plans = _plans(commands, chosen, anew=verb == "rerun") if chosen else []
-            prepared = _prepare_planned(chosen, plans, prepare)
+            plans = [planner.make(ROOT, words) for words in commands] if chosen else []
+            anew = verb == "rerun"
+            for plan in plans:  # it refuses runs of other code before any run is changed
+                code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
+            for run_id in chosen:
+                if not any(run_id in plan.runs for plan in plans):
+                    why = "conf/ has changed, and its experiment no longer plans it"
+                    print(f"{run_id} stays as it is: {why}", file=sys.stderr)
+                    continue
+                try:
+                    prepared += [run_id] if prepare(run_id) else []
+                except claim.Locked as error:
+                    print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
-            if prepared:
-                code = max(code, _sweep_all(commands, plans))
+            for words, plan in zip(commands, plans, strict=True) if prepared else ():
+                code = max(code, _sweep(words, plan))
+                if code == EXIT_INTERRUPTED:
+                    break
         except InvalidPlan as invalid:
             print_problems(
                 invalid,
@@ -88,42 +103,6 @@ def run_again(
     if given.json:
         spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
         print(json.dumps({done: prepared, "commands": spelled if prepared else [], "exit_code": code}, indent=1))
-    return code
-
-
-def _plans(commands: Sequence[Sequence[str]], chosen: Sequence[str], anew: bool) -> list[Plan]:
-    """What the commands plan today. Raises InvalidPlan before any run is changed, also for runs of other code."""
-    from launcher.execution import code_changes
-    from launcher.planning import planner
-
-    plans = [planner.make(ROOT, words) for words in commands]
-    for plan in plans:
-        code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
-    return plans
-
-
-def _prepare_planned(ids: Sequence[str], plans: Sequence[Plan], prepare: Callable[[str], bool]) -> list[str]:
-    """Prepare the runs that the plans contain, and return their ids; print why the others stay as they are."""
-    changed = []
-    for run_id in ids:
-        if not any(run_id in plan.runs for plan in plans):
-            print(f"{run_id} stays as it is: conf/ has changed, and its experiment no longer plans it", file=sys.stderr)
-            continue
-        try:
-            if prepare(run_id):
-                changed.append(run_id)
-        except claim.Locked as error:
-            print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
-    return changed
-
-
-def _sweep_all(commands: Sequence[Sequence[str]], plans: Sequence[Plan]) -> int:
-    """Run the commands one after another, until Ctrl-C; the highest exit code."""
-    code = EXIT_FINE
-    for words, plan in zip(commands, plans, strict=True):
-        code = max(code, _sweep(words, plan))
-        if code == EXIT_INTERRUPTED:
-            break
     return code
 
 

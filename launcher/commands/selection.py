@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,9 +196,15 @@ def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
     return wanted, steps[wanted]
 
 
-def replaced(folder: Path, step: int) -> str:
-    """That a running run has deleted a checkpoint since it was chosen."""
-    return f"run {folder.name}: it replaced its checkpoint of step {step} meanwhile; repeat the command"
+@contextmanager
+def using(folder: Path, step: int, checkpoint: Path) -> Iterator[None]:
+    """Around the use of a run's checkpoint. Usage: it cannot be used so, or a running run has deleted it meanwhile."""
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not checkpoint.exists():
+            error = ValueError(f"it replaced its checkpoint of step {step} meanwhile; repeat the command")
+        raise Usage(f"run {folder.name}: {error}") from error
 
 
 def new_folder(option: str, given: Path) -> Path:

@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ from launcher.commands import completion
 from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import campaign_record, catalog
-from launcher.run.campaign_record import CampaignRecord
-from launcher.status import campaigns as campaigns_standing
+from launcher.run.campaign_record import CampaignRecord, StageRecord
+from launcher.run.records import to_json
 from launcher.status import tables
 from launcher.status.index import Index
 from launcher.status.standing import FAILURES, Standing, stand
@@ -52,8 +53,8 @@ def run(given: argparse.Namespace) -> int:
     else:
         plans = catalog.plans(given.multirun)
         if given.experiment is not None:
-            named = campaigns_standing.experiments(campaigns)
-            plans = {name: plans[name] for name in named if name in plans}
+            named = [name for record in campaigns for stage in record.stages for name in stage.experiments]
+            plans = {name: plans[name] for name in dict.fromkeys(named) if name in plans}
     index = Index(given.multirun)
     watched = given.watch and bool(plans)
     interrupted = False
@@ -90,15 +91,55 @@ def _campaigns(multirun: Path, name: str | None) -> list[CampaignRecord]:
 def _print(multirun: Path, standings: Sequence[Standing], campaigns: Sequence[CampaignRecord], as_json: bool) -> None:
     by_name = {standing.experiment: standing for standing in standings}
     if as_json:
-        of_campaigns = {one.campaign: campaigns_standing.document(one, by_name) for one in campaigns}
+        of_campaigns = {
+            record.campaign: {
+                "campaign": record.campaign,
+                "command": record.command,
+                "stages": [{**to_json(stage), "states": _states(stage, by_name)} for stage in record.stages],
+            }
+            for record in campaigns
+        }
         print(json.dumps(_document(standings) | of_campaigns, indent=1))
         return
     for record in campaigns:
-        print("\n".join(campaigns_standing.lines(record, by_name)))
+        print("\n".join(_campaign_lines(record, by_name)))
     if standings:
         tables.console().print(_shown(multirun, standings))
     elif not campaigns:
         print(f"{multirun}: no experiment is planned in this folder")
+
+
+def _campaign_lines(record: CampaignRecord, standings: Mapping[str, Standing]) -> list[str]:
+    """A line for each stage, and one for each figure of a gate that is not met."""
+    shown = [f"campaign {record.campaign}"]
+    for number, stage in enumerate(record.stages, 1):
+        shown.append(f"  {number} {stage.name} ({', '.join(stage.experiments)}): {_stage(stage, standings)}")
+        if stage.met is False:
+            shown += [f"      {figure.sentence()}" for figure in stage.gate if figure.verdict != "supported"]
+        shown += [f"      {one.into}: {one.key} = {one.value}, taken from {one.stage}" for one in stage.taken]
+    return [text.clean(line) for line in shown]
+
+
+def _stage(stage: StageRecord, standings: Mapping[str, Standing]) -> str:
+    if stage.started is None:
+        return "not started"
+    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in _states(stage, standings).items())
+    parts = [counts or "no run"]
+    if stage.incomplete is not None:
+        parts.append(stage.incomplete)
+    if stage.needs and stage.met is not None:
+        parts.append("gate met" if stage.met else "gate not met")
+    if stage.forced_by is not None:
+        parts.append("forced")
+    return "; ".join(parts)
+
+
+def _states(stage: StageRecord, standings: Mapping[str, Standing]) -> dict[str, int]:
+    """How many runs of a stage are in each state; experiments that have no plan yet are left out."""
+    counts: Counter[str] = Counter()
+    for name in stage.experiments:
+        counts.update(standings[name].states if name in standings else {})
+    return dict(counts)
 
 
 def _stand(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
@@ -220,10 +261,10 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
         lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
     lines += [text.clean(other.sentence()) for other in standing.other_code]
-    if standing.compute.device_hours:
-        failed = standing.compute.unfinished
+    if standing.device_hours:
+        failed = standing.unfinished_device_hours
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
-        lines.append(f"compute until now: {text.hours(standing.compute.device_hours)} device-hours{of_which}")
+        lines.append(f"compute until now: {text.hours(standing.device_hours)} device-hours{of_which}")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
         lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
     return lines

@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: server, sent {id: address}, failed {id: why}, unchanged (runs that the server has), left (not tried)."""
     from launcher.tracking import sync
-    from launcher.tracking.labels import Labels, labels
+    from launcher.tracking.settings import Labels, labels
 
     multirun: Path = given.multirun
     ids = catalog.resolve(multirun, given.runs) if given.runs else catalog.run_ids(multirun)
@@ -73,12 +73,12 @@ def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
     except wandb.Unsent as error:
         document["error"] = str(error)
         return
-    for sent in sync.send_all(changed):
-        run_id = sent.parcel.folder.name
+    for parcel, address, why in sync.send_all(changed):
+        run_id = parcel.folder.name
         document["left"] -= 1
-        document["sent" if sent.error is None else "failed"][run_id] = sent.address or sent.error
+        document["sent" if why is None else "failed"][run_id] = address or why
         if tell:
-            print(f"{run_id} {sent.address}" if sent.error is None else f"{run_id} failed: {sent.error}", flush=True)
+            print(f"{run_id} {address}" if why is None else f"{run_id} failed: {why}", flush=True)
 
 
 def _summarize(document: dict[str, Any]) -> None:

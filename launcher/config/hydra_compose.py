@@ -102,10 +102,10 @@ class HydrasOwn(ConfigCompositionException):  # type: ignore[misc]
         super().__init__(f"{file}: {self.entry}")
 
 
-class Composer:
+class Composer(ConfigRepository):  # type: ignore[misc]
     """Composes configurations from one folder, equal requests once. Files that change later are not seen.
 
-    more: further folders, for files that this one does not have.
+    more: further folders, for files that this one does not have. Hydra's defaults lists ask it for the files.
     """
 
     def __init__(self, folder: Path, config: str, more: Sequence[Path] = ()) -> None:
@@ -113,8 +113,11 @@ class Composer:
         self.folder = folder.resolve()
         self.config = config
         self._more = more
-        self._repository = Repository([self.folder, *more])
         self._cache: dict[tuple[str, ...], Composed] = {}
+        self.sources = [FileConfigSource(provider="main", path=f"file://{place}") for place in (self.folder, *more)]
+        # A composition asks for each of these many times.
+        for name in ("load_config", "group_exists", "config_exists", "get_group_options"):
+            setattr(self, name, functools.cache(getattr(self, name)))
 
     def compose(self, overrides: Sequence[str]) -> Composed:
         """The composed configuration. Raises hydra.errors.HydraException and others of ERRORS."""
@@ -122,7 +125,7 @@ class Composer:
         if key not in self._cache:
             defaults = self._defaults(key)
             files = tuple(
-                File(default.config_path, default.package or "", self._repository.content(default.config_path))
+                File(default.config_path, default.package or "", self.content(default.config_path))
                 for default in defaults.defaults
             )
             try:
@@ -152,7 +155,7 @@ class Composer:
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
         parsed = list(map(_parse, overrides))
         try:
-            return create_defaults_list(self._repository, self.config, parsed, prepend_hydra=False, skip_missing=False)
+            return create_defaults_list(self, self.config, parsed, prepend_hydra=False, skip_missing=False)
         except RecursionError:
             chosen = ", ".join(overrides) or self.config
             raise ConfigCompositionException(f"the defaults of {chosen} name each other in a circle") from None
@@ -175,24 +178,41 @@ class Composer:
     def parse(self, argument: str) -> Override:
         """One override in Hydra's grammar. Raises hydra.errors.HydraException."""
         # Hydra asks the loader for a group's files only: method=glob(q_*)
-        (override,) = OverridesParser.create(config_loader=self._repository).parse_overrides([argument])
+        (override,) = OverridesParser.create(config_loader=self).parse_overrides([argument])
         return override
 
-    def options(self, group: str) -> list[str]:
-        """The files of a group, sorted."""
-        return self._repository.options(group)
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """One file, path without .yaml; None when it does not exist. Raises HydraException and yaml.YAMLError."""
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
+            return None
+        path = Path(source.path) / f"{config_path}.yaml"
+        text = path.read_text(encoding="utf-8")
+        try:
+            return _result(text, config_path)
+        except yaml.YAMLError:
+            with path.open(encoding="utf-8") as stream:  # for a message that names the file and the place
+                OmegaConf.load(stream)
+            raise
+        except ValueError as error:
+            raise ConfigCompositionException(f"In '{config_path}': {error}") from error
 
-    def is_group(self, key: str) -> bool:
-        """Whether a key names a configuration group."""
-        return key != "" and bool(self._repository.group_exists(key))
+    def content(self, path: str) -> Mapping[str, Any]:
+        """The content of one file without its defaults list, path without .yaml, shared; {} if it does not exist."""
+        loaded = self.load_config(path)
+        return loaded.config if loaded is not None else {}
+
+    def options(self, group: str, kind: ObjectType = ObjectType.CONFIG) -> list[str]:
+        """The files of a group, sorted; kind: or its groups."""
+        return list(self.get_group_options(group, kind)) if self.group_exists(group) else []
 
     def subgroups(self, group: str) -> list[str]:
         """The groups below a group: method -> advantage, control, ..."""
-        return self._repository.options(group, ObjectType.GROUP)
+        return self.options(group, ObjectType.GROUP)
 
-    def content(self, path: str) -> Mapping[str, Any]:
-        """The content of one file, path without .yaml, shared; {} when the file does not exist."""
-        return self._repository.content(path)
+    def is_group(self, key: str) -> bool:
+        """Whether a key names a configuration group."""
+        return key != "" and bool(self.group_exists(key))
 
     def source(self, overrides: Sequence[str], key: str) -> str | None:
         """The file that set a key of this composition last, relative to the folder's parent; None when no file did."""
@@ -332,44 +352,6 @@ class _Loader(CParser, _OMEGACONFS):  # type: ignore[misc]
         CParser.__init__(self, stream)
         yaml.constructor.SafeConstructor.__init__(self)
         yaml.resolver.Resolver.__init__(self)
-
-
-class Repository(ConfigRepository):  # type: ignore[misc]
-    """What Hydra's defaults lists ask of folders, of which the first that has a file counts.
-
-    Files that change later are not seen.
-    """
-
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self.sources = [FileConfigSource(provider="main", path=f"file://{folder}") for folder in folders]
-        # A composition asks for each of these many times.
-        for name in ("load_config", "group_exists", "config_exists", "get_group_options"):
-            setattr(self, name, functools.cache(getattr(self, name)))
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        """One file, path without .yaml; None when it does not exist. Raises HydraException and yaml.YAMLError."""
-        source = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None:
-            return None
-        path = Path(source.path) / f"{config_path}.yaml"
-        text = path.read_text(encoding="utf-8")
-        try:
-            return _result(text, config_path)
-        except yaml.YAMLError:
-            with path.open(encoding="utf-8") as stream:  # for a message that names the file and the place
-                OmegaConf.load(stream)
-            raise
-        except ValueError as error:
-            raise ConfigCompositionException(f"In '{config_path}': {error}") from error
-
-    def content(self, path: str) -> Mapping[str, Any]:
-        """The content of one file without its defaults list, path without .yaml, shared; {} if it does not exist."""
-        loaded = self.load_config(path)
-        return loaded.config if loaded is not None else {}
-
-    def options(self, group: str, kind: ObjectType = ObjectType.CONFIG) -> list[str]:
-        """The files, or the groups, below a group, sorted."""
-        return list(self.get_group_options(group, kind)) if self.group_exists(group) else []
 
 
 @functools.lru_cache(maxsize=4096)

@@ -113,11 +113,6 @@ def identity(base: str, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def with_steps(config: Mapping[str, Any], steps: int) -> dict[str, Any]:
-    """The configuration of the same run with another number of steps."""
-    return {**config, "trainer": {**config["trainer"], "steps": steps}}
-
-
 def run_id(digest: str) -> str:
     """The run's folder name: the first 16 hex digits of its identity."""
     return digest[:ID_DIGITS]

@@ -49,11 +49,6 @@ class Budget:
         """The device-seconds of all attempts, as far as the last look shows."""
         return sum(self._spent.values())
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether nothing more may start."""
-        return self.spent >= self.hours * HOUR_S
-
     def admits(self, run_id: str) -> bool:
         """Whether an attempt at the run may start beside those that were submitted."""
         if not self._holds(self.expected(run_id)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning import freeze
@@ -21,7 +20,9 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
     multirun = plan.multirun
     place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        raise not_writable(multirun, "is not writable" if place == multirun else f"cannot be created in {place}")
+        rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
+        fix = "name another: multirun=FOLDER"
+        raise InvalidPlan([Problem("configuration", "multirun", str(multirun), rule, fix)])
     problems: list[Problem] = []
     cluster = registry.find(plan)
     of_cluster = () if plugin else (cluster.check if launches else cluster.check_here,)
@@ -32,9 +33,3 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
             problems += invalid.problems
     if problems:
         raise InvalidPlan(problems)
-
-
-def not_writable(multirun: Path, why: str) -> InvalidPlan:
-    """The problem of a multirun folder that a launch cannot use; why: `is not writable`."""
-    problem = Problem("configuration", "multirun", str(multirun), f"this folder {why}", "name another: multirun=FOLDER")
-    return InvalidPlan([problem])

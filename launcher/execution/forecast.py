@@ -45,9 +45,18 @@ class Forecast:
         self._history = History(planned.multirun, planned.runs, done)
         self._cluster, self._runs = planned.cluster, planned.runs
         self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
-        self.slots = slots_of(planned)
+        #: How many runs a launch executes at a time; None if a cluster's queue decides.
+        self.slots: int | None = planned.cluster.get("max_running")
+        if planned.cluster["name"] == "local":
+            devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
+            self.slots = len(slots(planned.cluster["slots"], devices, visible_devices()))
         #: By run, the steps that it takes over from another one.
-        self.taken_over = {run_id: steps for run_id in self._left if (steps := _taken_over(planned, run_id))}
+        self.taken_over: dict[str, int] = {}
+        for run_id in self._left:
+            if run_id in planned.prefixes:
+                self.taken_over[run_id] = planned.prefixes[run_id].step
+            elif (state := find_state(run_folder(planned.multirun, run_id))) is not None and state.prefix_step:
+                self.taken_over[run_id] = state.prefix_step
         charged = {*planned.runs, *planned.charged}
         self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
 
@@ -158,20 +167,3 @@ def _no_login() -> str | None:
         except Ended as ended:
             return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
     return None
-
-
-def _taken_over(planned: Plan, run_id: str) -> int | None:
-    """The steps that a run takes over from another one, or None."""
-    if run_id in planned.prefixes:
-        return planned.prefixes[run_id].step
-    state = find_state(run_folder(planned.multirun, run_id))
-    return state.prefix_step if state is not None else None
-
-
-def slots_of(planned: Plan) -> int | None:
-    """How many runs a launch executes at a time; None if a cluster's queue decides."""
-    if planned.cluster["name"] != "local":
-        most: int | None = planned.cluster["max_running"]
-        return most
-    devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
-    return len(slots(planned.cluster["slots"], devices, visible_devices()))

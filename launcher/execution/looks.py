@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan
@@ -28,7 +27,14 @@ def undecided(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
         if rule is None:
             continue
         added: dict[str, range] = {}
-        for standing in _standings(root, plan.multirun / experiment.name):
+        folder = plan.multirun / experiment.name
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "analysis", "looks", str(folder), "--json"]
+        environment = {**os.environ, "PYTHONPATH": python_path(root)}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            raise OSError(f"{folder}: whether its comparisons need further seeds is not known; the reason is above")
+        for standing in json.loads(done.stdout):
             group, baseline = str(standing["group"]), str(standing["baseline"])
             # fewer seeds than planned: the runs of its newest look have not all ended
             if standing["status"] == "continue" and standing["seeds"] == len(now[group]):
@@ -49,18 +55,3 @@ def _said(experiment: Experiment, most: int, added: Mapping[str, range]) -> str:
         f"{experiment.name}: not decided with {counted(size - len(new), 'seed')}; "
         f"{which} (of at most {most}) are added to {groups}"
     )
-
-
-def _standings(root: Path, folder: Path) -> list[dict[str, Any]]:
-    sys.stdout.flush()
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis", "looks", str(folder), "--json"],
-        env={**os.environ, "PYTHONPATH": python_path(root)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise OSError(f"{folder}: whether its comparisons need further seeds is not known; the reason is above")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,16 +88,13 @@ class Display:
         self._left = remaining_seconds(standings)
         for run_id in self._running.keys() - before.keys() if self._queues else ():
             self._announce(run_id, "started", self._submitted[run_id])
-        self._say_builds()
-        self._update()
-
-    def _say_builds(self) -> None:
-        """Name what a run builds for all that share it, while the others wait."""
+        # What a run builds for all that share it, while the others wait.
         for draft in self._cache.glob("*/.*.draft"):
             name = f"{draft.parent.name}/{draft.name.removeprefix('.').removesuffix('.draft')}"
             if name not in self._builds:
                 self._builds.add(name)
                 self.say(f"building {name} in {self._cache}, once for all runs that share it")
+        self._update()
 
     def _announce(self, run_id: str, what: str, title: str) -> None:
         self.say(f"{run_id} {what:7s}  {title}")
@@ -185,8 +181,3 @@ class Live(Display):
 
 def _left(seconds: float | None) -> str:
     return "" if seconds is None else f"about {duration(seconds)} left"
-
-
-def display(total: int, multirun: Path, look: Callable[[], Sequence[Standing]], queues: bool) -> Display:
-    """The display that suits standard output, for `total` runs; the arguments are those of Display."""
-    return (Live if sys.stdout.isatty() else Display)(total, multirun, look, queues)

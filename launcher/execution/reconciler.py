@@ -162,7 +162,7 @@ class Reconciler:
         if self._budget is None or self._closed:
             return
         self._budget.watch(self._waiting)
-        if self._budget.is_used_up:
+        if self._budget.spent >= self._budget.hours * compute.HOUR_S:
             self._closed = True
             # A scheduler may start an attempt by itself, such as that of a preempted job.
             launch_record.closed(launch_record.path_of(self._multirun, self._launch)).touch()
@@ -333,12 +333,6 @@ class Reconciler:
         self.outcome.states[run_id] = state
         self._display.ended(run_id, state.state, state.message)
 
-    def _some_wait(self) -> bool:
-        """Whether any run has yet to start, here or in the scheduler's own queue."""
-        return bool(self._queue) or any(
-            read_state(self._folder(run_id)).state == RunState.SUBMITTED for run_id in self._running
-        )
-
     def _count_failures(self, run_id: str, state: State) -> None:
         """Trip the circuit breaker after the failures of several runs in a row with one cause."""
         if state.failure_kind not in _COUNTED:
@@ -346,7 +340,10 @@ class Reconciler:
             return
         reason = _cause(state)
         self._streak = (reason, {*self._streak[1], run_id} if self._streak[0] == reason else {run_id})
-        if self._circuit_breaker is not None and len(self._streak[1]) >= self._circuit_breaker and self._some_wait():
+        if self._circuit_breaker is None or len(self._streak[1]) < self._circuit_breaker:
+            return
+        # Some run has yet to start, here or in the scheduler's own queue.
+        if self._queue or any(read_state(self._folder(run)).state == RunState.SUBMITTED for run in self._running):
             where = f", {state.error['place']}" if state.error and "place" in state.error else ""
             self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message}{where})")
 

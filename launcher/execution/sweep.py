@@ -218,8 +218,9 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             return [standing.stand(plan.multirun, document, index) for document in plans]
 
         queued = started.workers is None
+        display_of = progress.Live if sys.stdout.isatty() else progress.Display
         with (
-            progress.display(len(run_ids), plan.multirun, look, queued) as display,
+            display_of(len(run_ids), plan.multirun, look, queued) as display,
             interruptible(display.say) as interruption,
         ):
             limit = plan.cluster.get("breaker")
@@ -310,9 +311,14 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         counts = Counter(state.state for state in unfinished)
         listed = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         lines = [f"{experiment.name}: not done: {listed}"]
-        causes = _causes([state for state in unfinished if state.state in standing.FAILURES], ran)
-        lines += [_cause(plan.multirun, alike, earlier) for alike, earlier in causes[:_LISTED]]
-        if more := sum(len(alike) for alike, _ in causes[_LISTED:]):
+        # Failed runs by what is said of their failures, numbers aside, and whether an earlier launch ran them.
+        causes: dict[tuple[bool, str, str], list[State]] = {}
+        for state in (state for state in unfinished if state.state in standing.FAILURES):
+            key = state.id not in ran, state.state, without_numbers(state.message or "")
+            causes.setdefault(key, []).append(state)
+        listed_causes = list(causes.items())
+        lines += [_cause(plan.multirun, alike, earlier) for (earlier, *_), alike in listed_causes[:_LISTED]]
+        if more := sum(len(alike) for _, alike in listed_causes[_LISTED:]):
             lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
         if counts.keys() & RETRYABLE:
             retry = catalog.command(plan.multirun, "retry", experiment.name)
@@ -320,15 +326,6 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")
         print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-def _causes(failed: Sequence[State], ran: Collection[str]) -> list[tuple[list[State], bool]]:
-    """Failed runs by what is said of their failures, numbers aside, each with whether an earlier launch ran them."""
-    causes: dict[tuple[bool, str, str], list[State]] = {}
-    for state in failed:
-        earlier = state.id not in ran
-        causes.setdefault((earlier, state.state, without_numbers(state.message or "")), []).append(state)
-    return [(alike, earlier) for (earlier, _, _), alike in causes.items()]
 
 
 def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:

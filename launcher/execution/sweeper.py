@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 BASIC = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 
+NOTHING = """Nothing was run: the command names no experiment.
+  python launch.py -m experiment=NAME                    run an experiment, then write its report
+  python -m launcher plan experiment=NAME                show what would run, and what it would cost
+  python launch.py -m campaign=NAME                      run experiments in stages ({})
+  python launch.py -m method=c0_grpo,ptrw seed=0,1       compare methods without an experiment's file
+Experiments: {}.
+The smallest one, for a first try: python launch.py -m experiment=quickstart"""
+
+
 class SweepExit(SystemExit):
     """The sweep has ended and printed its messages; `code` is the process's exit code."""
 
@@ -78,9 +87,12 @@ def run_sweep(
     from launcher.config.hydra_compose import Composer
     from launcher.execution import sweep
     from launcher.planning import planner
+    from launcher.planning.overrides import is_override
 
-    if not _names_something(arguments):
-        print(_explanation(), file=sys.stderr, flush=True)
+    groups = ("experiment", "campaign", "method")
+    # A word that is no override is refused by the plan.
+    if all(is_override(word) and word.lstrip("+~").partition("=")[0] not in groups for word in arguments):
+        print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
     composer = Composer(conf, planner.ROOT_CONFIG, more)
@@ -111,22 +123,3 @@ def without_traceback(launch: Callable[[], int]) -> int:
 
         print(mask(f"error: {error}"), file=sys.stderr, flush=True)
         return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
-
-
-def _names_something(arguments: Sequence[str]) -> bool:
-    """Whether the command line names an experiment or a method, or has a word that only the plan can refuse."""
-    from launcher.planning.overrides import is_override
-
-    groups = ("experiment", "campaign", "method")
-    return any(not is_override(word) or word.lstrip("+~").partition("=")[0] in groups for word in arguments)
-
-
-def _explanation() -> str:
-    campaigns = ", ".join(catalog.declared("campaign"))
-    return f"""Nothing was run: the command names no experiment.
-  python launch.py -m experiment=NAME                    run an experiment, then write its report
-  python -m launcher plan experiment=NAME                show what would run, and what it would cost
-  python launch.py -m campaign=NAME                      run experiments in stages ({campaigns})
-  python launch.py -m method=c0_grpo,ptrw seed=0,1       compare methods without an experiment's file
-Experiments: {", ".join(catalog.declared())}.
-The smallest one, for a first try: python launch.py -m experiment=quickstart"""

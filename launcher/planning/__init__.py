@@ -5,20 +5,18 @@ Its modules:
     planner           from overrides to a plan, or to all of its problems
     overrides         the overrides of the command line
     experiment_spec   the section `experiment`
-    factors           factors and exclusions, from the file and the command line
     design            the cells that factors and groups span
     variants          the compositions that several runs share
     method_parts      methods composed from parts
-    promises          what files declare that they require, and which metrics a run writes
     suggestions       what users probably mean by a name that the configuration does not have
-    schema            the keys, types and ranges that YAML files declare
-    run_specs         the runs: cells and seeds, composed, checked, identified
+    schema            what YAML files declare: keys, types and ranges, requirements, and the metrics of a run
+    run_specs         the runs: factors, cells and seeds, composed, checked, identified
     continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared
     cost              what a plan costs in device-hours, time and storage
     resources         what a run requests of a cluster
-    clusters          the section `cluster`
+    clusters          the sections `cluster` and `budget`
     plan              the records of a plan
     freeze            writing a plan to run folders
 """

@@ -1,4 +1,5 @@
-"""The plans of all stages of a campaign, made and checked before anything runs.
+"""A file of conf/campaign: stages, each with its experiments, its gate, and the levels that it takes; and the plans of
+all stages, made and checked before anything runs.
 
 A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
 its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
@@ -9,17 +10,21 @@ is planned as the first one of its factor.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from analysis.spec.validation import breaches, closest
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from analysis.spec.hypothesis import Declared
+from analysis.spec.validation import Listed, Section, breaches, closest, refusal, refusals
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, InvalidPlan, Problem
 from launcher.planning import hypotheses, overrides, planner, schema
-from launcher.planning.campaign_spec import CampaignSpec, Stage, Take
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
@@ -27,8 +32,139 @@ from launcher.run.campaign_record import CampaignRecord
 from launcher.run.folder import RESERVED, can_be_named
 from launcher.text import one_line, shown
 
+_STAGE_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,39}"
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _or_one(schema: dict[str, Any]) -> None:
+    """Of a list of names, also a single one."""
+    several = {key: schema.pop(key) for key in ("type", "items", "minItems", "uniqueItems") if key in schema}
+    schema["anyOf"] = [{"type": "string"}, several]
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refusal(f"{twice} is named twice", "name each once")
+    return names
+
+
+_OneOrMore = Annotated[Listed[str], BeforeValidator(_as_list), AfterValidator(_each_once), Field(min_length=1)]
+_Experiments = Annotated[
+    _OneOrMore,
+    Field(description="the name of a file in conf/experiment, or a list of them", json_schema_extra=_or_one),
+]
+_Groups = Annotated[_OneOrMore, Field(description="the name of a group, or a list of them", json_schema_extra=_or_one)]
+_Word = Annotated[
+    str, Field(pattern=r"^[^=\s]+=", description="an override as on the command line, such as trainer.steps=100")
+]
+
+
+def _by_name(gate: Any) -> Any:
+    """A list of names as a mapping without declarations."""
+    if not isinstance(gate, list) or not all(isinstance(name, str) for name in gate):
+        return gate
+    return dict.fromkeys(_each_once(tuple(gate)))
+
+
+def _or_names(schema: dict[str, Any]) -> None:
+    mapping = {key: schema.pop(key) for key in ("type", "additionalProperties")}
+    schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, mapping]
+
+
+_Gate = Annotated[dict[str, Declared | None], BeforeValidator(_by_name), Field(json_schema_extra=_or_names)]
+
+
+class Take(Section):
+    """A level that a stage takes: of each of these groups, the best level of a factor in an earlier stage.
+
+    factor: its key in that stage's experiment; None: the key that is taken.
+    """
+
+    stage: str
+    group: _Groups
+    factor: str | None = None
+
+
+class Stage(Section):
+    """Experiments that run together; the gate must be met before the next stage starts.
+
+    trainer, cluster: files of these groups, which win over the command line; None: as it says. gate: names of
+    hypotheses of the experiments, or declarations of further ones by name. take: by key.
+    """
+
+    experiment: _Experiments
+    trainer: str | None = Field(None, description="the name of a file in conf/trainer")
+    cluster: str | None = Field(None, description="the name of a file in conf/cluster")
+    overrides: Listed[_Word] = Field((), description="a list of overrides as on the command line")
+    gate: _Gate = Field(
+        {}, description="a list of hypotheses of the experiment, or a mapping of names to declarations (null: its own)"
+    )
+    take: dict[str, Take] = Field({}, description="a mapping of keys to {stage, group, factor}")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of the hypotheses that must be supported."""
+        return tuple(self.gate)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The files that it chooses itself, by configuration group."""
+        chosen = {"trainer": self.trainer, "cluster": self.cluster}
+        return {group: name for group, name in chosen.items() if name is not None}
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """The hypotheses that the gate itself declares."""
+        return {name: one for name, one in self.gate.items() if one is not None}
+
+    @model_validator(mode="after")
+    def _has_one_experiment(self) -> Stage:
+        """Overrides of groups and hypotheses are those of one experiment."""
+        if len(self.experiment) > 1 and (self.take or self.declared):
+            what = "a stage that takes levels" if self.take else "a gate that declares hypotheses"
+            raise refusal(f"{what} must have one experiment", "give the others a stage of their own", False)
+        return self
+
+
+class CampaignSpec(Section):
+    """The stages of a campaign, in their order."""
+
+    stages: Annotated[dict[str, Stage], Field(min_length=1)] = Field(
+        description="a mapping of names to {experiment, trainer, cluster, overrides, gate, take}"
+    )
+
+    @field_validator("stages")
+    @classmethod
+    def _take_from_above(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
+        above: list[str] = []
+        for name, stage in stages.items():
+            if not re.fullmatch(_STAGE_NAME, name):
+                rule = "a stage's name must have 1 to 40 characters: letters, digits, _ and -"
+                wrong.append(((name,), name, refusal(rule, "rename it", False)))
+            for key, take in stage.take.items():
+                if take.stage not in above:
+                    rule = f"must be a stage above {name}: {', '.join(above) or 'there is none'}"
+                    fix = closest(take.stage, above, otherwise="name one of them" if above else "remove it")
+                    wrong.append(((name, "take", key, "stage"), take.stage, refusal(rule, fix)))
+                elif len(stages[take.stage].experiment) > 1:
+                    rule = f"stage {take.stage} has several experiments, so its levels are not those of one"
+                    wrong.append(((name, "take", key, "stage"), take.stage, refusal(rule, "split that stage")))
+            above.append(name)
+        if wrong:
+            raise refusals(wrong)
+        return stages
+
+
+# ---------------------------------------------------------------- the plans of the stages
+
 CAMPAIGN, FORCE = "campaign", "force_gate"
 _REFUSED = ("experiment", "method")  # what the stages name
+_REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hours")
 
 
 @dataclass(frozen=True)
@@ -115,13 +251,7 @@ class Planner:
                     at = f"stages.{name}.{group}"
                     overrides.unknown_option(self._composer, self.file, at, group, chosen, problems)
             for word in stage.overrides:
-                if word.lstrip("+~").partition("=")[0] in (
-                    *_REFUSED,
-                    CAMPAIGN,
-                    FORCE,
-                    "multirun",
-                    "budget.device_hours",
-                ):
+                if word.lstrip("+~").partition("=")[0] in _REFUSED_IN_STAGE:
                     key = word.partition("=")[0]
                     rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
                     problems.add(self.file, f"stages.{name}.overrides", shown(word), rule, f"remove {key}")
@@ -141,17 +271,21 @@ class Planner:
         planned: dict[str, PlannedStage] = {}
         problems: list[Problem] = []
         for name, stage in self.spec.stages.items():
-            values = {}
-            for recorded in record.stages if record is not None else ():
-                if recorded.name == name:
-                    values = {(taken.key, taken.into): taken.value for taken in recorded.taken}
+            recorded = [one for one in (record.stages if record is not None else ()) if one.name == name]
+            values = {(taken.key, taken.into): taken.value for one in recorded for taken in one.taken}
             if any(take.stage not in planned for take in stage.take.values()):
                 continue  # the stage above has problems of its own
             try:
                 planned[name] = self.one(name, values, planned)
             except InvalidPlan as invalid:
                 problems += invalid.problems
-        problems += _shared_names(planned, self.file)
+        seen: dict[str, str] = {}
+        for name, experiment in ((name, one) for name, own in planned.items() for one in own.experiments):
+            other = seen.setdefault(experiment.name, name)
+            if other != name:
+                rule = f"stage {other} has an experiment of this name, and both would write to one folder"
+                fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
+                problems.append(Problem(self.file, f"stages.{name}.experiment", experiment.name, rule, fix))
         if problems:
             raise InvalidPlan(problems)
         return list(planned.values())
@@ -170,7 +304,10 @@ class Planner:
         """
         stage = self.spec.stages[name]
         pins = self._pins(name, stage, above)
-        chosen = {(pin.key, pin.into): values.get((pin.key, pin.into), _first_level(pin, above)) for pin in pins}
+        chosen: dict[tuple[str, str], Any] = {}
+        for pin in pins:
+            first = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][0]
+            chosen[pin.key, pin.into] = values.get((pin.key, pin.into), first)
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
             words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
@@ -218,10 +355,11 @@ class Planner:
         pinned: dict[str, dict[str, Any]] = {}
         for (key, into), value in chosen.items():
             pinned.setdefault(into, {})[key] = value
-        return [
-            f"experiment.groups.{into}={spelled({**groups[into], 'overrides': own_over(groups[into], values)})}"
-            for into, values in pinned.items()
-        ]
+        words = []
+        for into, values in pinned.items():
+            group = {**groups[into], "overrides": {**(groups[into].get("overrides") or {}), **values}}
+            words.append(f"experiment.groups.{into}={spelled(group)}")
+        return words
 
     def _gate_words(self, name: str, stage: Stage) -> list[str]:
         """The hypotheses that the gate itself declares, as overrides with what the file says."""
@@ -280,11 +418,6 @@ class Planner:
         return dataclasses.replace(problem, where=self.file, key=f"{at}.overrides: {key}")
 
 
-def own_over(group: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides of a declared group with these values over them."""
-    return {**(group.get("overrides") or {}), **values}
-
-
 def _asked(words: Sequence[str], composer: Composer) -> Asked:
     """Read a campaign's command line. Raises InvalidPlan."""
     problems = Diagnostics()
@@ -314,25 +447,6 @@ def _asked(words: Sequence[str], composer: Composer) -> Asked:
         overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
     problems.raise_any()
     return Asked(chosen[0], tuple(rest), tuple(dict.fromkeys(forced)))
-
-
-def _shared_names(planned: Mapping[str, PlannedStage], file: str) -> list[Problem]:
-    """A problem for each experiment that two stages name: both would write to one folder."""
-    seen: dict[str, str] = {}
-    problems = []
-    for name, stage in planned.items():
-        for experiment in stage.experiments:
-            other = seen.setdefault(experiment.name, name)
-            if other != name:
-                rule = f"stage {other} has an experiment of this name, and both would write to one folder"
-                fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
-                problems.append(Problem(file, f"stages.{name}.experiment", experiment.name, rule, fix))
-    return problems
-
-
-def _first_level(pin: Pin, above: Mapping[str, PlannedStage]) -> Any:
-    (experiment,) = above[pin.take.stage].experiments
-    return experiment.factors[pin.factor]["levels"][0]
 
 
 def spelled(value: Any) -> str:

@@ -1,4 +1,5 @@
-"""The section `cluster` of a configuration: the settings of each scheduler. conf/cluster has every default."""
+"""The sections `cluster` (the settings of each scheduler; conf/cluster has every default) and `budget`. Neither is part
+of a run's identity."""
 
 from __future__ import annotations
 
@@ -99,3 +100,9 @@ class Slurm(_Cluster):
 
 #: By the name in conf/cluster/*.yaml.
 CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Slurm}
+
+
+class Budget(Section):
+    """What the runs of an experiment may cost. device_hours: of all their attempts, over all launches."""
+
+    device_hours: float | None = Field(None, gt=0, description="device-hours above 0, or null")

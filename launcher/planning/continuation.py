@@ -35,16 +35,13 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
     new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
-    search = _Search(plan, _lengths(plan)) if new else None
-    prefixes: dict[str, Prefix] = {}
-    restarts: dict[str, Restart] = {}
-    for run in new:
-        found = search.prefix_of(run) if search is not None else None
-        if isinstance(found, Prefix):
-            prefixes[run.id] = found
-        elif found is not None:
-            restarts[run.id] = found
-    return replace(plan, prefixes=prefixes, restarts=restarts)
+    lengths, objections = _lengths(plan) if new else [], dict[str, list[Objection]]()
+    found = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
+    return replace(
+        plan,
+        prefixes={run_id: one for run_id, one in found.items() if isinstance(one, Prefix)},
+        restarts={run_id: one for run_id, one in found.items() if isinstance(one, Restart)},
+    )
 
 
 def sentences(plan: Plan) -> Iterator[str]:
@@ -97,58 +94,43 @@ def _parsed(section: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-class _Search:
-    """Looks for the run that another one continues."""
+def _prefix_of(
+    plan: Plan, run: PlannedRun, lengths: Sequence[int], objections: dict[str, list[Objection]]
+) -> Prefix | Restart | None:
+    """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
+    why: Restart | None = None
+    for length in (length for length in lengths if length < int(run.config["trainer"]["steps"])):
+        config = {**run.config, "trainer": {**run.config["trainer"], "steps": length}}
+        found = _judged(plan, run, identity.run_id(identity.identity(run.base, config)), length, objections)
+        if isinstance(found, Prefix):
+            return found
+        why = why or found
+    return why
 
-    def __init__(self, plan: Plan, lengths: Sequence[int]) -> None:
-        self._plan, self._lengths = plan, lengths
-        self._objections: dict[str, list[Objection]] = {}
-        self._trees: dict[str, Mapping[str, Any]] = {}
 
-    def prefix_of(self, run: PlannedRun) -> Prefix | Restart | None:
-        """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
-        why: Restart | None = None
-        steps = int(run.config["trainer"]["steps"])
-        for length in (length for length in self._lengths if length < steps):
-            shorter = identity.run_id(identity.identity(run.base, identity.with_steps(run.config, length)))
-            found = self._judged(run, shorter, length)
-            if isinstance(found, Prefix):
-                return found
-            why = why or found
-        return why
-
-    def _judged(self, run: PlannedRun, shorter: str, steps: int) -> Prefix | Restart | None:
-        folder = run_folder(self._plan.multirun, shorter)
-        with suppress(BadRunFolder):  # `status` reports what is wrong with it
-            state = find_state(folder)
-            if state is None or state.state != RunState.DONE:
-                return None
-            if steps not in dict(checkpoints(folder)):
-                rule = f"run {shorter} is done, but its checkpoint of step {steps} was deleted"
-                fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
-                return Restart(shorter, steps, None, None, rule, fix)
-            if self._plan.code_choice == CodeChoice.RERUN and self._is_of_other_code(state.code_ids()):
-                rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
-                return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
-            for one in self._obstacles(run, _trainer(folder)):
-                return Restart(shorter, steps, one.key, one.value, one.rule, one.fix)
-            return Prefix(shorter, steps)
-        return None
-
-    def _is_of_other_code(self, code_ids: Sequence[str]) -> bool:
-        records = (code.read(self._plan.multirun, code_id) for code_id in code_ids)
-        return any(record is not None and code.changes(record) for record in records)
-
-    def _obstacles(self, run: PlannedRun, shorter: Mapping[str, Any]) -> list[Objection]:
-        config = {key: run.config[key] for key in ("method", "trainer", "verl")}
-        memo = repr((run.base, config, shorter))
-        if memo not in self._objections:
-            self._objections[memo] = preflight.check_continuation(config, self._tree(run), shorter)
-        return self._objections[memo]
-
-    def _tree(self, run: PlannedRun) -> Mapping[str, Any]:
-        """verl's whole tree of a run; most runs of a plan have the same differences to the base."""
-        memo = repr((run.base, run.config["verl"]))
-        if memo not in self._trees:
-            self._trees[memo] = verl_tree.merged(self._plan.bases[run.base].tree, run.config["verl"])
-        return self._trees[memo]
+def _judged(
+    plan: Plan, run: PlannedRun, shorter: str, steps: int, objections: dict[str, list[Objection]]
+) -> Prefix | Restart | None:
+    """Whether a run continues `shorter`, its run of fewer steps. objections: of earlier calls, most of them alike."""
+    folder = run_folder(plan.multirun, shorter)
+    with suppress(BadRunFolder):  # `status` reports what is wrong with it
+        state = find_state(folder)
+        if state is None or state.state != RunState.DONE:
+            return None
+        if steps not in dict(checkpoints(folder)):
+            rule = f"run {shorter} is done, but its checkpoint of step {steps} was deleted"
+            fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
+            return Restart(shorter, steps, None, None, rule, fix)
+        records = (code.read(plan.multirun, code_id) for code_id in state.code_ids())
+        if plan.code_choice == CodeChoice.RERUN and any(own and code.changes(own) for own in records):
+            rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
+            return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
+        config, before = {key: run.config[key] for key in ("method", "trainer", "verl")}, _trainer(folder)
+        memo = repr((run.base, config, before))
+        if memo not in objections:
+            tree = verl_tree.merged(plan.bases[run.base].tree, run.config["verl"])
+            objections[memo] = preflight.check_continuation(config, tree, before)
+        for one in objections[memo]:
+            return Restart(shorter, steps, one.key, one.value, one.rule, one.fix)
+        return Prefix(shorter, steps)
+    return None

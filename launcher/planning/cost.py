@@ -12,6 +12,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,33 +57,30 @@ class History:
     """The done runs of a multirun folder that a plan can learn from: its own, and the newest of the others."""
 
     def __init__(self, multirun: Path, runs: Mapping[str, PlannedRun], done: Collection[str]) -> None:
-        self._multirun = multirun
-        self._rates: dict[str, list[float]] = defaultdict(list)
-        self._medians: dict[str, float] = {}
-        self._answers: dict[str, Rate] = {}
+        self._seconds: dict[str, list[float]] = defaultdict(list)
         self._done: dict[str, list[Path]] = defaultdict(list)
-        self._bytes: dict[str, float | None] = {}
         for run_id in done:
             self._learn(run_folder(multirun, run_id), runs[run_id].config)
         if len(done) < len(runs):
             for folder in _newest(multirun, runs):
-                self._learn_other(folder)
+                with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
+                    state = find_state(folder)
+                    if state is not None and state.state == RunState.DONE:
+                        self._learn(folder, read_config(folder))
+        self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
+        self._rates: dict[str, Rate] = {}
+        self._bytes: dict[str, float | None] = {}
 
     def rate(self, run: PlannedRun) -> Rate:
         """The expected seconds of a step of the run."""
-        if run.id not in self._answers:
-            self._answers[run.id] = self._rate(run)
-        return self._answers[run.id]
-
-    def _rate(self, run: PlannedRun) -> Rate:
-        kind = _kind(run.config)
-        for key, source in ((f"{kind} {_method(run.config)}", METHOD), (kind, KIND)):
-            measured = self._rates.get(key)
-            if measured:
-                if key not in self._medians:
-                    self._medians[key] = statistics.median(measured)
-                return Rate(self._medians[key], source, len(measured))
-        return Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
+        if run.id not in self._rates:
+            kind = _kind(run.config)
+            rate = Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
+            for key, source in ((kind, KIND), (f"{kind} {_method(run.config)}", METHOD)):
+                if key in self._medians:
+                    rate = Rate(self._medians[key], source, len(self._seconds[key]))
+            self._rates[run.id] = rate
+        return self._rates[run.id]
 
     def size(self, run: PlannedRun) -> float | None:
         """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
@@ -97,14 +95,6 @@ class History:
         written = -(-trainer["steps"] // trainer["checkpoint_every"])
         return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
 
-    def _learn_other(self, folder: Path) -> None:
-        try:
-            state = find_state(folder)
-            if state is not None and state.state == RunState.DONE:
-                self._learn(folder, read_config(folder))
-        except (OSError, ValueError, KeyError, TypeError):
-            return  # `status` reports what is wrong with a folder that cannot be read
-
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         if identity.INPUTS not in config:  # an older version froze it
             config = content.settled(config)
@@ -117,8 +107,8 @@ class History:
         if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
             return
         kind = _kind(config)
-        self._rates[kind].append(seconds / steps)
-        self._rates[f"{kind} {_method(config)}"].append(seconds / steps)
+        self._seconds[kind].append(seconds / steps)
+        self._seconds[f"{kind} {_method(config)}"].append(seconds / steps)
 
 
 def estimate(

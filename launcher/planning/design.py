@@ -66,9 +66,10 @@ def cells(groups: Sequence[str], factors: Sequence[Factor], reads: Reads) -> lis
     cells: list[Cell] = []
     for group in groups:
         for choices, laid_out in _layouts(factors):
-            read = [
-                _projected(factor, [key for key in factor.values if reads(group, choices, key)]) for factor in laid_out
-            ]
+            read = []
+            for factor in laid_out:
+                at = [factor.keys.index(key) for key in factor.values if reads(group, choices, key)]
+                read.append(distinct([tuple((factor.keys[i], level[i]) for i in at) for level in factor.levels]))
             cells.extend(Cell(group, choices, sum(levels, ())) for levels in itertools.product(*read))
     # Levels that go with the same choice are one cell for a group that does not read the keys in which they differ.
     return distinct(cells) if any(factor.choices and factor.values for factor in factors) else cells
@@ -92,12 +93,6 @@ def _layouts(factors: Sequence[Factor]) -> list[tuple[Choices, list[Factor]]]:
             laid_out.append(factor if level is None else Factor(factor.choices, factor.values, (level,)))
         layouts.append((tuple(choices), laid_out))
     return layouts
-
-
-def _projected(factor: Factor, keys: Sequence[str]) -> list[tuple[tuple[str, Any], ...]]:
-    """The factor's distinct levels over some of its keys, as (key, level) pairs."""
-    at = [factor.keys.index(key) for key in keys]
-    return distinct([tuple((factor.keys[index], level[index]) for index in at) for level in factor.levels])
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

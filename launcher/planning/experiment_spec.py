@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
 from analysis.spec.validation import NO_SUCH_KEY, Breach, Listed, Section, closest, explain, refusal, refusals
+from launcher.config.hydra_compose import Composed, lookup
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
@@ -298,12 +299,11 @@ def _sound(section: dict[str, Any]) -> tuple[list[Breach], ExperimentSpec]:
 
 
 def check_dropped(
-    at: str, section: Mapping[str, Any], files: Iterable[Mapping[str, Any]], where: str, problems: Diagnostics
+    at: str, section: Mapping[str, Any], composed: Composed, where: str, problems: Diagnostics
 ) -> dict[str, Any]:
-    """A merged section without the entries that a null drops. Every null for what no file declares is a problem.
-
-    at: the section's key; files: the same section in each file of the composition, unmerged.
-    """
+    """A merged section, whose key is `at`, without the entries that a null drops. Every null for what no file of the
+    composition declares is a problem."""
+    files = [own for file in composed.files if isinstance(own := lookup(file.tree, at)[1], Mapping)]
     result = dict(section)
     for part in _INHERITED[at]:
         entries = section.get(part)

@@ -10,7 +10,7 @@ from launcher import files
 from launcher.config import content, hydra_compose, identity, verl_tree
 from launcher.errors import Diagnostics, InvalidPlan, Problem
 from launcher.planning import preregistration
-from launcher.planning.plan import Experiment, Plan, PlannedRun, Prefix
+from launcher.planning.plan import Plan, PlannedRun, Prefix
 from launcher.planning.variants import SECTIONS
 from launcher.run import transitions
 from launcher.run.folder import create_state, find_state, read_config, run_folder
@@ -29,7 +29,13 @@ def freeze(plan: Plan) -> None:
         _check_unchanged(plan.multirun, run, problems)
     problems.raise_any()
     for experiment in plan.experiments:
-        _declare(plan.multirun, experiment)
+        folder = plan.multirun / experiment.name
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            preregistration.declare(plan.multirun, experiment)
+        except ValueError as error:
+            record, fix = str(folder / preregistration.NAME), "move the file away to begin a new record"
+            raise InvalidPlan([Problem(record, "declarations", None, str(error), fix)]) from error
     for base in plan.bases.values():
         verl_tree.freeze(plan.multirun, base)
     for run in plan.runs.values():
@@ -39,17 +45,6 @@ def freeze(plan: Plan) -> None:
         text = json.dumps(experiment.document(), indent=1) + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             files.write_atomic(path, text)
-
-
-def _declare(multirun: Path, experiment: Experiment) -> None:
-    folder = multirun / experiment.name
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        preregistration.declare(multirun, experiment)
-    except ValueError as error:
-        fix = "move the file away to begin a new record"
-        problem = Problem(str(folder / preregistration.NAME), "declarations", None, str(error), fix)
-        raise InvalidPlan([problem]) from error
 
 
 def _state(multirun: Path, run_id: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -13,42 +12,39 @@ from launcher.planning.plan import Experiment
 from launcher.text import counted
 
 
-def _fewest(experiment: Experiment) -> tuple[dict[str, str], str]:
-    """The settings that need the fewest seeds, and these in words."""
-    settings = precheck.FEWEST_SEEDS[_asked(experiment, {}).pairing]
-    words = " ".join(f"analysis.{key}={value}" for key, value in settings.items())
-    return settings, f"{words}, which assumes normal {'differences' if 'paired_t' in words else 'values'}"
+def _asked(experiment: Experiment, **otherwise: str) -> Settings:
+    section = {**experiment.analysis, **otherwise}
+    return settings(section, groups=experiment.groups, baseline=experiment.baseline)
+
+
+def _fewest(experiment: Experiment) -> tuple[Settings, str]:
+    """The analysis with the settings that need the fewest seeds, and these settings in words."""
+    fewest = precheck.FEWEST_SEEDS[_asked(experiment).pairing]
+    words = " ".join(f"analysis.{key}={value}" for key, value in fewest.items())
+    normal = "differences" if "paired_t" in words else "values"
+    return _asked(experiment, **fewest), f"{words}, which assumes normal {normal}"
 
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
     """The hypotheses that the runs can neither support nor contradict, whatever they show: id, seeds, needed."""
-    return list(map(asdict, _undecidable(experiment, {})))
+    return list(map(asdict, precheck.undecidable(_asked(experiment), experiment.seeds_of())))
 
 
 def undecidable_primary(experiment: Experiment) -> dict[str, Any] | None:
     """The comparisons of the primary measure that the runs cannot decide, whatever they show: groups, seeds, needed,
     smallest_p, comparisons."""
-    lost = _undecidable_primary(experiment, {})
+    lost = _undecidable_primary(experiment, _asked(experiment))
     return None if lost is None else asdict(lost)
+
+
+def _undecidable_primary(experiment: Experiment, asked: Settings) -> precheck.UndecidablePrimary | None:
+    return precheck.undecidable_primary(asked, experiment.seeds_of(), experiment.baseline)
 
 
 def described(experiment: Experiment) -> set[str]:
     """The hypotheses that are described and not judged, so that no gate can need them."""
-    by_id = {one.id: one for one in _asked(experiment, {}).hypotheses}
+    by_id = {one.id: one for one in _asked(experiment).hypotheses}
     return {name for name, one in by_id.items() if hypothesis.described(one, by_id)}
-
-
-def _undecidable(experiment: Experiment, otherwise: dict[str, str]) -> tuple[precheck.Undecidable, ...]:
-    return precheck.undecidable(_asked(experiment, otherwise), experiment.seeds_of())
-
-
-def _undecidable_primary(experiment: Experiment, otherwise: dict[str, str]) -> precheck.UndecidablePrimary | None:
-    return precheck.undecidable_primary(_asked(experiment, otherwise), experiment.seeds_of(), experiment.baseline)
-
-
-def _asked(experiment: Experiment, otherwise: dict[str, str]) -> Settings:
-    section = {**experiment.analysis, **otherwise}
-    return settings(section, groups=experiment.groups, baseline=experiment.baseline)
 
 
 def _seeds(asked: Settings, n: int) -> str:
@@ -60,28 +56,24 @@ def warnings(experiment: Experiment) -> list[str]:
     """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
     is about a summary that is not judged; each with what would make them decidable. A line for each claim about the
     variation over seeds says what it takes."""
-    lines = (_primary_warning(experiment), _warning(experiment), _unjudged_warning(experiment))
-    return [line for line in (*lines, *_variations(experiment)) if line is not None]
-
-
-def _variations(experiment: Experiment) -> Iterator[str]:
-    for one in _asked(experiment, {}).hypotheses:
+    asked = _asked(experiment)
+    lines = [_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked)]
+    for one in asked.hypotheses:
         seeds = len(experiment.seeds_of().get(one.group, ()))
         if one.kind == "variation" and one.high is not None and seeds > 1:
-            from analysis.stats.dispersion import widest_variation
-
-            largest = widest_variation(seeds, one.high, _asked(experiment, {}).alpha)
-            yield (
-                f"{experiment.name}: {one.id} is described: with {seeds} seeds the whole interval of the variation is "
-                f"below {one.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
+            largest = precheck.widest_variation(seeds, one.high, asked.alpha)
+            lines.append(
+                f"{one.id} is described: with {seeds} seeds the whole interval of the variation is below "
+                f"{one.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
             )
+    return [f"{experiment.name}: {line}" for line in lines if line is not None]
 
 
 def findable(experiment: Experiment) -> str | None:
     """What true difference in the primary measure the seeds can find; None without a comparison, or if the seeds cannot
     decide it at all, which `warnings` says. It loads SciPy."""
-    asked = _asked(experiment, {})
-    if not is_judged(asked.summary) or _undecidable_primary(experiment, {}) is not None:
+    asked = _asked(experiment)
+    if not is_judged(asked.summary) or _undecidable_primary(experiment, asked) is not None:
         return None
     found = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
     if found is None or found.effect is None:
@@ -96,7 +88,7 @@ def findable(experiment: Experiment) -> str | None:
 
 def powers(experiment: Experiment) -> dict[str, str]:
     """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
-    asked, said = _asked(experiment, {}), {}
+    asked, said = _asked(experiment), {}
     for name, found in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
         said[name] = (
             f"{_power(asked, found)}, and one of 1 sd with {precheck.power_at(found, 1.0):.0%} ({_unit(found)})"
@@ -107,10 +99,10 @@ def powers(experiment: Experiment) -> dict[str, str]:
 
 def _power(asked: Settings, found: precheck.Findable, what: str = "") -> str:
     first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
-    if found.effect is None:
-        return f"{_seeds(asked, found.seeds)} detect no difference{what} with 80% power{first}"
-    size = next((words for least, words in _SIZES if found.effect >= least), "")
     seeds = _seeds(asked, found.seeds)
+    if found.effect is None:
+        return f"{seeds} detect no difference{what} with 80% power{first}"
+    size = "only very large " if found.effect >= 2.0 else "only large " if found.effect >= 0.8 else ""
     return f"{seeds} detect {size}differences{what} of {found.effect:.2g} sd or more with 80% power{first}"
 
 
@@ -119,30 +111,23 @@ def _unit(found: precheck.Findable) -> str:
     return f"sd: the standard deviation of {of}; test: {found.test}"
 
 
-_SIZES = ((2.0, "only very large "), (0.8, "only large "))
-
-
-def _unjudged_warning(experiment: Experiment) -> str | None:
-    asked = _asked(experiment, {})
+def _unjudged_warning(asked: Settings) -> str | None:
     about = ["the primary question"] if not is_judged(asked.summary) else []
     about += [one.id for one in asked.hypotheses if not is_judged(one.summary)]
     if not about:
         return None
     what = f"a best value, which is described and not judged ({', '.join(about)}): a maximum favours noise"
-    return f"{experiment.name}: the report has {what}. Fix: choose the summary final, auc or time_to"
+    return f"the report has {what}. Fix: choose the summary final, auc or time_to"
 
 
-def _primary_warning(experiment: Experiment) -> str | None:
-    lost = _undecidable_primary(experiment, {})
-    asked = _asked(experiment, {})
+def _primary_warning(experiment: Experiment, asked: Settings) -> str | None:
+    lost = _undecidable_primary(experiment, asked)
     if lost is None or not is_judged(asked.summary):
         return None
     whole = len(lost.groups) == lost.comparisons
     about = "" if whole else f" for {', '.join(lost.groups)}"
-    text = (
-        f"{experiment.name}: {_seeds(asked, lost.seeds)} cannot decide the primary question ({asked.summary} of "
-        f"{asked.metric}){about}: {lost.needed} are needed"
-    )
+    question = f"the primary question ({asked.summary} of {asked.metric}){about}"
+    text = f"{_seeds(asked, lost.seeds)} cannot decide {question}: {lost.needed} are needed"
     fewest, said = _fewest(experiment)
     if _undecidable_primary(experiment, fewest) is None:
         text += f", or {said}"
@@ -153,16 +138,16 @@ def _primary_warning(experiment: Experiment) -> str | None:
     return f"{text}. {least}; alpha = {asked.alpha:g}"
 
 
-def _warning(experiment: Experiment) -> str | None:
+def _warning(experiment: Experiment, asked: Settings) -> str | None:
     """One line that names the undecidable hypotheses, and what would make them decidable."""
-    lost = _undecidable(experiment, {})
+    lost = precheck.undecidable(asked, experiment.seeds_of())
     if not lost:
         return None
     names = ", ".join(one.id for one in lost)
-    fewest, most = min(one.seeds for one in lost), max(one.needed for one in lost)
-    text = f"{experiment.name}: {_seeds(_asked(experiment, {}), fewest)} cannot decide {names}: {most} are needed"
-    settings, said = _fewest(experiment)
-    left = _undecidable(experiment, settings)
+    seeds, most = _seeds(asked, min(one.seeds for one in lost)), max(one.needed for one in lost)
+    text = f"{seeds} cannot decide {names}: {most} are needed"
+    fewest, said = _fewest(experiment)
+    left = precheck.undecidable(fewest, experiment.seeds_of())
     if len(left) < len(lost):
         text += f", or {said}"
         if left:

@@ -7,7 +7,6 @@ choose differently for one part exclude each other. A list part, which takes any
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -60,40 +59,12 @@ def chosen(composer: Composer, composed: Composed) -> dict[str, str]:
     return {**single, **{part: spelled(composed.chosen(f"method/{part}")) for part in list_parts(composer)}}
 
 
-@dataclass(frozen=True)
-class Requirement:
-    """What a chosen file of a group (`by`) needs of a part: a JSON-Schema fragment for that part's key."""
-
-    by: str
-    choice: str
-    part: str
-    schema: Mapping[str, Any]
-
-    def met(self, value: Any) -> bool:
-        """Whether the part's value in a composed method is as the file needs it."""
-        return bool(Draft202012Validator(self.schema).is_valid(value))
-
-    def rule(self) -> str:
-        """The requirement in words: must be none, because loss=sft has no importance ratios."""
-        return f"must be {words(self.schema)}"
-
-    def fix(self, composer: Composer) -> str:
-        """What to choose instead: a file of the part that meets the requirement, or another file than this one."""
-        other = f"another {self.by} than {self.choice}"
-        if self.part in list_parts(composer):
-            return f"choose method/{self.part}=[], or {other}" if self.met({}) else f"choose {other}"
-        paths = {name: f"method/{self.part}/{name}" for name in composer.options(f"method/{self.part}")}
-        good = [name for name, path in paths.items() if self.met(composer.content(path).get(self.part))]
-        return f"choose {'one of ' if len(good) > 1 else ''}method/{self.part}={', '.join(good)}, or {other}"
-
-
-def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requirement]:
-    """What the parts chosen by a composition need of each other, and the trainer of them.
+def unmet(composer: Composer, overrides: Sequence[str], method: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(part, rule, fix) of what the files of a composition need of a part and its composed method does not have.
 
     The fragments are read file by file: Hydra would merge those of two files for one part into another fragment.
     """
     known = parts(composer)
-    found = []
     for file in composer.compose(overrides).files:
         group, _, choice = file.path.rpartition("/")
         if file.package == "method" and group.removeprefix("method/") in known:
@@ -103,16 +74,20 @@ def requirements(composer: Composer, overrides: Sequence[str]) -> list[Requireme
         else:
             continue
         fragments = section.get(schema.ALLOWED) or {}
-        found += [Requirement(group, choice, part, fragments[part]) for part in known if part in fragments]
-    return found
+        for part in [part for part in known if part in fragments]:
+            needed = Draft202012Validator(fragments[part])
+            if not needed.is_valid(method.get(part)):
+                fix = _other_choice(composer, part, needed, f"another {group} than {choice}")
+                yield part, f"must be {words(fragments[part])}", fix
 
 
-def own_values(composer: Composer, method: str) -> dict[str, Any]:
-    """The values, by dotted key, that a method file sets itself, beyond what its parts bring."""
-    choices = (f"method/{part}={choice}" for part, choice in chosen_parts(composer, method).items())
-    overrides = [f"method={BASELINE}", *choices]
-    own = dict(_differences(_section(composer, [f"method={method}"]), _section(composer, overrides)))
-    return {key: value for key, value in own.items() if key != "name"}
+def _other_choice(composer: Composer, part: str, needed: Any, other: str) -> str:
+    """What to choose where a part is not as it is needed: a file of the part that is, or else `other`."""
+    if part in list_parts(composer):
+        return f"choose method/{part}=[], or {other}" if needed.is_valid({}) else f"choose {other}"
+    paths = {name: f"method/{part}/{name}" for name in composer.options(f"method/{part}")}
+    good = [name for name, path in paths.items() if needed.is_valid(composer.content(path).get(part))]
+    return f"choose {'one of ' if len(good) > 1 else ''}method/{part}={', '.join(good)}, or {other}"
 
 
 def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
@@ -143,10 +118,13 @@ def combine(
     excluding: dict[tuple[str, str], list[tuple[str, Any, Any]]] = {}
     for method in methods:
         choices = chosen_parts(composer, method)
+        bare = _section(composer, [f"method={BASELINE}", *(f"method/{part}={one}" for part, one in choices.items())])
+        values = dict(_differences(_section(composer, [f"method={method}"]), bare))
         for part, subset in subsets.items():
             subset.update(name for name in choices.pop(part).strip("[]").split(",") if name)
         own = {f"method/{part}": choice for part, choice in choices.items() if choice != baseline.get(part)}
-        own |= {f"method.{key}": value for key, value in own_values(composer, method).items()}
+        # What the file sets itself, beyond what its parts bring.
+        own |= {f"method.{key}": value for key, value in values.items() if key != "name"}
         for key, value in own.items():
             other, owner = taken.setdefault(key, (value, method))
             if other != value:

@@ -190,15 +190,12 @@ def _add_choices(
         parsed.more_hypotheses += names
     elif len(listed) == 1:
         (parsed.choices[key],) = choices
-    elif key == HYPOTHESIS:
-        fix = f"write {key}=[{','.join(names)}]"
-        problems.add(
-            COMMAND_LINE, key, ",".join(names), "hypotheses belong to a whole experiment and cannot be swept", fix
-        )
     elif key in WHOLE_GROUPS:
-        problems.add(
-            COMMAND_LINE, key, ",".join(names), f"a launch uses one {key}, so it cannot be swept", "choose one"
-        )
+        rule, fix = f"a launch uses one {key}, so it cannot be swept", "choose one"
+        if key == HYPOTHESIS:
+            rule = "hypotheses belong to a whole experiment and cannot be swept"
+            fix = f"write {key}=[{','.join(names)}]"
+        problems.add(COMMAND_LINE, key, ",".join(names), rule, fix)
     else:
         parsed.choice_factors[key] = list(dict.fromkeys(choices))
 

@@ -26,12 +26,11 @@ from launcher import secrets
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composed, Composer
 from launcher.planning import added_seeds, continuation, design, experiment_spec, method_parts, schema
-from launcher.planning import budget as budgets
-from launcher.planning.clusters import CLUSTERS
+from launcher.planning.clusters import CLUSTERS, Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
-from launcher.planning.run_specs import RunSpecs, run_specs
+from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
@@ -82,7 +81,6 @@ class _Planner:
         """The plan. Raises InvalidPlan."""
         experiments: list[Experiment] = []
         sections: dict[str, dict[str, Any]] = {}
-        multirun, budget = "multirun", None
         self._check_hydras()
         if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
             wrong = self._context.called(preflight.IMPORT_S, "analysis", None, registry.load)
@@ -90,14 +88,20 @@ class _Planner:
                 self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
                 self._problems.raise_any()
         for name in self._arguments.experiments:
-            composed = self._compose(name)
-            tree = self._resolved(composed, name) if composed is not None else None
-            if composed is None or tree is None:
+            try:
+                composed = self._composer.compose(self._context.selection(name))
+            except hydra_compose.ERRORS as error:
+                self._context.does_not_compose(self._context.file_of(name), error)
+                continue
+            tree = self._resolved(composed, name) if self._context.check_files(composed) else None
+            if tree is None:
                 continue
             if not sections:
-                sections = {"cluster": self._cluster(tree, composed, name), "tracking": self._tracking(tree, name)}
-                budget = self._budget(tree, name)
-                multirun = str(tree.get("multirun") or multirun)
+                sections = {"cluster": self._cluster(tree, composed, name), "tracking": tree["tracking"]}
+                self._check(tracking.Settings, "tracking", sections["tracking"], name)
+                budget = tree.get("budget") or {}
+                self._check(Budget, "budget", budget, name)
+                multirun = self._root / str(tree.get("multirun") or "multirun")
                 self._context.cluster = sections["cluster"]
             experiments.append(self._experiment(name, tree, composed))
         names = [experiment.name for experiment in experiments]
@@ -113,8 +117,8 @@ class _Planner:
             self._context.used_bases,
             sections["cluster"],
             sections["tracking"],
-            multirun=self._root / multirun,
-            budget=budget,
+            multirun=multirun,
+            budget=budget.get("device_hours"),
             code_choice=self._arguments.code_choice,
         )
         return continuation.continued(planned)
@@ -145,14 +149,6 @@ class _Planner:
                 self._problems.add(COMMAND_LINE, key, secrets.MASK, rule, fix)
 
     # ------------------------------------------------------------ the root configuration
-
-    def _compose(self, experiment: str | None) -> Composed | None:
-        try:
-            composed = self._composer.compose(self._context.selection(experiment))
-        except hydra_compose.ERRORS as error:
-            self._context.does_not_compose(self._context.file_of(experiment), error)
-            return None
-        return composed if self._context.check_files(composed) else None
 
     def _resolved(self, composed: Composed, experiment: str | None) -> dict[str, Any] | None:
         """The composed root with the command line's values for what holds for a whole experiment, resolved."""
@@ -192,7 +188,8 @@ class _Planner:
     def _experiment(self, name: str | None, tree: Mapping[str, Any], composed: Composed) -> Experiment:
         where = self._context.file_of(name)
         default = composed.choices.get("method") or method_parts.BASELINE
-        section = self._inherited("experiment", tree.get("experiment") or {}, composed, where)
+        declared = tree.get("experiment") or {}
+        section = experiment_spec.check_dropped("experiment", declared, composed, where, self._problems)
         if name is None and "experiment.name" not in self._arguments.values:
             section["name"] = self._adhoc_name(str(section.get("name")), default)
         multirun = self._root / str(tree.get("multirun") or "multirun")
@@ -223,6 +220,11 @@ class _Planner:
         }
         seeds = seeds_of(groups, specs.entries)
         steps = [int(run.config["trainer"]["steps"]) for run in specs.runs.values()]
+        # What the section `analysis` is checked with; the metrics and cells of runs with problems are not known.
+        known = Context(seeds, spec.baseline, True, None, self._context.unwritten)
+        if not self._problems:
+            cells = [tuple(entry.factors.items()) for entry in specs.entries]
+            known = replace(known, written=specs.metrics, cells=cells, sources=specs.sources)
         return Experiment(
             experiment=spec.name,
             command=added_seeds.with_seeds(self._command, spec.all_seeds) if arguments.adds_seeds else self._command,
@@ -231,7 +233,7 @@ class _Planner:
             seeds=tuple(sorted({entry.seed for entry in specs.entries})) if spec.rule else spec.all_seeds,
             groups=groups,
             factors=factors,
-            analysis=self._analysis(tree, composed, name, self._known(seeds, spec, specs), spec),
+            analysis=self._analysis(tree, composed, name, known, spec),
             runs=specs.entries,
         )
 
@@ -275,18 +277,6 @@ class _Planner:
                 rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
                 self._problems.add(at, "experiment.name", name, rule, fix)
 
-    def _known(self, seeds: Mapping[str, Any], spec: ExperimentSpec, specs: RunSpecs) -> Context:
-        """What the section `analysis` is checked with; the metrics and cells of runs with problems are not known."""
-        if self._problems:
-            return Context(seeds, spec.baseline, True, None, self._context.unwritten)
-        cells = [tuple(entry.factors.items()) for entry in specs.entries]
-        return Context(seeds, spec.baseline, True, specs.metrics, self._context.unwritten, cells, specs.sources)
-
-    def _inherited(self, key: str, section: Mapping[str, Any], composed: Composed, where: str) -> dict[str, Any]:
-        files = [hydra_compose.lookup(file.tree, key)[1] for file in composed.files]
-        mappings = [file for file in files if isinstance(file, Mapping)]
-        return experiment_spec.check_dropped(key, section, mappings, where, self._problems)
-
     # ------------------------------------------------------------ sections that hold for a whole experiment
 
     def _analysis(
@@ -298,7 +288,7 @@ class _Planner:
         spec: ExperimentSpec,
     ) -> dict[str, Any]:
         where = self._context.file_of(experiment)
-        section = self._inherited("analysis", tree.get("analysis") or {}, composed, where)
+        section = experiment_spec.check_dropped("analysis", tree.get("analysis") or {}, composed, where, self._problems)
         sequential = spec.rule.model_dump() if spec.rule is not None else None
         if section.get("sequential") not in (None, sequential):
             at = self._arguments.origin("analysis.sequential", where)
@@ -332,31 +322,20 @@ class _Planner:
             self._problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
         return section
 
-    def _tracking(self, tree: Mapping[str, Any], experiment: str | None) -> dict[str, Any]:
-        section: dict[str, Any] = tree["tracking"]
-        self._check(tracking.Settings, "tracking", section, experiment, self._context.file_of(experiment))
-        return section
-
-    def _budget(self, tree: Mapping[str, Any], experiment: str | None) -> float | None:
-        """The device-hours that the experiment may take, None without limit."""
-        section = tree.get("budget") or {}
-        self._check(budgets.Settings, "budget", section, experiment, self._context.file_of(experiment))
-        return section.get("device_hours")
-
     def _check(
         self,
         model: type[BaseModel],
         name: str,
         section: Any,
         experiment: str | None,
-        where: str,
+        where: str | None = None,
         context: Context | None = None,
         hypotheses: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add every breach of a section, with the file that set its key; where: the file for a key that none set.
-
-        hypotheses: the content of their files.
+        """Add every breach of a section, with the file that set its key; where: the file for a key that none set, by
+        default the experiment's. hypotheses: the content of their files.
         """
+        where = where or self._context.file_of(experiment)
         for breach in breaches(model, section, name, context):
             words = breach.key.partition("[")[0].split(".")
             above = [".".join(words[:end]) for end in range(len(words), 1, -1)]

@@ -13,9 +13,9 @@ from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.config import content, hydra_compose, identity, verl_tree
 from launcher.config.verl_tree import Base
-from launcher.planning import design, factors, method_parts
+from launcher.planning import design, method_parts
 from launcher.planning import overrides as command_line
-from launcher.planning.design import Cell, Choices
+from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
@@ -73,7 +73,7 @@ class _Builder:
         #: What the scale sets for this experiment: values, and choices of whole groups, as Hydra's overrides.
         self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
         self._scaled_choices = self._chosen_by_scale(scaled)
-        self._factors = factors.resolve(context, spec, self._where)
+        self._factors = _resolved_factors(context, spec, self._where)
         pinned = [key for group in spec.groups.values() for key in group.values]
         self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
@@ -102,10 +102,13 @@ class _Builder:
         chosen: list[str] = []
         for key, choice in scaled.items():
             if self._composer.is_group(key) and key not in self._arguments.choices:
-                at = f"experiment.scales.{self._scale}.{key}"
-                found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
-                chosen += [f"{key}={one}" for one in found or []]
+                chosen += self._spelled(key, choice, f"experiment.scales.{self._scale}.{key}")
         return chosen
+
+    def _spelled(self, key: str, choice: Any, at: str) -> list[str]:
+        """A choice of a group, as Hydra's override; none (and problems) if it is not one."""
+        found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
+        return [f"{key}={one}" for one in found or []]
 
     def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
         parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
@@ -142,8 +145,7 @@ class _Builder:
                 rule = "a choice that is a factor of the experiment cannot be held fixed"
                 self._problems.add(self._where, at, brief(choice), rule, "remove it, or remove the factor")
             else:
-                spelled = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
-                pinned += [f"{key}={one}" for one in spelled or []]
+                pinned += self._spelled(key, choice, at)
         return pinned if len(pinned) == len(group.choices) else None
 
     def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
@@ -221,21 +223,17 @@ class _Builder:
         readers = self._context.readers(rest) if section == "method" else ""
         if readers:
             return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
-        meant = self._context.suggested(key, self._given(key))
-        if meant is not None:
+        given = self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
+        if (meant := self._context.suggested(key, given)) is not None:
             return NO_SUCH_KEY, meant
         above, _, last = key.rpartition(".")
+        choices = tuple((one, levels[0]) for one, levels in self._factors.choices.items())
         known: dict[str, None] = {}
-        for name in names:
-            variant = self._variant(name, tuple((one, levels[0]) for one, levels in self._factors.choices.items()))
-            siblings = hydra_compose.lookup(variant.tree, above)[1] if variant is not None else None
+        for variant in filter(None, (self._variant(name, choices) for name in names)):
+            siblings = hydra_compose.lookup(variant.tree, above)[1]
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
         return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
-
-    def _given(self, key: str) -> Any:
-        """The value, or the levels, of a key."""
-        return self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
 
     def _declared_at(self, key: str) -> str:
         """The key under which the experiment's file declares a factor."""
@@ -318,10 +316,9 @@ class _Builder:
 
     def _parts_fit(self, variant: ConfigVariant, group: str) -> bool:
         """Whether the chosen parts have what they need of each other."""
-        for one in variant.unmet:
-            where = self._chooser(variant, self._spec.groups[group], one.part)
-            fix = one.fix(self._composer)
-            self._problems.add(where, f"method/{one.part}", variant.parts[one.part], one.rule(), fix)
+        for part, rule, fix in variant.unmet:
+            where = self._chooser(variant, self._spec.groups[group], part)
+            self._problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
         return not variant.unmet
 
     def _chooser(self, variant: ConfigVariant, group: Group, part: str) -> str:
@@ -358,9 +355,9 @@ class _Builder:
         if not objections:
             section = {**config["task"], "functions": list(task.functions)}
             known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}
-            for one in variant.promises.unmet(known):
-                key = "task.name" if one.key == "task.functions" else one.key
-                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], one.rule(), one.fix))
+            for key, rule, fix in variant.promises.unmet(known):
+                key = "task.name" if key == "task.functions" else key
+                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], rule, fix))
         if not objections:
             prompts = self._context.prompts(config, tree["data"]["max_prompt_length"])
             objections = [
@@ -386,3 +383,131 @@ class _Builder:
             where, at = sources[below]
             return where, at.removesuffix(below.removeprefix(key))
         return self._composer.source(variant.overrides, key) or self._where, key
+
+
+# ---------------------------------------------------------------- factors and exclusions
+
+# The command line has the last word: its sweeps replace a factor's levels, its single values remove the factor, and a
+# key that it sets leaves its zip.
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The factors that multiply an experiment's groups, and the cells that are left out.
+
+    choices, values: the levels of each key over a configuration group, and of each other key; excluded: each exclusion
+    with the key that declares it, or None if the command line changed one of its keys: then it need not match any cell.
+    """
+
+    factors: tuple[Factor, ...]
+    choices: Mapping[str, list[Any]]
+    values: Mapping[str, list[Any]]
+    excluded: tuple[tuple[Exclusion, str | None], ...]
+
+    @property
+    def levels(self) -> dict[str, list[Any]]:
+        """The levels of every key: those over configuration groups come first."""
+        return {**self.choices, **self.values}
+
+
+def _resolved_factors(context: PlanningContext, spec: ExperimentSpec, where: str) -> Factors:
+    """The factors of an experiment, whose file is `where`. Every breach is added to the context's problems."""
+    arguments = context.arguments
+    declared = [
+        *(({key: levels}, f"experiment.factors.{key}") for key, levels in spec.factors.items()),
+        *((keys, f"experiment.zip.{name}") for name, keys in spec.zip.items()),
+    ]
+    read = [factor for keys, at in declared if (factor := _factor(context, keys, where, at)) is not None]
+    places = [key for factor in read for key in factor.keys]
+    for key in dict.fromkeys(key for key in places if places.count(key) > 1):
+        rule = "two factors, or zips, have this key"
+        context.problems.add(where, f"experiment.zip: {key}", None, rule, "keep it in one of them")
+    factors = [factor for whole in read if (factor := whole.without(arguments.keys)) is not None]
+    factors += [Factor((key,), (), tuple((one,) for one in own)) for key, own in arguments.choice_factors.items()]
+    factors += [Factor((), (key,), tuple((one,) for one in own)) for key, own in arguments.value_factors.items()]
+    # A sweep of a declared factor stays in its place.
+    factors.sort(key=lambda factor: min(places.index(key) if key in places else len(places) for key in factor.keys))
+    choices, values = (
+        {
+            key: distinct([level[factor.keys.index(key)] for level in factor.levels])
+            for factor in factors
+            for key in getattr(factor, kind)
+        }
+        for kind in ("choices", "values")
+    )
+    return Factors(tuple(factors), choices, values, _exclusions(context, spec, {**choices, **values}, where))
+
+
+def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: str, at: str) -> Factor | None:
+    """One declared factor; None (and problems) when a key cannot be one."""
+    choices: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
+    for key, levels in keys.items():
+        at_key = at if len(keys) == 1 else f"{at}.{key}"
+        rule = fix = None
+        if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
+            fix = "declare one group for each method" if key == "method" else "remove it"
+            rule = f"{key} is not a factor"
+        elif context.composer.is_group(key):
+            spelled = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
+            if spelled is None:
+                return None
+            choices[key] = spelled
+        elif key.partition(".")[0] in SECTIONS and key != "seed":
+            values[key] = list(levels)
+        else:
+            fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
+            rule = "this key cannot be a factor"
+        if rule is not None and fix is not None:
+            context.problems.add(where, at_key, brief(list(levels)), rule, fix)
+            return None
+    columns = [*choices.values(), *values.values()]
+    return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
+
+
+def _exclusions(
+    context: PlanningContext, spec: ExperimentSpec, levels: Mapping[str, Any], where: str
+) -> tuple[tuple[Exclusion, str | None], ...]:
+    arguments = context.arguments
+    changed = arguments.keys | ({"seed"} if arguments.seeds is not None else set())
+    levels = {
+        **levels,
+        **{key: [value] for key, value in (*arguments.choices.items(), *arguments.values.items())},
+        "group": list(spec.groups),
+        "seed": list(spec.all_seeds),
+    }
+    exclusions: list[tuple[Exclusion, str | None]] = []
+    for number, declared in enumerate(spec.exclude):
+        at = f"experiment.exclude[{number}]"
+        read = {key: _alternatives(context, key, value) for key, value in declared.items()}
+        unchanged = [key for key in read if key not in changed]
+        if all([_known(context, key, read[key], levels, where, f"{at}.{key}") for key in unchanged]):
+            exclusions.append((Exclusion(read), None if changed & set(declared) else at))
+    return tuple(exclusions)
+
+
+def _alternatives(context: PlanningContext, key: str, value: Any) -> tuple[Any, ...]:
+    """The levels that an exclusion names for a key: a list of them, or one."""
+    if method_parts.is_list_part(context.composer, key):
+        several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
+        choices = list(value) if several else [value]
+        return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _known(
+    context: PlanningContext, key: str, own: Sequence[Any], levels: Mapping[str, Any], where: str, at: str
+) -> bool:
+    """Whether an exclusion names a factor and its levels."""
+    if key not in levels:
+        rule = f"not a factor of this experiment; it has {', '.join(levels)}"
+        fix = closest(key, list(levels), otherwise="name a factor, group or seed")
+        context.problems.add(where, at, brief(list(own)), rule, fix)
+        return False
+    unknown = [one for one in own if not any(equal(one, level) for level in levels[key])]
+    for one in unknown:
+        names = list(map(str, levels[key]))
+        fix = closest(str(one), names, otherwise="correct the level, or remove the exclusion")
+        rule = f"not a level of {key}; its levels are {', '.join(names)}"
+        context.problems.add(where, at, brief(one), rule, fix)
+    return not unknown

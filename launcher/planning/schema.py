@@ -3,18 +3,26 @@ exist.
 
 `allowed:` inside any mapping holds JSON-Schema fragments for its sibling keys; a fragment without a type takes that of
 the sibling's default, and so does a key without a fragment. A null default takes any type.
+
+`requires` maps dotted keys of a run's configuration to JSON-Schema fragments, each with `description` (what is needed,
+and why) and `fix`. `writes` maps the metrics that a run writes to null. Both may have conditions: dotted keys with the
+fragments that their values must meet, in a requirement under `when`, for a metric in the place of null. A requirement
+that is null drops those of the files before.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 
 from analysis.spec.validation import NO_SUCH_KEY, Breach, closest, words
+from launcher.config import hydra_compose, identity
+from launcher.config.hydra_compose import File
 from launcher.config.verl_tree import BadDifference
 from launcher.errors import Diagnostics
 from launcher.text import shown
@@ -105,7 +113,7 @@ class Checker:
             return Breach(path, value, "a value is required", f"set {path}")
         schema = self._schemas.get(path)
         if schema is not None and not self._validators[path].is_valid(value):
-            return _unfit(path, value, schema)
+            return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
         if isinstance(value, float) and value - value != 0:
             return Breach(path, value, "must be finite", "give a finite number")
         missing = missing_file(path, value)
@@ -113,10 +121,6 @@ class Checker:
             fix = "correct the path, create the file, or give a hub name"
             return Breach(path, value, f"the file {missing} does not exist", fix)
         return None
-
-
-def _unfit(path: str, value: Any, schema: Mapping[str, Any]) -> Breach:
-    return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
 
 
 def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
@@ -159,40 +163,31 @@ def report(problems: Diagnostics, where: str, breach: Breach | BadDifference, ke
     problems.add(where, key or breach.key, value, breach.rule, breach.fix)
 
 
-_Elsewhere = Mapping[str, str]
+def refused_by_trainer(
+    given: Mapping[str, Any], differing: Mapping[str, Any], keys: Mapping[str, Any]
+) -> Iterator[BadDifference]:
+    """Every value of verl's tree that the trainer does not read, or reads and cannot use.
 
-
-def unread(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that has no effect, because the trainer does not read it.
-
-    read: the keys that it reads, each with a JSON-Schema fragment; a mapping includes all keys below it. elsewhere: for
-    some other keys, what to set instead.
+    given: what a run sets, where a key that is not read is refused even if it equals verl's default; differing: the
+    part that differs from the default; keys: the trainer's `verl_keys`. `read` has a JSON-Schema fragment for each key
+    that it reads, and a mapping includes all keys below it; `elsewhere` says for some others what to set instead.
     """
-    for path, value in _leaves(differences):
-        if not _is_read(path, read, elsewhere):
+    read, elsewhere = keys["read"], keys["elsewhere"]
+
+    def is_read(path: str) -> bool:
+        return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
+
+    for path, value in _leaves(given):
+        if not is_read(path):
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
             rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield BadDifference(f"verl.{path}", value, rule, instead)
-
-
-def unfit(differences: Mapping[str, Any], read: Mapping[str, Any], elsewhere: _Elsewhere) -> Iterator[BadDifference]:
-    """Every difference to verl's tree that the trainer reads and cannot use; the arguments are those of `unread`."""
-    for path, value in _leaves(differences):
+    for path, value in _leaves(differing):
         schema = read.get(path) or {}
         if schema and not {"type", "enum", "const"} & set(schema):
             schema = {"type": "integer", **schema}
-        if _is_read(path, read, elsewhere) and not Validator(schema).is_valid(value):
-            breach = _unfit(f"verl.{path}", value, schema)
-            yield BadDifference(breach.key, value, breach.rule, breach.fix)
-
-
-def of_several_types(read: Mapping[str, Any]) -> set[str]:
-    """The keys of verl that a trainer reads as one of several types, whatever type verl's default has."""
-    return {f"verl.{key}" for key, fragment in read.items() if isinstance((fragment or {}).get("type"), list)}
-
-
-def _is_read(path: str, read: Mapping[str, Any], elsewhere: _Elsewhere) -> bool:
-    return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
+        if is_read(path) and not Validator(schema).is_valid(value):
+            yield BadDifference(f"verl.{path}", value, f"must be {words(schema)}", f"give {words(schema)}")
 
 
 def _leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -202,3 +197,72 @@ def _leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{at}{key}.")
         else:
             yield f"{at}{key}", value
+
+
+# ---------------------------------------------------------------- what files require, and which metrics runs write
+
+_Conditions = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Promises:
+    """The declarations of all files of one composition. requirements: dotted keys, each with a fragment."""
+
+    requirements: tuple[tuple[str, Mapping[str, Any]], ...]
+    metrics: Mapping[str, tuple[_Conditions, ...]]
+    _judged: dict[tuple[int, str], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: tuple[File, ...]) -> Promises:
+        """Read file by file: Hydra would merge what two files require of one key into one fragment."""
+        requirements: list[tuple[str, Mapping[str, Any]]] = []
+        metrics: dict[str, list[_Conditions]] = {}
+        for file in files:
+            for section in _sections(file.content, REQUIRES):
+                dropped = [key for key, fragment in section.items() if fragment is None]
+                requirements = [(key, fragment) for key, fragment in requirements if key not in dropped]
+                requirements += [(str(key), fragment) for key, fragment in section.items() if fragment is not None]
+            for section in _sections(file.content, WRITES):
+                for metric, conditions in section.items():
+                    metrics.setdefault(str(metric), []).append(conditions or {})
+        return cls(tuple(requirements), {metric: tuple(each) for metric, each in metrics.items()})
+
+    @staticmethod
+    def declared(content: Mapping[str, Any]) -> frozenset[str]:
+        """The metrics that a file declares, whatever their conditions."""
+        return frozenset(str(metric) for section in _sections(content, WRITES) for metric in section)
+
+    def unmet(self, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """(key, rule, fix) of each requirement that applies to a run's configuration and that it does not meet."""
+        for key, fragment in self.requirements:
+            if self._hold(fragment.get("when") or {}, config) and not self._valid(fragment, key, config):
+                allowed = words(fragment)
+                yield key, f"must be {allowed}", str(fragment.get("fix") or f"set {key} to {allowed}")
+
+    def written(self, config: Mapping[str, Any]) -> frozenset[str]:
+        """The metrics that a run of this configuration writes."""
+        return frozenset(
+            metric
+            for metric, each in self.metrics.items()
+            if any(self._hold(conditions, config) for conditions in each)
+        )
+
+    def _hold(self, conditions: _Conditions, config: Mapping[str, Any]) -> bool:
+        return all(self._valid(fragment, key, config) for key, fragment in conditions.items())
+
+    def _valid(self, fragment: Mapping[str, Any], key: str, config: Mapping[str, Any]) -> bool:
+        value = hydra_compose.lookup(config, key)[1]
+        memo = (id(fragment), identity.canonical_json(value) if isinstance(value, (Mapping, list)) else repr(value))
+        if memo not in self._judged:
+            self._judged[memo] = bool(Validator(fragment).is_valid(value))
+        return self._judged[memo]
+
+
+def _sections(content: Any, name: str) -> Iterator[Mapping[str, Any]]:
+    """Every mapping of that name in a file."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if key == name and isinstance(value, Mapping):
+                yield value
+            else:
+                yield from _sections(value, name)

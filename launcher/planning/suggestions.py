@@ -5,95 +5,67 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+
+def _by_name(meant: dict[str, str]) -> dict[str, str]:
+    """What each of the other names means, of a table that lists these names by what they mean."""
+    return {name: one for one, names in meant.items() for name in names.split()}
+
+
 #: Of a configuration group: another name of a file.
 OPTIONS = {
-    "method": {
-        "grpo": "c0_grpo",
-        "c0": "c0_grpo",
-        "baseline": "c0_grpo",
-        "ppo": "c0_ppo",
-        "bnto": "bnto_minimal",
-        "c1": "bnto_minimal",
-        "c2": "bnto_plateau",
-        "c3": "bnto_kl_gated",
-        "dapo": "dapo_clip_higher",
-        "drgrpo": "dr_grpo",
-        "qstar": "q_star",
-        "q": "q_star",
-        "optimal_sampling": "q_star",
-        "reinforce": "policy_raw",
-        "supervised": "sft",
-    },
-    "model": {
-        "qwen": "qwen2_5_0_5b",
-        "qwen2_5": "qwen2_5_0_5b",
-        "llama": "llama_7b",
-        "gpt_2": "gpt2",
-        "small": "tiny",
-        "own": "pretrained",
-        "hf": "pretrained",
-    },
-    "task": {
-        "math": "gsm8k",
-        "arithmetic": "expression",
-        "sort": "sorting",
-        "own": "file",
-        "jsonl": "file",
-        "custom": "file",
-    },
-    "cluster": {"sbatch": "slurm", "here": "local"},
+    "method": _by_name(
+        {
+            "c0_grpo": "grpo c0 baseline",
+            "c0_ppo": "ppo",
+            "bnto_minimal": "bnto c1",
+            "bnto_plateau": "c2",
+            "bnto_kl_gated": "c3",
+            "dapo_clip_higher": "dapo",
+            "dr_grpo": "drgrpo",
+            "q_star": "qstar q optimal_sampling",
+            "policy_raw": "reinforce",
+            "sft": "supervised",
+        }
+    ),
+    "model": _by_name(
+        {
+            "qwen2_5_0_5b": "qwen qwen2_5",
+            "llama_7b": "llama",
+            "gpt2": "gpt_2",
+            "tiny": "small",
+            "pretrained": "own hf",
+        }
+    ),
+    "task": _by_name(
+        {"gsm8k": "math", "expression": "arithmetic", "sorting": "sort", "file": "own jsonl custom"},
+    ),
+    "cluster": _by_name({"slurm": "sbatch", "local": "here"}),
 }
-_LR, _BATCH = "verl.actor_rollout_ref.actor.optim.lr", "verl.data.train_batch_size"
-_TEMPERATURE, _N = "verl.actor_rollout_ref.rollout.temperature", "verl.actor_rollout_ref.rollout.n"
 #: Another name of a key.
-KEYS = {
-    "lr": _LR,
-    "learning_rate": _LR,
-    "trainer.lr": _LR,
-    "method.lr": _LR,
-    "batch_size": _BATCH,
-    "train_batch_size": _BATCH,
-    "mini_batch_size": "verl.actor_rollout_ref.actor.ppo_mini_batch_size",
-    "micro_batch_size": "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    "temperature": _TEMPERATURE,
-    "n": _N,
-    "num_generations": _N,
-    "group_size": _N,
-    "max_prompt_length": "verl.data.max_prompt_length",
-    "max_response_length": "verl.data.max_response_length",
-    "steps": "trainer.steps",
-    "max_steps": "trainer.steps",
-    "total_steps": "trainer.steps",
-    "epochs": "trainer.steps",
-    "trainer.total_epochs": "trainer.steps",
-    "trainer.epochs": "trainer.steps",
-    "seeds": "seed",
-    "experiment.seed": "seed",
-    "name": "experiment.name",
-    "baseline": "experiment.baseline",
-    "metric": "analysis.primary.metric",
-    "gpus": "model.resources.devices",
-    "n_gpus": "model.resources.devices",
-    "devices": "model.resources.devices",
-    "trainer.n_gpus_per_node": "model.resources.devices",
-    "trainer.nnodes": "model.resources.nodes",
-    "cluster.gres": "model.resources.devices",
-    "cluster.gpus": "model.resources.devices",
-    "cluster.gpus_per_node": "model.resources.devices",
-    "cluster.devices": "model.resources.devices",
-    "cluster.nodes": "model.resources.nodes",
-    "cluster.cpus": "model.resources.cpus",
-    "cluster.cpus_per_task": "model.resources.cpus",
-    "cluster.mem": "model.resources.memory_gb",
-    "cluster.memory": "model.resources.memory_gb",
-    "cluster.mem_gb": "model.resources.memory_gb",
-    "cluster.time": "model.resources.time",
-    "cluster.timeout_min": "model.resources.time",
-    "cluster.walltime": "model.resources.time",
-    "cluster.workers": "cluster.slots",
-    "workers": "cluster.slots",
-    "slots": "cluster.slots",
-}
+KEYS = _by_name(
+    {
+        "verl.actor_rollout_ref.actor.optim.lr": "lr learning_rate trainer.lr method.lr",
+        "verl.data.train_batch_size": "batch_size train_batch_size",
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": "mini_batch_size",
+        "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "micro_batch_size",
+        "verl.actor_rollout_ref.rollout.temperature": "temperature",
+        "verl.actor_rollout_ref.rollout.n": "n num_generations group_size",
+        "verl.data.max_prompt_length": "max_prompt_length",
+        "verl.data.max_response_length": "max_response_length",
+        "trainer.steps": "steps max_steps total_steps epochs trainer.total_epochs trainer.epochs",
+        "seed": "seeds experiment.seed",
+        "experiment.name": "name",
+        "experiment.baseline": "baseline",
+        "analysis.primary.metric": "metric",
+        "model.resources.devices": "gpus n_gpus devices trainer.n_gpus_per_node cluster.gres cluster.gpus "
+        "cluster.gpus_per_node cluster.devices",
+        "model.resources.nodes": "trainer.nnodes cluster.nodes",
+        "model.resources.cpus": "cluster.cpus cluster.cpus_per_task",
+        "model.resources.memory_gb": "cluster.mem cluster.memory cluster.mem_gb",
+        "model.resources.time": "cluster.time cluster.timeout_min cluster.walltime",
+        "cluster.slots": "cluster.workers workers slots",
+    }
+)
 #: Keys whose values mean the same under the other name; of the others the value is left to the user.
 _OF_OTHER_VALUES = ("cluster.gres", "cluster.mem", "cluster.timeout_min", "epochs", "trainer.epochs")
 
@@ -109,18 +81,10 @@ def option(group: str, name: str, options: Collection[str]) -> str | None:
 
 def key(name: str, value: object, verls: Collection[str]) -> str | None:
     """The fix for a key that is known under another name; None: it is not known. verls: the sections of verl's tree."""
-    known = KEYS.get(name)
-    if known is None and name.partition(".")[0] in verls:
-        known = f"verl.{name}"
-    if known is None:  # optimizer.lr
-        known = KEYS.get(name.rpartition(".")[2])
+    of_verl = f"verl.{name}" if name.partition(".")[0] in verls else None
+    known = KEYS.get(name) or of_verl or KEYS.get(name.rpartition(".")[2])  # the last: optimizer.lr
     if known is None:
         return None
-    return f"set {known}" if name in _OF_OTHER_VALUES else f"write {known}={_spelled(value)}"
-
-
-def _spelled(value: object) -> str:
-    """A value as the command line has it."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
+    if name in _OF_OTHER_VALUES:
+        return f"set {known}"
+    return f"write {known}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import yaml
 from hydra.errors import ConfigCompositionException
@@ -20,12 +21,13 @@ from launcher.errors import Diagnostics
 from launcher.planning import method_parts, overrides, schema, suggestions
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS
-from launcher.planning.promises import Promises
+from launcher.planning.schema import Promises
 from launcher.text import nearest, one_line
 from launcher.worker import preflight
 from launcher.worker.isolated import Ended, Isolated
 from launcher.worker.preflight import Objection, TaskCheck
 
+Result = TypeVar("Result")
 SECTIONS = identity.SECTIONS
 # Where the files of a group are merged, if not below the group's own name; a part of a method: in `method`.
 _PACKAGES = {
@@ -76,9 +78,8 @@ class ConfigVariant:
         fragments = defaults["method"].get(schema.ALLOWED) or {}
         own = {key: fragment for key, fragment in fragments.items() if key not in self.parts}
         self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: own}}
-        needed = [one for one in method_parts.requirements(composer, without) if one.part in self.parts]
-        #: What the chosen parts need of each other, and do not have.
-        self.unmet = tuple(one for one in needed if not one.met(self._method.get(one.part)))
+        #: (part, rule, fix) of what the chosen parts need of each other, and do not have.
+        self.unmet = [one for one in method_parts.unmet(composer, without, self._method) if one[0] in self.parts]
 
     @functools.cached_property
     def checker(self) -> schema.Checker:
@@ -122,14 +123,18 @@ class PlanningContext:
         self.used_bases: dict[str, Base] = {}
         self.cluster: Mapping[str, Any] = {}  # the section, so far as it is known
         self._variants: dict[tuple[str, ...], ConfigVariant | None] = {}
-        self._bases: dict[str, Base | None] = {}
-        self._differences: dict[tuple[str, str], tuple[dict[str, Any], list[BadDifference]]] = {}
-        self._tasks: dict[str, TaskCheck] = {}
-        self._prompts: dict[str, Objection | None] = {}
-        self._sizes: dict[str, list[Objection]] = {}
-        self._choices: dict[str, Objection | None] = {}
+        self._tasks: list[TaskCheck] = []
+        self._results: dict[str, Any] = {}
         #: Calls code that may be a user's.
         self.isolated = Isolated()
+
+    def _once(self, key: tuple[Any, ...], compute: Callable[[], Result]) -> Result:
+        """The result of a computation that depends only on `key`, computed once. key: its name, and what it reads."""
+        memo = repr(key)
+        if memo not in self._results:
+            self._results[memo] = compute()
+        result: Result = self._results[memo]
+        return result
 
     def file_of(self, experiment: str | None) -> str:
         """The file that declares an experiment."""
@@ -211,16 +216,18 @@ class PlanningContext:
                 request = hydra_compose.assign(request, key, value)
         config, overrides = request["base"].get("config"), request["base"].get("overrides") or []
         memo = identity.canonical_json(request["base"])
-        if memo not in self._bases:
+
+        def compose() -> Base | None:
             try:
                 if not isinstance(overrides, list):
                     raise ConfigCompositionException("base.overrides must be a list such as [KEY=VALUE]")
-                self._bases[memo] = verl_tree.compose(str(config), list(map(str, overrides)))
+                return verl_tree.compose(str(config), list(map(str, overrides)))
             except hydra_compose.ERRORS as error:
-                self._bases[memo] = None
                 rule = one_line(f"verl's configuration does not compose: {error}")
                 self.problems.add(where, "base", memo, rule, "correct base.config or base.overrides")
-        base = self._bases[memo]
+                return None
+
+        base = self._once(("base", memo), compose)
         if base is not None:
             self.used_bases[base.hash] = base
         return base
@@ -262,7 +269,7 @@ class PlanningContext:
             return f"{rule}; it is written with {' or '.join(writers)}", "add such a group, or name another metric"
         known = {one for variant in self._variants.values() if variant is not None for one in variant.promises.metrics}
         known |= {one for content in self._parts.values() for one in Promises.declared(content)}
-        of_rewards = {one for checked in self._tasks.values() for one in checked.metrics(evaluated=True)}
+        of_rewards = {one for checked in self._tasks for one in checked.metrics(evaluated=True)}
         if metric in of_rewards:
             return rule, "set trainer.eval_every to an integer 1 or more"
         known |= of_rewards
@@ -285,30 +292,32 @@ class PlanningContext:
         keys: the trainer's `verl_keys`, or None for a trainer that reads them all.
         """
         given = tree.get("verl") or {}
-        memo = (base.hash, repr([given, keys]))
-        if memo not in self._differences:
+
+        def compute() -> tuple[dict[str, Any], list[BadDifference]]:
             differing = verl_tree.prune(base.tree, given)
-            several = schema.of_several_types(keys["read"]) if keys is not None else set()
+            fragments = keys["read"] if keys is not None else {}
+            # What the trainer reads as one of several types may have another type than verl's default.
+            several = {f"verl.{key}" for key, own in fragments.items() if isinstance((own or {}).get("type"), list)}
             refused = {bad.key: bad for bad in verl_tree.check(base.tree, given) if bad.key not in several}
-            # A key that is not read is refused even where it is equal to verl's default.
-            unread = [] if keys is None else [*schema.unread(given, keys["read"], keys["elsewhere"])]
-            wrong = [] if keys is None else [*schema.unfit(differing, keys["read"], keys["elsewhere"])]
-            for bad in (*unread, *wrong):
+            for bad in schema.refused_by_trainer(given, differing, keys) if keys is not None else ():
                 if not any(f"{bad.key}.".startswith(f"{known}.") for known in refused):
                     refused[bad.key] = bad
-            self._differences[memo] = (differing, list(refused.values()))
-        return self._differences[memo]
+            return differing, list(refused.values())
+
+        return self._once(("differences", base.hash, given, keys), compute)
 
     def task(self, section: Mapping[str, Any]) -> TaskCheck:
         """What the task of a run offers, and what is wrong with it; each task is asked once."""
-        memo = repr(section)
-        if memo not in self._tasks:
+
+        def check() -> TaskCheck:
             runs_here = self.cluster.get("name", "local") == "local"
             key = "task.reward" if section.get("reward") else "task.name"
             given = section, schema.is_local(section), runs_here
             found = self.called(_seconds(section), key, section.get(key[5:]), preflight.check_task, *given)
-            self._tasks[memo] = found if isinstance(found, TaskCheck) else TaskCheck((), (found,))
-        return self._tasks[memo]
+            self._tasks.append(found if isinstance(found, TaskCheck) else TaskCheck((), (found,)))
+            return self._tasks[-1]
+
+        return self._once(("task", section), check)
 
     def called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
         """The result of a function that executes a user's code, or an Objection. key, value: what chooses that code."""
@@ -321,39 +330,38 @@ class PlanningContext:
         """Why a run cannot import or use the choices of its method that this project does not include."""
         files = {part: self._parts.get(f"method/{part}={choice}") or {} for part, choice in variant.parts.items()}
         declared = {part: [key for key in schema.strip(file) if key != part] for part, file in files.items()}
-        chosen = {repr(choice): choice for choice in preflight.own_choices(method, declared)}
-        for memo, choice in chosen.items():
-            if memo not in self._choices:
-                at = f"method.{choice[0]}", choice[1], preflight.check_choice
-                self._choices[memo] = self.called(preflight.IMPORT_S, *at, *choice)
-        return [objection for memo in chosen if (objection := self._choices[memo]) is not None]
+        found: list[Objection | None] = []
+        for choice in preflight.own_choices(method, declared):
+            check = f"method.{choice[0]}", choice[1], preflight.check_choice, *choice
+            found.append(self._once(("choice", choice), partial(self.called, preflight.IMPORT_S, *check)))
+        return [objection for objection in dict.fromkeys(found) if objection is not None]
 
     def prompts(self, config: Mapping[str, Any], longest: int) -> Objection | None:
         """Why a split that a run reads has no prompt of at most `longest` tokens; None: it has, or it is not known."""
         section, model, trainer = config["task"], config["model"], config["trainer"]
         evaluated = bool(trainer.get("eval_every"))
         named = model.get("kind"), model.get("path"), preflight.chat_template(config)
-        memo = repr([section, named, trainer.get("split"), evaluated, longest])
-        if memo not in self._prompts:
-            given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
-            self._prompts[memo] = self.called(*given) if schema.is_local(section) else None
-        return self._prompts[memo]
+        given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
+        if not schema.is_local(section):
+            return None
+        key = "prompts", section, named, trainer.get("split"), evaluated, longest
+        result: Objection | None = self._once(key, partial(self.called, *given))
+        return result
 
     def sizes(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> list[Objection]:
         """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.
 
         What is not known here is no objection. declared: the sizes that the model's file states.
         """
-        memo = repr([config["model"], config["method"], config["trainer"], config["verl"], base.hash])
-        if memo not in self._sizes:
+
+        def check() -> list[Objection]:
             tree = verl_tree.merged(base.tree, config["verl"])
-            self._sizes[memo] = [
-                *preflight.check_folders(config, tree, declared),
-                *preflight.check_sizes(config, tree),
-            ]
-            too_large = preflight.check_size(config, tree, declared) if not self._sizes[memo] else None
-            self._sizes[memo] += [too_large] if too_large is not None else []
-        return self._sizes[memo]
+            found = [*preflight.check_folders(config, tree, declared), *preflight.check_sizes(config, tree)]
+            too_large = preflight.check_size(config, tree, declared) if not found else None
+            return found if too_large is None else [too_large]
+
+        key = "sizes", config["model"], config["method"], config["trainer"], config["verl"], base.hash
+        return self._once(key, check)
 
     def checkpoint(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> int | None:
         """Bytes of a checkpoint of a run that can start; None: not known. declared: as for `sizes`."""

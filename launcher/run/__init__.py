@@ -3,8 +3,7 @@
 Its modules:
 
     folder          the names and formats of the files
-    records         the records in these files: state, claim, launch
-    models          the other records, and a table of all of them
+    records         the records in these files, read, checked and written
     lifecycle       states, failure kinds, and the table of transitions
     transitions     every change of a run's state
     evaluations     the reward of each response of each evaluation

@@ -90,14 +90,9 @@ class CampaignRecord(Record):
         return {stage.name: stage for stage in self.stages}[name]
 
 
-def folder_of(multirun: Path, campaign: str) -> Path:
-    """multirun/<campaign>."""
-    return multirun / campaign
-
-
 def find(multirun: Path, campaign: str) -> CampaignRecord | None:
     """A campaign's record; None before its first launch. BadRunFolder: it cannot be read."""
-    path = folder_of(multirun, campaign) / NAME
+    path = multirun / campaign / NAME
     try:
         return read_record(CampaignRecord, path)
     except FileNotFoundError:
@@ -112,7 +107,7 @@ def named(multirun: Path) -> list[str]:
 def update(multirun: Path, campaign: str, change: Callable[[CampaignRecord | None], CampaignRecord]) -> CampaignRecord:
     """Replace a campaign's record by what `change` makes of it, and return that. Two launches at once wait for each
     other."""
-    folder = folder_of(multirun, campaign)
+    folder = multirun / campaign
     folder.mkdir(parents=True, exist_ok=True)
     with claim.locked(folder):
         before = find(multirun, campaign)

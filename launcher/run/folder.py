@@ -9,7 +9,7 @@
     multirun/runs/<id>/manifest.json     the digests of these files, written just before `done` (whole.py)
     multirun/runs/<id>/checkpoints/      complete ones only, each with a manifest.json
 
-records.py and models.py say what each file holds. Only the standard library is imported at the top, so that every
+docs/schemas says what each file holds. Only the standard library is imported at the top, so that every
 reader (analysis, commands, a worker) can afford it.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from launcher.files import BadRunFolder, create_atomic, load_yaml, write_atomic
 from launcher.run.lifecycle import RunState
-from launcher.run.records import UNREADABLE, State, parse, read_object, read_record, to_json
+from launcher.run.records import UNREADABLE, FrozenConfig, Provenance, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
 #: What lies beside the experiments' folders in multirun, in any case of letters: some file systems ignore case.
@@ -65,17 +65,17 @@ def cache_folder(multirun: Path) -> Path:
 
 
 def metrics_path(folder: Path) -> Path:
-    """The metric log: one models.MetricLine for each step."""
+    """The metric log: docs/schemas/run_folder_metrics.json describes its lines."""
     return folder / "metrics.jsonl"
 
 
 def histograms_path(folder: Path) -> Path:
-    """The histograms: one models.HistogramLine for each."""
+    """The histograms: docs/schemas/run_folder_histograms.json describes the lines."""
     return folder / "histograms.jsonl"
 
 
 def responses_path(folder: Path) -> Path:
-    """The responses of evaluations: one models.ResponseLine for each."""
+    """The responses of evaluations: docs/schemas/run_folder_responses.json describes the lines."""
     return folder / "responses.jsonl"
 
 
@@ -126,10 +126,8 @@ def find_state(folder: Path) -> State | None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The frozen configuration, as models.FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
+    """The frozen configuration, as records.FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
     import yaml
-
-    from launcher.run.models import FrozenConfig
 
     path = folder / "config.yaml"
     try:
@@ -153,9 +151,7 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """Where the run came from, as models.Provenance has it, or None before its first attempt."""
-    from launcher.run.models import Provenance
-
+    """Where the run came from, as records.Provenance has it, or None before its first attempt."""
     path = folder / "provenance.json"
     try:
         value = read_object(path)

@@ -89,12 +89,12 @@ def keep_patch(multirun: Path, patch: str) -> str:
 
 def with_provenance(multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None) -> Launch:
     """The launch with its provenance (provenance.collect), whose patches are kept."""
-    sources = {path: {**own, "patch": _kept(multirun, own["patch"])} for path, own in record[USER_CODE].items()}
-    return replace(launch, record={**record, USER_CODE: sources}, patch=_kept(multirun, patch))
 
+    def kept(patch: str | None) -> str | None:
+        return keep_patch(multirun, patch) if patch else None
 
-def _kept(multirun: Path, patch: str | None) -> str | None:
-    return keep_patch(multirun, patch) if patch else None
+    sources = {path: {**own, "patch": kept(own["patch"])} for path, own in record[USER_CODE].items()}
+    return replace(launch, record={**record, USER_CODE: sources}, patch=kept(patch))
 
 
 def jobs_path(record: Path) -> Path:

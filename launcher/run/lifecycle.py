@@ -2,7 +2,7 @@
 
 A retry rule says how often a run is resumed after one failure kind; null is without limit. The counts are kept in the
 run's state, so they hold over launches, until `retry` clears them. Whether a run may be resumed can be read from its
-state alone (`RESUMABLE`); no reader needs the rules. `python -m launcher.run.lifecycle` prints the table.
+state alone (`RESUMABLE`); no reader needs the rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sysconfig
 import traceback
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from itertools import product
 from typing import NamedTuple
 
 from launcher.text import one_line
@@ -111,36 +110,32 @@ class Event(StrEnum):
 
 
 class Transition(NamedTuple):
-    """One row of the table: `event` leads from any of `sources` (none: a new run) to one of `targets`."""
+    """One row of the table: an event leads from any of `sources` (none: a new run) to one of `targets`."""
 
-    event: Event | FailureKind
     sources: frozenset[RunState]
     targets: frozenset[RunState]
     when: str
 
 
-def _row(event: Event, sources: frozenset[RunState], target: RunState, when: str) -> Transition:
-    return Transition(event, sources, frozenset({target}), when)
-
-
-TRANSITIONS: tuple[Transition, ...] = (
-    _row(Event.CREATE, frozenset(), _PLANNED, "a launch freezes the plan"),
-    _row(Event.SUBMIT, RESUMABLE, RunState.SUBMITTED, "a launch gives the run to its scheduler"),
-    _row(Event.WITHDRAW, frozenset({RunState.SUBMITTED}), _PLANNED, "the launch stops before the run has started"),
-    _row(Event.START, RESUMABLE, RunState.RUNNING, "a worker claims the run"),
-    _row(Event.FINISH, frozenset({RunState.RUNNING}), RunState.DONE, "the training function returned"),
-    *(
-        Transition(kind, ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
+_SUBMITTED, _RUNNING = frozenset({RunState.SUBMITTED}), frozenset({RunState.RUNNING})
+_ONLY_PLANNED = frozenset({_PLANNED})
+TRANSITIONS: Mapping[Event | FailureKind, Transition] = {
+    Event.CREATE: Transition(frozenset(), _ONLY_PLANNED, "a launch freezes the plan"),
+    Event.SUBMIT: Transition(RESUMABLE, _SUBMITTED, "a launch gives the run to its scheduler"),
+    Event.WITHDRAW: Transition(_SUBMITTED, _ONLY_PLANNED, "the launch stops before the run has started"),
+    Event.START: Transition(RESUMABLE, _RUNNING, "a worker claims the run"),
+    Event.FINISH: Transition(_RUNNING, frozenset({RunState.DONE}), "the training function returned"),
+    **{
+        kind: Transition(ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
         for kind, ending in ENDINGS.items()
-    ),
-    _row(Event.RETRY, RETRYABLE, _PLANNED, "`retry` named the run"),
-)
-_ALLOWED = {row.event: row for row in TRANSITIONS}
+    },
+    Event.RETRY: Transition(RETRYABLE, _ONLY_PLANNED, "`retry` named the run"),
+}
 
 
 def check(event: Event | FailureKind, before: str | None, after: str) -> None:
     """Raise ValueError if the table has no transition of this event between these states; None: a new run."""
-    row = _ALLOWED[event]
+    row = TRANSITIONS[event]
     if after not in row.targets or (before not in row.sources if row.sources else before is not None):
         raise ValueError(f"{event}: a run does not go from {before} to {after}")
 
@@ -253,24 +248,3 @@ def place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     written = [frame for frame in frames if not re.match(_INSTALLED, frame.filename)]
     return "".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in (written or frames)[-1:])
-
-
-# ---------------------------------------------------------------- the table for people
-
-
-def document() -> str:
-    """The table of transitions and a diagram of it, in Markdown; docs/run-states.md has both."""
-    rows = ["| event or failure kind | from | to | when |", "| --- | --- | --- | --- |"]
-    arrows: dict[str, list[str]] = {}
-    for row in TRANSITIONS:
-        sources, targets = (", ".join(f"`{state}`" for state in RunState if state in ends) for ends in row[1:3])
-        rows.append(f"| `{row.event}` | {sources or '(a new run)'} | {targets} | {row.when} |")
-        for source, target in product(sorted(row.sources) or ("[*]",), sorted(row.targets)):
-            if source != target:
-                arrows.setdefault(f"    {source} --> {target}: ", []).append(row.event)
-    diagram = [f"{arrow}{', '.join(events)}" for arrow, events in arrows.items()]
-    return "\n".join([*rows, "", "```mermaid", "stateDiagram-v2", *diagram, "    done --> [*]", "```", ""])
-
-
-if __name__ == "__main__":
-    print(document(), end="")

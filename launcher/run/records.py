@@ -1,8 +1,7 @@
 """The records of a run folder and of its launch: what each file holds, and how it is read, checked and written.
 
-A record is a frozen dataclass that pydantic validates. On disk some fields keep older names (`JSON_KEYS`), so that
-every version reads the folders of every other. To import pydantic takes longer than to read a thousand states. It is
-therefore imported only if a value is not exactly of its declared type; then pydantic decides, and says what is wrong.
+A record is a frozen dataclass that pydantic validates; pydantic is imported when the first record is read. On disk some
+fields keep older names (`JSON_KEYS`), so that every version reads the folders of every other.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar
 
 from launcher.files import BadRunFolder, write_json
 from launcher.run.lifecycle import FailureKind, RunState
@@ -111,6 +108,58 @@ class Manifest(Record):
     run: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class FrozenConfig(Record):
+    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `verl` holds the
+    differences to the tree of verl that `base` names.
+    `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
+    versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
+
+    Readers get the mapping as it is. A run that another tool made has fewer keys.
+    """
+
+    format: Literal[1] = field(kw_only=True)
+    id: str | None = None
+    identity: Mapping[str, Any] | None = None
+    base: str | None = None
+    seed: int | None = None
+    method: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    verl: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    fork: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provenance(Record):
+    """provenance.json of a run: where its last attempt came from. Without git, `commit` and `dirty` are null.
+
+    `patch` says whether dirty.patch is exact, and which new files it leaves out. `user_code` has the hash, repository,
+    commit and patch of each package and file from outside of the project, by path. `imported`: another tool made the
+    run.
+    """
+
+    commit: str | None = None
+    dirty: bool | None = None
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    user_code: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    host: str | None = None
+    cpu_count: int | None = None
+    devices: Mapping[str, Any] = field(default_factory=dict)
+    threads: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    attempt: int | None = None
+    pid: int | None = None
+    imported: Mapping[str, Any] | None = None
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -133,11 +182,31 @@ def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:
 
 def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
     """A record from the content of its file. BadRunFolder: every key that is wrong."""
+    from pydantic import ValidationError
+
     try:
-        fields = _fields(model)  # type: ignore[arg-type]  # mypy asks the instances for __hash__
-        return model(**{name: exact(value[key]) for name, key, exact in fields if key in value})
-    except (_Inexact, TypeError, ValueError):
-        return _validated(model, path, value)
+        # As JSON: there a string is an enum's member, and in Python only a member is.
+        return _adapter(model).validate_json(json.dumps(value), strict=True)  # type: ignore[no-any-return, arg-type]
+    except ValidationError as error:
+        problems = error.errors()
+        # The other keys of another format are not wrong.
+        of_format = [problem for problem in problems if problem["loc"] == ("format",)]
+        raise BadRunFolder(path, "; ".join(map(_explained, of_format or problems))) from error
+
+
+@functools.cache
+def _adapter(model: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
+
+
+def _explained(error: Mapping[str, Any]) -> str:
+    """`key = value: what is allowed`, of one of pydantic's errors."""
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    return f"{key} = {shown(error['input'])}: {error['msg'].replace('Input should be', 'must be')}"
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -151,69 +220,4 @@ def read_object(path: Path) -> dict[str, Any]:
         raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
         raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")
-    return value
-
-
-# ---------------------------------------------------------------- validation
-
-
-def _validated(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        # As JSON: there a string is an enum's member, and in Python only a member is.
-        return TypeAdapter(model).validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        problems = error.errors()
-        # The other keys of another format are not wrong.
-        of_format = [problem for problem in problems if problem["loc"] == ("format",)]
-        raise BadRunFolder(path, "; ".join(map(_explained, of_format or problems))) from error
-
-
-def _explained(error: Mapping[str, Any]) -> str:
-    """`key = value: what is allowed`, of one of pydantic's errors."""
-    key = ".".join(map(str, error["loc"]))
-    if error["type"] == "missing":
-        return f"{key} is missing"
-    return f"{key} = {shown(error['input'])}: {error['msg'].replace('Input should be', 'must be')}"
-
-
-class _Inexact(Exception):
-    """A value is not exactly of the declared type."""
-
-
-@functools.cache
-def _fields(model: Any) -> tuple[tuple[str, str, Callable[[Any], Any]], ...]:
-    """(name, key in the file, function that gives the value or raises) of each field."""
-    hints = get_type_hints(model)
-    return tuple(
-        (item.name, JSON_KEYS.get(item.name, item.name), _exact(hints[item.name])) for item in dataclasses.fields(model)
-    )
-
-
-def _exact(hint: Any) -> Callable[[Any], Any]:
-    """A function that returns a JSON value of exactly this type, and raises _Inexact or ValueError for others."""
-    if isinstance(hint, UnionType):
-        (inner,) = (_exact(part) for part in get_args(hint) if part is not NoneType)
-        return lambda value: None if value is None else inner(value)
-    if hint is Any:
-        return lambda value: value
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Mapping:
-        if arguments[1] is Any:
-            return lambda value: _of((dict,), value)
-        exact_item = _exact(arguments[1])
-        return lambda value: {key: exact_item(item) for key, item in _of((dict,), value).items()}
-    if origin is None and issubclass(hint, StrEnum):
-        member: Callable[[Any], Any] = hint
-        return member
-    if origin is Literal:
-        return lambda value: arguments[arguments.index(_of((int,), value))]
-    types = (int, float) if hint is float else (hint,)
-    return lambda value: _of(types, value)
-
-
-def _of(types: tuple[type, ...], value: Any) -> Any:
-    if type(value) not in types:
-        raise _Inexact
     return value

@@ -27,6 +27,7 @@ from launcher.worker import process as worker_process
 KEY = "rlsweep_job"
 _BATCH = 100_000
 _CHECK_S = 1.0
+_UNFINISHED = (RunState.SUBMITTED, RunState.RUNNING)
 
 
 class HydraLauncher:
@@ -66,7 +67,12 @@ class HydraLauncher:
         elif time.monotonic() < self._last_check + _CHECK_S:
             return []
         self._last_check = time.monotonic()
-        ended = [folder for folder in self._running if self._thread is None or _has_ended(folder)]
+        ended = [
+            folder
+            for folder in self._running
+            if self._thread is None
+            or (read_state(folder).state not in _UNFINISHED and claim.live_claim(folder) is None)
+        ]
         self._running = [folder for folder in self._running if folder not in ended]
         if self._error is not None:
             error, self._error = self._error, None
@@ -112,10 +118,6 @@ class HydraLauncher:
         except BaseException as error:  # whatever a plugin raises ends the batch
             self._error = error
         self._launched += len(batch)
-
-
-def _has_ended(folder: Path) -> bool:
-    return read_state(folder).state not in (RunState.SUBMITTED, RunState.RUNNING) and claim.live_claim(folder) is None
 
 
 def work(config: Mapping[str, Any]) -> int:

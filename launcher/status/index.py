@@ -127,17 +127,10 @@ def _load(path: Path) -> dict[str, Row]:
         value = json.loads(path.read_bytes())
         if value["format"] != FORMAT:
             return {}
-        return {run_id: _checked(row) for run_id, row in value["runs"].items()}
+        rows = {run_id: Row(tuple(key), *others) for run_id, (key, *others) in value["runs"].items()}
+        return rows if all(row.state in _STATES and isinstance(row.metrics, dict) for row in rows.values()) else {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-
-
-def _checked(values: list[Any]) -> Row:
-    key, *others = values
-    row = Row(tuple(key), *others)
-    if row.state not in _STATES or not isinstance(row.metrics, dict):
-        raise ValueError("not a row")
-    return row
 
 
 def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> Row:

@@ -70,21 +70,14 @@ class RunningRun:
 
 
 @dataclass(frozen=True)
-class Compute:
-    """What runs took until now, in device-hours: all attempts, and those that ended without finishing their run."""
-
-    device_hours: float
-    unfinished: float
-
-
-@dataclass(frozen=True)
 class Standing:
     """An experiment.
 
     `work_seconds` is what its unfinished runs still compute, added up; None while no step was measured.
     `remaining_seconds` is the wall time of that with as many runs at a time as now; None while none runs. `running` has
     the running runs by id; `jobs`, by the scheduler's id of a job, how many of its runs are in each unfinished state.
-    `compute`: of its runs, each counted once.
+    `device_hours` is what all attempts took until now, `unfinished_device_hours` the part of those that ended without
+    finishing their run.
     """
 
     experiment: str
@@ -99,7 +92,8 @@ class Standing:
     other_code: Sequence[OtherCode] = ()
     running: Mapping[str, RunningRun] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    compute: Compute = Compute(0.0, 0.0)
+    device_hours: float = 0.0
+    unfinished_device_hours: float = 0.0
 
     @property
     def finished(self) -> bool:
@@ -131,8 +125,8 @@ class Standing:
             "other_code": [other.document() for other in self.other_code],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
             "stopped": self.stopped,
-            "device_hours": self.compute.device_hours,
-            "unfinished_device_hours": self.compute.unfinished,
+            "device_hours": self.device_hours,
+            "unfinished_device_hours": self.unfinished_device_hours,
         }
 
 
@@ -144,8 +138,13 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         groups[entry["group"]][entry["id"]] = None
     ids = catalog.entries(plan)
     rows = index.refresh(ids, [metric] if metric else [])
-    states = {run_id: _state(multirun, run_id, rows.get(run_id)) for run_id in ids}
-    steps = {run_id: _steps(multirun, run_id, states[run_id], plan["steps"]) for run_id in ids}
+    states = {
+        run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
+        for run_id in ids
+    }
+    steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
+    for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
+        steps[run_id] = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
@@ -180,7 +179,8 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         remaining_seconds=_wall(work, [run.work_seconds for run in running.values()]),
         running=running,
         jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
-        compute=_compute(rows, {run_id for run_id in ids if states[run_id] == RunState.RUNNING}),
+        device_hours=_device_hours(rows, running),
+        unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
         other_code=of_codes(
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
@@ -188,16 +188,12 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     )
 
 
-def _compute(rows: Mapping[str, Row], running: Collection[str]) -> Compute:
+def _device_hours(rows: Mapping[str, Row], running: Collection[str]) -> float:
+    """What all attempts took until now, with those that are running."""
     now = time.time()
-    present = sum(
-        max(0.0, now - started) * max(rows[run_id].devices, 1)
-        for run_id in running
-        if (started := rows[run_id].started) is not None
-    )
     ended = sum(row.device_seconds for row in rows.values())
-    unfinished = sum(row.unfinished_seconds for row in rows.values())
-    return Compute((ended + present) / HOUR_S, unfinished / HOUR_S)
+    begun = [rows[run_id] for run_id in running if rows[run_id].started is not None]
+    return (ended + sum(max(0.0, now - (row.started or now)) * max(row.devices, 1) for row in begun)) / HOUR_S
 
 
 def remaining_seconds(standings: Sequence[Standing]) -> float | None:
@@ -216,18 +212,6 @@ def _jobs(multirun: Path, runs: Mapping[str, tuple[str, str | None]]) -> dict[st
             if job is not None:
                 counts.setdefault(job.partition("_")[0], Counter())[state] += 1
     return {job: dict(states) for job, states in sorted(counts.items())}
-
-
-def _state(multirun: Path, run_id: str, row: Row | None) -> str:
-    return NEW if row is None else catalog.true_state(run_folder(multirun, run_id), row.state)
-
-
-def _steps(multirun: Path, run_id: str, state: str, planned: int) -> int:
-    """The number of steps of a running run. The others are too many to read: for them, the experiment's largest."""
-    if state != RunState.RUNNING:
-        return planned
-    steps: int = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
-    return steps
 
 
 def _left(row: Row | None, steps: int, pace: float | None) -> float | None:

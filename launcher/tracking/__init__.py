@@ -3,15 +3,6 @@
 A tracker always gets a replay of the run's metric log. An attempt replays what the log contains (after a resume: the
 steps up to the checkpoint) and continues from there, so that no step is doubled or missing, however the attempt before
 it ended. Each tracker has its own thread: it can neither make the run fail nor make it wait for a server.
-
-Its modules:
-
-    settings      the section `tracking`
-    rows          the metric log as rows, which every tracker replays
-    labels        the names of a run in the experiments that share it
-    wandb         sends a run to W&B
-    tensorboard   writes a run's event files
-    sync          sends the runs that W&B does not have in their present form
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""The section `tracking` of a configuration, and the file that a run keeps it in."""
+"""How trackers show a run: the section `tracking`, the file that a run keeps it in, and the names of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from launcher.run import catalog
+
+# W&B's own limit.
+LONGEST_TAG = 64
 OFFLINE: Final = "offline"
 ONLINE: Final = "online"
 
@@ -31,3 +36,25 @@ def read_settings(values: Mapping[str, Any]) -> Settings:
 def settings_path(folder: Path) -> Path:
     """Where a run keeps the settings that it was tracked with, for `sync`."""
     return folder / "tracking.json"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A run's experiment, group and title in the first plan that names it, and every `experiment/group` that does."""
+
+    experiment: str | None = None
+    group: str | None = None
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+def labels(multirun: Path) -> dict[str, Labels]:
+    """The labels of every planned run, by id; experiments in the order of their names."""
+    by_id: dict[str, Labels] = {}
+    for experiment, plan in catalog.plans(multirun).items():
+        for entry in plan["runs"]:
+            tag = f"{experiment}/{entry['group']}"[:LONGEST_TAG]
+            before = by_id.get(entry["id"]) or Labels(experiment, entry["group"], catalog.title(entry))
+            if tag not in before.tags:
+                by_id[entry["id"]] = replace(before, tags=(*before.tags, tag))
+    return by_id

@@ -18,9 +18,8 @@ from launcher import files
 from launcher.run.folder import last_final_step, read_state
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import read_object
-from launcher.tracking.labels import Labels
 from launcher.tracking.rows import extent
-from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
+from launcher.tracking.settings import ONLINE, Labels, Settings, read_settings, settings_path
 
 # If the server refuses one run, the fault may be the run's; if it refuses several in a row, it is not.
 GIVE_UP_AFTER = 3
@@ -36,15 +35,6 @@ class Parcel:
     labels: Labels
     until: int
     content: str
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The result for one parcel: its address on the server, or why it was not sent."""
-
-    parcel: Parcel
-    address: str | None
-    error: str | None
 
 
 def parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
@@ -91,8 +81,11 @@ def _key(parcel: Parcel, server: str) -> dict[str, str | None]:
     return {"server": server, "entity": where.entity, "project": where.project, "content": parcel.content}
 
 
-def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
-    """Send them one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, stop."""
+def send_all(parcels: Sequence[Parcel]) -> Iterator[tuple[Parcel, str | None, str | None]]:
+    """Send them one after another, and record what arrived. After GIVE_UP_AFTER failures in a row, stop.
+
+    Yields each with its address on the server, or None and why it was not sent.
+    """
     from launcher.tracking import wandb
 
     address = wandb.server()
@@ -102,11 +95,11 @@ def send_all(parcels: Sequence[Parcel]) -> Iterator[Sent]:
             where = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
         except wandb.Unsent as error:
             failures += 1
-            yield Sent(parcel, None, str(error))
+            yield parcel, None, str(error)
             if failures == GIVE_UP_AFTER:
                 return
             continue
         failures = 0
         record = {**_key(parcel, address), "address": where, "time": time.time()}
         files.write_json(parcel.folder / "synced.json", record)
-        yield Sent(parcel, where, None)
+        yield parcel, where, None

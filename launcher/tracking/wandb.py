@@ -32,9 +32,8 @@ from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import read_object
 from launcher.text import one_line
 from launcher.tracking import rows as logs
-from launcher.tracking.labels import Labels, labels
 from launcher.tracking.rows import Row
-from launcher.tracking.settings import Settings
+from launcher.tracking.settings import Labels, Settings, labels
 
 INIT_S = 30.0
 FINISH_S = 120.0

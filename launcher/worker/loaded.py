@@ -20,6 +20,7 @@ from launcher.run.code import Code, hashes, versions
 
 _TASKS = "trainer_ext.tasks"
 _BACKENDS = "trainer_ext/backends"
+_LIBRARY_FOLDERS = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 #: By the module's name: its path below the folder of its top-level package, and the hashes of its file. A module keeps
 #: the hashes of the first call of `note` after its import, whatever happens to its file later. Forks inherit them.
@@ -48,9 +49,11 @@ def note() -> None:
         spec = getattr(module, "__spec__", None)
         name = spec.name if spec is not None else None
         file = getattr(module, "__file__", None)
-        if not isinstance(name, str) or not isinstance(file, str) or name in _noted or not _is_noted(name, file):
+        if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue
-        path = Path(file)
+        path, top = Path(file), name.partition(".")[0]
+        if top not in OURS and top not in _user_packages() and is_library(path):
+            continue
         try:
             _noted[name] = (_place(name, path), *hashes(path))
         except OSError:  # it was deleted since its import
@@ -63,9 +66,15 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     hub: the commits of the models and data sets of the hub that it uses.
     """
     note()
-    inputs = [path for text in config.get(INPUTS) or {} for path in [Path(text), *_modules_of(Path(text))]]
-    known = {_shown(path) for path in inputs}
-    noted = sorted(one for one in {*_noted.values(), *_of_backend(config)} if one[0] not in known)
+    inputs = [Path(text) for text in config.get(INPUTS) or {}]
+    modules = [
+        path for code in inputs if code.suffix == ".py" and code.is_file() for path in content.with_imports(code)
+    ]
+    known = {_shown(path) for path in (*inputs, *modules)}
+    # The backend may load its modules in processes of its own.
+    backend = (ROOT / _BACKENDS / str((config.get("trainer") or {}).get("backend"))).glob("*.py")
+    loaded = {*_noted.values(), *((str(path.relative_to(ROOT)), *hashes(path)) for path in backend)}
+    noted = sorted(module for module in loaded if module[0] not in known)
     return Code(
         modules={place: file for place, file, _ in noted},
         syntax={place: syntax for place, _, syntax in noted},
@@ -75,21 +84,11 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     )
 
 
-def _modules_of(path: Path) -> list[Path]:
-    return content.with_imports(path) if path.suffix == ".py" and path.is_file() else []
-
-
 def _shown(path: Path) -> str:
     """A file's path in a record: of a launch's copy that of the original, of the project's files that below it."""
     if path.is_relative_to(COPIES):
         return f"/{path.relative_to(COPIES)}"
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
-
-
-def _of_backend(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The modules of the run's backend, which may load them in processes of its own."""
-    folder = ROOT / _BACKENDS / str((config.get("trainer") or {}).get("backend"))
-    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in folder.glob("*.py")]
 
 
 def _place(name: str, path: Path) -> str:
@@ -106,27 +105,14 @@ def _place(name: str, path: Path) -> str:
     return "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
 
 
-def _is_noted(name: str, file: str) -> bool:
-    """Whether a module is ours, of a package that brings methods or tasks, or of a folder of the user's."""
-    top = name.partition(".")[0]
-    if top in OURS or top in _user_packages():
-        return True
-    return not is_library(Path(file))
-
-
 def is_library(file: Path) -> bool:
     """Whether a module's file is Python's own, or that of an installed package which is not editable."""
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
-    return any(file.is_relative_to(place) for place in _library_folders())
+    return any(file.is_relative_to(folder) for folder in _LIBRARY_FOLDERS)
 
 
 _user_packages = functools.cache(installed_parts.packages)
-
-
-@functools.cache
-def _library_folders() -> tuple[str, ...]:
-    return tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def _data(config: Mapping[str, Any]) -> dict[str, str]:

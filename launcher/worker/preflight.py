@@ -10,7 +10,7 @@ import importlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,13 +24,9 @@ from launcher.worker.isolated import Ended
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
     from trainer_ext.continuing import Obstacle
-    from trainer_ext.memory import Need
     from trainer_ext.rewards import Together
     from trainer_ext.sizes import Misfit
     from trainer_ext.tasks import Row
-
-_GB = 1e9
-_DOING = {"sampling": "it samples", "scoring": "it scores a micro-batch", "update": "it updates the policy"}
 
 
 @dataclass(eq=False)
@@ -117,7 +113,7 @@ def _module(name: str) -> ModuleType:
 def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
     """The function that a task names. Raises Objection, and Misfit."""
     from trainer_ext import sizes, tasks
-    from trainer_ext.reward_models.pairs import learned
+    from trainer_ext.reward_models.folders import learned
 
     if asked := section.get("learned_reward"):
         try:
@@ -143,7 +139,7 @@ def _asked(
     from trainer_ext import rewards, sandbox, tasks
 
     try:
-        rows = _prompts_of(module, section).rows
+        rows = _rows(module, section)
     except tasks.BadData as error:
         fix = "correct it, or the key of the section task that names the column"
         raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
@@ -167,7 +163,12 @@ def _asked(
     except sandbox.Unavailable as error:
         if not runs_here:
             return frozenset(getattr(function, "numbers", ()))
-        raise _no_sandbox(section["sandbox"]["isolation"], error) from error
+        isolation = section["sandbox"]["isolation"]
+        rule = f"this machine cannot isolate generated programs so: {one_line(str(error))}"
+        fix = "run where the kernel allows it (docs/code-tasks.md)"
+        if isolation != "process":
+            fix += ", or set task.sandbox.isolation=process, which does not protect from code that means harm"
+        raise Objection("task.sandbox.isolation", isolation, rule, fix) from error
     except rewards.TooSlow as error:
         rule = f"the reward of the first prompt's own answer fails: {error}"
         raise Objection(name, None, rule, "correct the function, or raise task.reward_timeout_s", file) from error
@@ -184,39 +185,15 @@ def _plain(value: Any) -> Any:
         return repr(value)
 
 
-def _no_sandbox(isolation: str, error: Exception) -> Objection:
-    """Why this machine cannot run the programs that a model writes."""
-    rule = f"this machine cannot isolate generated programs so: {one_line(str(error))}"
-    fix = "run where the kernel allows it (docs/code-tasks.md)"
-    if isolation != "process":
-        fix += ", or set task.sandbox.isolation=process, which does not protect from code that means harm"
-    return Objection("task.sandbox.isolation", isolation, rule, fix)
+_known_rows: dict[tuple[Any, str], Sequence[Row]] = {}
 
 
-class _Prompts:
+def _rows(module: ModuleType, section: Mapping[str, Any]) -> Sequence[Row]:
     """The prompts of a task with one section of the configuration, asked for once."""
-
-    def __init__(self, rows: Callable[..., Iterable[Row]], section: Mapping[str, Any]):
-        self.rows: Sequence[Row] = tuple(rows(section))
-        self._divided: dict[str, Mapping[str, Sequence[Row]]] = {}
-
-    def divided(self, shares: Mapping[str, float]) -> Mapping[str, Sequence[Row]]:
-        """They by split. sizes.Misfit: a row is in another split."""
-        from trainer_ext import tasks
-
-        if repr(shares) not in self._divided:
-            self._divided[repr(shares)] = tasks.divide(self.rows, shares)
-        return self._divided[repr(shares)]
-
-
-_prompts: dict[tuple[Any, str], _Prompts] = {}
-
-
-def _prompts_of(module: ModuleType, section: Mapping[str, Any]) -> _Prompts:
     key = (module.rows, repr(section))
-    if key not in _prompts:
-        _prompts[key] = _Prompts(module.rows, section)
-    return _prompts[key]
+    if key not in _known_rows:
+        _known_rows[key] = tuple(module.rows(section))
+    return _known_rows[key]
 
 
 #: Seconds for the modules of a task or of a method, and for all prompts.
@@ -277,14 +254,9 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
     do, and which of its scores cannot be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes, vllm_checks
+    from trainer_ext import scores, sizes
 
-    misfits = [
-        *sizes.misfits({**config, "verl": verl}),
-        *vllm_checks.misfits(config),
-        *scores.misfits(config["trainer"]),
-    ]
-    return list(map(_of, misfits))
+    return list(map(_of, [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]))
 
 
 def check_continuation(
@@ -316,7 +288,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
         return None
     module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
-        divided = _prompts_of(module, section).divided(trainer["split"])
+        divided = tasks.divide(_rows(module, section), trainer["split"])
     except sizes.Misfit as error:
         return _of(error, _file(module))
     too_long: list[tuple[int, str]] = []
@@ -333,24 +305,17 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
             if not any(count(row) <= longest for row in divided[split]):
                 too_long.append((min(map(count, divided[split])), split))
         except chat.Unusable as error:
-            return _no_template(section, config["model"], error)
+            fix = "choose another model, or prompts of the roles that its template reads"
+            if section.get("system_prompt"):
+                fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
+            rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
+            return Objection("model.path", config["model"].get("path"), rule, fix)
     if not too_long:
         return None
-    tokens, split = max(too_long, key=lambda one: one[0])
-    rule = (
-        f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has {tokens} "
-    )
+    tokens, split = max(too_long)
+    rule = f"no {split} prompt of task {section['name']} is so short: the shortest of {len(divided[split])} has "
     key = "verl.data.max_prompt_length"
-    return Objection(key, longest, f"{rule}tokens", f"set {key}={tokens} or more")
-
-
-def _no_template(section: Mapping[str, Any], model: Mapping[str, Any], error: Exception) -> Objection:
-    """Why the chat template of a model cannot read a task's messages."""
-    fix = "choose another model, or prompts of the roles that its template reads"
-    if section.get("system_prompt"):
-        fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
-    rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
-    return Objection("model.path", model.get("path"), rule, fix)
+    return Objection(key, longest, f"{rule}{tokens} tokens", f"set {key}={tokens} or more")
 
 
 def chat_template(config: Mapping[str, Any]) -> str | None:
@@ -429,10 +394,10 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import devices, fit, memory, sizes
+    from trainer_ext import devices, memory, rank_memory, sizes
     from trainer_ext.reward_models import folders
 
-    section, method, asked = config["model"], config["method"], config["model"]["resources"]
+    section, method = config["model"], config["method"]
     trust = _trusts(verl)
     model = _architecture(section, declared, trust)
     if model is None:
@@ -456,23 +421,8 @@ def check_size(
         return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
     target = memory.target_of(model, section, method, _target(method, trust))
     reward_model = folders.parameters(config["task"])
-    if config["trainer"]["backend"] == "verl_ray":
-        too_large = fit.misfit(config, verl, model, target, reward_model)
-        return None if too_large is None else _of(too_large)
-    device = bool(asked.get("devices"))
-    key = f"model.resources.{'device_memory_gb' if device else 'memory_gb'}"
-    limit = asked.get(key.rpartition(".")[2])
-    if limit is None:
-        return None
-    needed = memory.need(method, verl, model, target, device, reward_model)
-    total = needed.total + (0 if device else memory.PROCESS)
-    if total <= limit * _GB:
-        return None
-    items = {**needed.items, **({} if device else {"the process itself": memory.PROCESS})}
-    largest = sorted(((count, what) for what, count in items.items() if count >= 0.005 * total), reverse=True)
-    listed = ", ".join(f"{what} {count / _GB:.1f}" for count, what in largest)
-    rule = f"the run needs {total / _GB:.1f} GB while {_DOING[needed.peak]}: {listed}"
-    return Objection(key, limit, rule, _smaller(needed, limit * _GB))
+    too_large = rank_memory.misfit(config, verl, model, target, reward_model)
+    return None if too_large is None else _of(too_large)
 
 
 def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None) -> int | None:
@@ -483,19 +433,6 @@ def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Map
 
     model = _architecture(config["model"], declared, _trusts(verl))
     return None if model is None else memory.checkpoint(config["method"], verl, model)
-
-
-def _smaller(needed: Need, limit: float) -> str:
-    """What would make a run fit."""
-    always = sum(needed.throughout.values())
-    if always + needed.items.get("variance of the gradient", 0) > limit:
-        return "choose a smaller model, or a device with more memory"
-    keys = {
-        "sampling": "verl.actor_rollout_ref.rollout.max_num_seqs (responses drawn at a time)",
-        "scoring": "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-        "update": "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    }
-    return f"lower {keys[needed.peak]} or verl.data.max_response_length, or ask for a device with more memory"
 
 
 def _architecture(

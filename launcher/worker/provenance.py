@@ -75,29 +75,26 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
     record = {
         "commit": commit.decode().strip() if commit else None,
         "dirty": None if changes is None else bool(changes or new or left_out),
-        "patch": {"exact": exact, "left_out": [f"{_shown(name)} ({reason})" for name, reason in left_out.items()]},
+        "patch": {
+            "exact": exact,
+            "left_out": [f"{name.decode(errors='replace')} ({reason})" for name, reason in left_out.items()],
+        },
     }
     return record, patch
 
 
 def _source(source: Source) -> dict[str, Any]:
-    """The provenance of a package or a file of the user's: its content, and the commit and changes of its repository.
-
-    `exact`: whether commit and patch restore it.
-    """
-    record: dict[str, Any] = {"digest": content.digest(source.path), "imported": source.imported}
+    """The provenance of a user's package or file: its content, and the commit and changes of its repository."""
+    record: dict[str, Any] = {"digest": content.digest(source.path)}
     path = source.path.resolve()
     found = _git(path.parent, ["rev-parse", "--show-toplevel"])
     if found is None:
-        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None, "exact": False}
+        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None}
     top = Path(os.fsdecode(found.rstrip(b"\n")))
-    files = [str(file.resolve().relative_to(top)) for file in source.files if file.resolve().is_relative_to(top)]
-    paths = [f":(literal){name}" for name in ([path.relative_to(top)] if path.is_dir() else files)]
-    tree, patch = _tree(top, paths)
-    listed = _git(top, ["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *paths]) or b""
-    known = tree["commit"] and {*files} <= {os.fsdecode(name) for name in listed.split(b"\0")}
-    exact = bool(known and tree["patch"]["exact"] and not tree["patch"]["left_out"])
-    return {**record, "repository": str(top), **tree, "patch": patch, "exact": exact}
+    places = [path] if path.is_dir() else [file.resolve() for file in source.files]
+    inside = [f":(literal){place.relative_to(top)}" for place in places if place.is_relative_to(top)]
+    tree, patch = _tree(top, inside)
+    return {**record, "repository": str(top), **tree, "patch": patch}
 
 
 def packages() -> dict[str, str]:
@@ -155,7 +152,11 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
         path = root / os.fsdecode(name)
         try:
             size = path.lstat().st_size
-            reason = _secret(root, path, private_is_usual)
+            inside = path.relative_to(root)
+            reason = _NAMED_LIKE_CREDENTIALS if is_credentials_file(inside) else None
+            places = (path, *(root / folder for folder in list(inside.parents)[:-1]))
+            if reason is None and not private_is_usual and any(map(_is_private, places)):
+                reason = _PRIVATE
             if reason is None and name in untracked:
                 if size > LARGEST_FILE or total + size > LARGEST_SUM:
                     reason = f"{size} bytes"
@@ -169,19 +170,6 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
             total += size
             kept.append(name)
     return kept, left_out
-
-
-def _secret(root: Path, path: Path, private_is_usual: bool) -> str | None:
-    """Why a new file may hold secrets, or None."""
-    inside = path.relative_to(root)
-    if is_credentials_file(inside):
-        return _NAMED_LIKE_CREDENTIALS
-    folders = (root / folder for folder in list(inside.parents)[:-1])
-    return _PRIVATE if not private_is_usual and any(map(_is_private, (path, *folders))) else None
-
-
-def _shown(name: bytes) -> str:
-    return os.fsdecode(name).encode("utf-8", "replace").decode()
 
 
 def _is_private(path: Path) -> bool:

@@ -16,9 +16,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from launcher.run.claim import HEARTBEAT_S
 from launcher.run.folder import stacks_path
@@ -101,12 +103,10 @@ class Watchdog:
     def dump(self) -> None:
         """Write the stacks of this process's threads, and what its children are doing."""
         faulthandler.dump_traceback(self._file, all_threads=True)
-        for pid in children(os.getpid()):
-            if pid == self._timer.pid:
-                continue
+        for pid in [child.pid for child in psutil.Process().children(recursive=True) if child.pid != self._timer.pid]:
             self._file.write(f"\nchild {pid}: {describe(pid)}\n")
             self._file.flush()
-            if _catches(pid, signal.SIGUSR1):
+            if int(_status(pid).get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:  # it has a handler
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGUSR1)
                     time.sleep(_CHILD_S)  # it writes into the same file
@@ -124,15 +124,6 @@ class Watchdog:
             self._path.unlink(missing_ok=True)
 
 
-def children(pid: int) -> Iterator[int]:
-    """The processes that this one has started, and those that they have started."""
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text().split()):
-                yield child
-                yield from children(child)
-
-
 def describe(pid: int) -> str:
     """A process's command, its state, and the function of the kernel in which it waits."""
     try:
@@ -141,11 +132,6 @@ def describe(pid: int) -> str:
         return f"{command}; state {_status(pid).get('State', '?')}; waits in {waits}"
     except OSError:
         return "it has ended"
-
-
-def _catches(pid: int, number: signal.Signals) -> bool:
-    caught = int(_status(pid).get("SigCgt", "0"), 16)
-    return bool(caught >> (number - 1) & 1)
 
 
 def _status(pid: int) -> dict[str, str]:

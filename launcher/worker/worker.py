@@ -369,16 +369,6 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
     threading.Thread(target=wait, name="launcher-watch", daemon=True).start()
 
 
-def computes_on_cpus(folder: Path) -> bool:
-    """Whether a run was planned without devices, so that it must not see those of this machine."""
-    from trainer_ext import devices
-
-    try:
-        return devices.kind_of(read_config(folder).get("model") or {}) == devices.CPU
-    except files.BadRunFolder:
-        return False  # `execute` says what is wrong
-
-
 def leave(code: int) -> NoReturn:
     """End this process with that exit code, even if its last output cannot be written."""
     try:
@@ -401,6 +391,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
     launch = launch_record.read(given.launch) if given.launch else None
-    if launch is None and computes_on_cpus(given.run):  # otherwise what the launch has asked for decides
-        os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
+    if launch is None:  # otherwise what the launch has asked for decides
+        from trainer_ext import devices
+
+        with suppress(files.BadRunFolder):  # `execute` says what is wrong
+            if devices.kind_of(read_config(given.run).get("model") or {}) == devices.CPU:
+                os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
     leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
 
 from analysis.__main__ import main
 from analysis.findings.outcomes import Ground, Reason
@@ -134,19 +133,6 @@ def sweeps_in(root: Path) -> MakeSweep:
         return folder
 
     return make
-
-
-@pytest.fixture
-def without_pdfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures as PDF, which take half of a report's time, are empty files: for tests of what else a report holds.
-    `plain` and `pictured` have theirs."""
-    save = Canvas.savefig
-
-    def savefig(self: Canvas, file: Any, *, format: str, **more: Any) -> None:
-        if format != "pdf":
-            save(self, file, format=format, **more)
-
-    monkeypatch.setattr(Canvas, "savefig", savefig)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The limits of analysis/stats/shape.py: python -m tests.analysis.shape_limits [--samples 2000000]
+"""The limits of analysis/stats/dispersion.py: python -m tests.analysis.shape_limits [--samples 2000000]
 
 Draws normal samples of each size and prints the separation that 1% of them exceed: the upper end of the interval of
 that quantile, 3 standard errors of its level, rounded up to 3 decimals. Seeded: the same digits each time.
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from analysis.stats.shape import LEAST, separation
+from analysis.stats.dispersion import LEAST, separation
 
 FLAGGED = 0.01
 SIZES = (*range(LEAST, 31), 40, 50, 75, 100, 150, 200)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.bands import factor, simultaneous
+from analysis.stats.mean_curves import factor, simultaneous
 from analysis.stats.t_test import t_interval
 from benchmarks.validity import POOLS, mean_bands
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.stats import compare, exact
-from analysis.stats.compare import equivalence, family, paired, unpaired
-from analysis.stats.multiplicity import benjamini_hochberg, holm
+from analysis.stats.compare import equivalence, paired, unpaired
+from analysis.stats.multiplicity import benjamini_hochberg, family, holm
 from analysis.stats.power import detectable
 from analysis.stats.resolution import DRAWS, seeds_needed
 

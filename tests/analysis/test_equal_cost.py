@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.data.run_values import over_cost
-from analysis.figures.levels import by_level, levels
+from analysis.figures.learning_curves import by_level, levels
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.overview import overview
 from analysis.spec.figure_spec import Picture

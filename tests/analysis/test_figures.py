@@ -15,7 +15,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import Figure, Sketch, lay_out
+from analysis.figures.canvas import Figure, Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
 from analysis.figures.series import series
 from analysis.findings.outcomes import Gap
@@ -345,10 +345,9 @@ def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several()
 # ---------------------------------------------------------------- the report
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_report_shows_combined_figures_and_their_methods_toggle(make_sweep: MakeSweep) -> None:
     folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], "dual_game/lamda"), lines=dual)
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", str(folder), "--figures", "png"]) == 0
     html = (folder / "report" / "index.html").read_text()
     figure = html[html.index('aria-label="weighted entropy surrogate wH') :]
     figure = figure[: figure.index("</svg>")]
@@ -381,3 +380,11 @@ def test_every_documented_metric_has_a_label() -> None:
 )  # fmt: skip
 def test_metrics_of_sampling_from_a_target_are_known(key: str, direction: str | None) -> None:
     assert describe(key).label != key and describe(key).direction == direction
+
+
+def test_a_label_is_shown_as_it_is_written() -> None:
+    with styled():
+        canvas, axes = canvas_of(3.0, 2.0)
+        axes.set_title("$\\nosuch$ is $5$")
+        (figure,) = save([Sketch("f", "F", "", canvas)])
+    assert b">$\\nosuch$ is $5$<" in figure.svg

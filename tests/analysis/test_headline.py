@@ -17,10 +17,10 @@ from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import Answer, answer
-from analysis.report.missing import missing
 from analysis.spec.settings import settings
 from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
+from analysis.tables.comparison import missing
 from launcher import files
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of

@@ -130,7 +130,7 @@ def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path)
     assert done.groups == {"mine": 1} and done.left_out == ("logs/a b<script>/lr0.1/seed7", "logs/ppo/lr0.3/seed0")
 
 
-def test_names_in_other_scripts_keep_their_letters(tmp_path: Path, without_pdfs: None) -> None:
+def test_names_in_other_scripts_keep_their_letters(tmp_path: Path) -> None:
     names = {
         "基线": "基线",
         "Метод (v2)": "Метод_v2",

@@ -109,9 +109,7 @@ def test_a_judge_that_likes_the_first_response_is_found_out(judgeable: Made) -> 
     assert set(one.win_rates("C0").values()) == {0.5}
 
 
-def test_the_report_has_the_win_rates_as_a_metric_like_another(
-    judgeable: Made, without_pdfs: None, capsys: Any
-) -> None:
+def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, capsys: Any) -> None:
     claim = {"claim": "C1 wins.", "kind": "greater", "group": "C1", "metric": "eval/win_rate"}
     folder = judgeable(primary={"metric": "eval/win_rate", "summary": "final"}, hypotheses={"H1": claim})
     assert main(["report", str(folder)]) == 0
@@ -143,7 +141,6 @@ def test_the_report_has_the_win_rates_as_a_metric_like_another(
     assert (folder / "report" / "tables" / "win_rates_reward.csv").is_file()
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_a_run_without_a_win_rate_has_worst_case_bounds(judgeable: Made) -> None:
     """C1 lacks the responses of seed 1, and the baseline those of seed 2. So C1 has no win rate in both; that of the
     baseline is 0.5 by definition."""

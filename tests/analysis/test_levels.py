@@ -58,7 +58,6 @@ def test_each_level_of_a_factor_has_a_curve_without_being_asked_for(make_sweep: 
     assert not [made for made in alone if made.name.startswith("levels")]
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep) -> None:
     """The mean of two levels, 0.218 against 0.231, hides that one level earns nothing."""
     written = write(one_factor(make_sweep))
@@ -85,7 +84,6 @@ def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep)
     assert all(line in paper for line in levels)
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_a_collapsed_run_is_a_warning_of_health(make_sweep: MakeSweep) -> None:
     folder = one_factor(make_sweep, (0,))
     written = write(folder)

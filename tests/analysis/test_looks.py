@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.findings.added_seeds import added
+from analysis.__main__ import main
 from analysis.findings.looks import Status
 from analysis.findings.outcomes import Outcome, Reason
-from analysis.findings.stopping import of_folder, standings
 from analysis.findings.study import Comparison, Study, study
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
@@ -116,7 +116,7 @@ def test_before_the_first_look_nothing_is_evaluated() -> None:
     assert wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA) == (
         "not evaluable: the first look, at 4 seeds, is not finished"
     )
-    (standing,) = standings(found)
+    (standing,) = found.primary.standings
     assert (standing.look, standing.status, standing.seeds, standing.most) == (0, Status.CONTINUE, 0, 10)
 
 
@@ -163,17 +163,6 @@ def test_interval_and_verdict_never_disagree(test: str) -> None:
     assert outcomes == {Outcome.HIGHER, Outcome.INCONCLUSIVE}
 
 
-def test_seeds_of_the_rule_are_not_added_ones() -> None:
-    found = studied({"A": luck(1, 12), "B": luck(2, 12)})
-    late = [
-        replace(run, created=100.0 * (run.seed // 4), finished=100.0 * (run.seed // 4) + 50) for run in found.sweep.runs
-    ]
-    sweep = replace(found.sweep, runs=tuple(late))
-    assert added(sweep) == ([10, 11], list(range(4)) + list(range(4, 8)))
-    without = {**sweep.plan, "analysis": {**sweep.plan["analysis"], "sequential": None}}
-    assert added(replace(sweep, plan=without))[0] == list(range(4, 12))
-
-
 def test_excluded_runs_of_a_look_are_filled_in_for_the_worst_case() -> None:
     a, b = luck(3, 6, 0.1), [x + 0.5 for x in luck(4, 6, 0.1)]
     found = studied({"A": a, "B": b}, {("B", 1): "failed", ("A", 5): "running"})
@@ -181,12 +170,15 @@ def test_excluded_runs_of_a_look_are_filled_in_for_the_worst_case() -> None:
     assert case.excluded == 1 and case.low.standing is not None and case.low.standing.look == 1
 
 
-def test_of_a_folder_the_standings_are_those_of_its_report(make_sweep: MakeSweep) -> None:
+def test_of_a_folder_the_standings_are_those_of_its_report(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = make_sweep(
         ("C0", "C1"), seeds=range(6), steps=8, analysis={**ANALYSIS, "sequential": {**RULE, "start": 5}}
     )
-    (standing,) = of_folder(folder)
-    assert (standing.group, standing.baseline, standing.look, standing.seeds) == ("C1", "C0", 1, 5)
+    assert main(["looks", str(folder), "--json"]) == 0
+    (standing,) = json.loads(capsys.readouterr().out)
+    assert [standing[key] for key in ("group", "baseline", "look", "seeds")] == ["C1", "C0", 1, 5]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import TOGETHER, Figure, canvas_of
+from analysis.figures.canvas import DPI, TOGETHER, Figure, canvas_of
 from analysis.figures.dense_artists import Bundle
 from analysis.figures.figures import figures
-from analysis.figures.rendering import DPI
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.findings.study import study
 from analysis.spec.settings import settings
@@ -47,7 +46,7 @@ def test_many_seeds_are_drawn_as_one_for_each_method(
     assert TOGETHER in figure.caption
     assert 'data-group="C1"' in figure.inline and "data-seed" not in figure.inline
     assert figure.inline.count("<image") == (2 if name.startswith("curve") else 0)
-    rows = list(csv.DictReader(io.StringIO(figure.files["csv"].decode())))
+    rows = list(csv.DictReader(io.StringIO(to_csv(figure.traces))))
     for method in ("C0", "C1") if name.startswith("curve") else ("C1",):  # every seed's values are there all the same
         assert {row["seed"] for row in rows if row["group"] == method} - {""} == {"0", "1", "2", "3"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
-from analysis.stats.shape import split
+from analysis.stats.dispersion import split
 from analysis.tables import wording
 from analysis.tables.formats import latex_escape
 

@@ -38,7 +38,7 @@ def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(paper: Reporte
     assert {f"{name}.tex" for name in tables} | set(drawn) | {"main.tex"} == set(contents(place))
     shown = {path.stem for path in (paper.report / "tables").glob("*.tex")}
     assert shown <= {name.removeprefix("tables/") for name in tables}
-    assert {path.stem for path in (paper.report / "figures").glob("*.pdf")} == {Path(name).stem for name in drawn}
+    assert {path.stem for path in (paper.report / "figures").glob("*.svg")} == {Path(name).stem for name in drawn}
     assert "dpo, seed 2: not started" in source and "\\$HOME" in source and "U+4E2D" in source
     rows = [(place / f"{name}.tex").read_text().count("\n{}") for name in tables]
     assert max(rows) <= 30 and "tables/metrics-2" in tables  # a table is no longer than a page, and none of it is lost

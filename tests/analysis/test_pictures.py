@@ -150,7 +150,6 @@ def test_histogram_of_the_entropy_surrogate_is_not_called_an_entropy(
     assert theirs.startswith("Histogram of entropy at") and "not an entropy" not in theirs
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), analysis={"figures": [{"histogram": "alpha"}, {"scatter": [X, Y]}]})
     assert main(["report", str(folder)]) == 0

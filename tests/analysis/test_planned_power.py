@@ -13,9 +13,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
-from analysis.findings import planned_power
-from analysis.findings.planned_power import Question
-from analysis.report.planned_power import document, planned, text
+from analysis.report import planned_power
+from analysis.report.planned_power import Question, document, planned, text
 from analysis.spec import precheck
 from analysis.spec.settings import Settings, settings
 from analysis.stats.power import MOST_SEEDS, detectable, power_of, seeds_to_find
@@ -95,8 +94,8 @@ def test_a_sweep_with_pairs_gives_the_unit_by_the_spread_of_differences(earlier:
     d = {group: np.subtract(VALUES[group], VALUES["A"]) for group in "BC"}
     sd = {group: float(values.std(ddof=1)) for group, values in d.items()}
     assert {one.group: one.sd for one in known.spreads} == pytest.approx(sd)
-    assert known.largest is not None and (known.largest.group, known.largest.seeds) == ("B", 4)
-    assert known.median == pytest.approx((sd["B"] + sd["C"]) / 2)
+    assert known.largest_sd is not None and (known.largest_sd.group, known.largest_sd.seeds) == ("B", 4)
+    assert known.median_sd == pytest.approx((sd["B"] + sd["C"]) / 2)
     written = document(of)["questions"]["primary"]
     assert written["earlier"]["finds_at_largest_sd"] == pytest.approx(detectable("paired_t", 5, 0.025) * sd["B"])
     assert written["earlier"]["finds_at_median_sd"] == pytest.approx(found.effect * (sd["B"] + sd["C"]) / 2)
@@ -115,7 +114,7 @@ def test_a_sweep_without_pairs_gives_the_unit_by_the_spread_of_runs(earlier: Any
     known = of.earlier["primary"]
     sd = {group: float(np.std(values, ddof=1)) for group, values in VALUES.items()}
     assert {one.group: one.sd for one in known.spreads} == pytest.approx(sd)
-    assert known.median == pytest.approx(sorted(sd.values())[1])
+    assert known.median_sd == pytest.approx(sorted(sd.values())[1])
     pooled = math.sqrt((sd["B"] ** 2 + sd["A"] ** 2) / 2)
     assert known.seen[0].effect == pytest.approx((np.mean(VALUES["B"]) - np.mean(VALUES["A"])) / pooled)
     assert "the standard deviation of runs, over 4 seeds" in text(of)
@@ -171,7 +170,7 @@ def test_a_sweep_without_the_metric_is_refused_and_one_without_spread_says_so(ea
     whole = read_sweep(earlier)
     single = replace(whole, plan={**whole.plan, "groups": {"A": {}}, "baseline": None}, runs=tuple(whole.of("A")))
     alone = planned("new", asked(), SEEDS, "A", single)
-    assert alone.earlier["primary"].largest is None
+    assert alone.earlier["primary"].largest_sd is None
     assert "no spread is known: it needs two groups with two common seeds" in text(alone)
 
 

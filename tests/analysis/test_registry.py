@@ -54,7 +54,6 @@ def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str)
     monkeypatch.syspath_prepend(site)
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_a_report_has_the_summary_and_the_figure_of_another_package(
     make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,8 +33,24 @@ def test_report_has_every_part_and_says_where(plain: Reported) -> None:
     names = set(contents(plain.report))
     assert {"index.html", "report.json", "results.parquet"} <= names
     assert {f"tables/{t}.{s}" for t in ("main", "metrics", "cost", "runs") for s in ("md", "tex", "csv")} <= names
-    curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "pdf", "png")}
+    curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "csv")}
     assert curves <= names and "figures/differences.svg" in names
+    assert {Path(name).suffix for name in names if name.startswith("figures/")} == {".svg", ".csv"}
+
+
+def test_figures_have_other_formats_on_request(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
+    def names() -> list[str]:
+        return sorted(path.name for path in (folder / "report" / "figures").glob("differences.*"))
+
+    folder = make_sweep(("C0", "C1"), seeds=(0, 1))
+    assert main(["report", str(folder), "--figures", "pdf,png"]) == 0
+    assert names() == [f"differences.{suffix}" for suffix in ("csv", "pdf", "png", "svg")]
+    first = contents(folder / "report")
+    assert main(["report", str(folder), "--figures", "png,pdf"]) == 0 and contents(folder / "report") == first
+    assert main(["report", str(folder)]) == 0 and names() == ["differences.csv", "differences.svg"]
+    with pytest.raises(SystemExit):
+        main(["report", str(folder), "--figures", "pdf,eps"])
+    assert "'eps': pdf, png and pdf,png are allowed" in capsys.readouterr().err
 
 
 @pytest.mark.processes
@@ -82,7 +98,6 @@ def test_page_needs_nothing_from_outside(plain: Reported) -> None:
         assert html.count(f'data-group="{group}"') > 10
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_failed_and_missing_runs_are_visible_everywhere(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +149,6 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
     assert any(row["summary"].startswith("time_to") for row in found)
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_json_prints_the_report(make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(make_sweep(("C0", "C1"), seeds=(0, 1), analysis={})), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -155,7 +169,6 @@ def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
     assert "No method can be compared with the baseline." in (folder / "report" / "index.html").read_text()
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
     scatter = {"scatter": ["analysis/reward_sum_mean", "actor/ppo_kl"]}
     folder = make_sweep(("C0", "C1"), seeds=(0, 1), analysis={**ANALYSIS, "figures": [scatter]})

@@ -21,7 +21,7 @@ from analysis.report.headline import answer
 from analysis.sections.grid import cell_results, grids
 from analysis.sections.grid_tables import grid_tables
 from analysis.spec.settings import settings
-from analysis.stats.shape import LIMITS, separation, split
+from analysis.stats.dispersion import LIMITS, separation, split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from benchmarks.validity import FLAGGED, UP, splits, sweep_of
@@ -145,7 +145,7 @@ def test_a_verdict_on_a_mean_has_it_as_a_ground_and_is_no_other_for_it(
     assert (ground.groups, ground.seeds) == (("B",), (3,))
     decided = wording.decided(verdict, found.sweep, found.settings)
     assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)" in decided
-    monkeypatch.setattr("analysis.stats.shape.split", lambda values: None)
+    monkeypatch.setattr("analysis.stats.dispersion.split", lambda values: None)
     other = judge(hypothesis, found)
     assert Reason.SEEDS_APART not in reasons(other)
     assert (other.verdict, other.estimate, other.interval) == (verdict.verdict, verdict.estimate, verdict.interval)

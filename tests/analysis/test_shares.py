@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.stats.bounded import share_interval
 from analysis.stats.resample import performance_profile
-from analysis.stats.shares import share_interval
 from benchmarks.validity import PROFILES, profiles
 
 
@@ -29,10 +29,10 @@ def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
 def test_a_profile_has_the_interval_of_all_its_runs_and_a_width_where_runs_agree() -> None:
     scores = np.array([[0.1, 0.9, 0.4, 0.6], [0.2, 0.8, 0.6, 0.7], [0.1, 0.9, 0.3, 0.8]])
     found = performance_profile(scores, [0.0, 0.5], 0.1)
-    assert found.value is not None and found.value.tolist() == [1, 7 / 12]
+    assert found.value is not None and found.value == pytest.approx([1, 7 / 12])
     assert found.low is not None and found.high is not None
     ends = share_interval([1, 7 / 12], 12, 0.1)
-    assert (found.low.tolist(), found.high.tolist()) == (ends[0].tolist(), ends[1].tolist())
+    assert found.low == pytest.approx(ends[0]) and found.high == pytest.approx(ends[1])
     assert found.low[0] < found.high[0] == 1
 
 

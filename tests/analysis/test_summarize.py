@@ -65,6 +65,7 @@ def test_best_is_of_the_smoothed_curve() -> None:
     assert best(spike) == pytest.approx(0.05)
     assert best(-spike, direction="lower") == pytest.approx(-0.05)
     assert best([3.0, 1.0]) == 2.0
+    assert best([0, 1, 1, 1, 0], 3) == 1, "a product with 1/3, added up, is not 1"
 
 
 def test_time_to_interpolates_inside_the_step() -> None:

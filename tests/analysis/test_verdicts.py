@@ -397,7 +397,6 @@ def test_efficiency_is_a_bound_where_times_are_cut(
 # ---------------------------------------------------------------- the report
 
 
-@pytest.mark.usefixtures("without_pdfs")
 def test_report_shows_the_verdicts_whichever_way_they_fall(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
-from analysis.stats.shape import Split
+from analysis.stats.dispersion import Split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder

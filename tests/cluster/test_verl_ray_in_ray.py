@@ -15,7 +15,7 @@ from tests.cluster import rays
 from tests.cluster.rays import Rays
 from tests.cluster.test_ray_in_slurm import RUN, STEPS, logged, only_state, results, tensors
 from tests.waiting import until
-from trainer_ext.backends.verl_ray import memory
+from trainer_ext.backends.verl_ray import node
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 # What a run requests of a cluster's memory.
@@ -57,7 +57,7 @@ def of_runs(space: Rays) -> list[psutil.Process]:
     found = space.processes("verl_ray")
     for one in space.processes("ray::"):
         try:
-            found += [one] * (memory.MARK in one.environ())
+            found += [one] * (node.MARK in one.environ())
         except psutil.Error:
             continue
     return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainer_ext.backends.verl_ray import driver, hook
+from trainer_ext.backends.verl_ray import driver, node
 
 STEPS = "KEPT_STEPS"
 
 
 def main() -> None:
-    hook.collect_rarely()
+    node.collect_rarely()
     from tests.cluster import verl_ray_steps
     from trainer_ext.backends.verl_ray.session import Session
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.data.sweep import read_sweep
-from analysis.tables.campaign import condition_lines
+from analysis.tables.levels import condition_lines
 from hydra_plugins.rlsweep import RlsweepSweeper
 from launcher import files
 from launcher.__main__ import main

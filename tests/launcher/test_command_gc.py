@@ -9,9 +9,9 @@ import time
 import pytest
 
 from launcher.__main__ import main
+from launcher.commands import gc as command
+from launcher.commands.gc import Policy
 from launcher.config import verl_tree
-from launcher.maintenance import garbage
-from launcher.maintenance.garbage import Policy
 from launcher.planning import freeze, planner
 from launcher.run import claim, launch_record
 from launcher.run.folder import checkpoints, checkpoints_folder, read_state, run_folder, write_state
@@ -125,12 +125,12 @@ def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
 
 def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
     policy = Policy()
-    found = garbage.find(multirun, policy)
+    found = command.find(multirun, policy)
     failed = run_folder(multirun, "failed")
     with claim.locked(failed):
         claim.acquire(failed, 2)
     make_plan(multirun, "late", {"A": ["orphan"]})
-    gone = {os.path.relpath(one.path, multirun) for one in garbage.delete(multirun, found, policy)}
+    gone = {os.path.relpath(one.path, multirun) for one in command.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
     assert run_folder(multirun, "orphan").is_dir()
 

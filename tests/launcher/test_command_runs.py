@@ -13,7 +13,7 @@ from launcher.__main__ import main
 from launcher.run import catalog, launch_record
 from launcher.run.folder import find_state, read_state, run_folder
 from launcher.run.lifecycle import RunState
-from launcher.tracking.labels import labels
+from launcher.tracking.settings import labels
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 

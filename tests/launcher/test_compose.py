@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher.config import hydra_compose, verl_tree
-from launcher.config.hydra_compose import Composer, Repository
+from launcher.config.hydra_compose import Composer
 from tests.launcher.conftest import ROOT
 from tests.launcher.hydras import files_read_once
 
@@ -103,7 +103,7 @@ def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
 @pytest.mark.parametrize("root", ROOTS)
 def test_every_file_reads_as_omegaconf_reads_it(root):
     folder, _ = ROOTS[root]
-    repository = Repository([folder])
+    repository = Composer(folder, "config")
     paths = sorted(folder.rglob("*.yaml"))
     assert len(paths) > 30
     for path in paths:

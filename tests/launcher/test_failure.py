@@ -143,7 +143,7 @@ OLD, NEW = Job(1, 100.0, 2 * GB, False), Job(2, 5.0, GB, False)
 
 
 def verdicts(*jobs, available=100 * GB, **limits):
-    return [(one.name, one.failure_kind) for one in guard.judge(jobs, available, Limits(**limits))]
+    return [(name, kind) for name, (kind, _) in guard.judge(jobs, available, Limits(**limits)).items()]
 
 
 def test_nobody_is_asked_without_limits():

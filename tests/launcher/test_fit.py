@@ -24,7 +24,7 @@ from transformers import (
 from launcher.config.verl_tree import merged
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
 from tests.trainer_ext.twins import tokenizer_of
-from trainer_ext import fit
+from trainer_ext import rank_memory
 from trainer_ext.architectures import Architecture
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
@@ -127,11 +127,11 @@ def test_a_vllm_server_has_its_part_of_each_device():
     config = {**run.config, "trainer": {**run.config["trainer"], "rollout": "vllm"}}
     model = Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
     tree = merged(base.tree, run.config["verl"])
-    found = fit.misfit(config, tree, model, model, 0)
+    found = rank_memory.misfit(config, tree, model, model, 0)
     assert found is not None and found.key == "model.resources.device_memory_gb"
     assert "gpu_memory_utilization=0.5" in found.rule and "model.parallel.tensor=1" in found.fix
     shared = {**config["model"], "parallel": {**config["model"]["parallel"], "tensor": 2}}
-    assert fit.misfit({**config, "model": shared}, tree, model, model, 0) is None
+    assert rank_memory.misfit({**config, "model": shared}, tree, model, model, 0) is None
 
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():

@@ -20,11 +20,12 @@ import pytest
 import yaml
 
 from launcher.__main__ import main
-from launcher.run import launch_record, models
+from launcher.run import launch_record
 from launcher.run.folder import metrics_path, read_config, read_provenance, read_state, write_state
 from launcher.run.records import parse, to_json
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.made import read_log
+from tests.schemas import MetricLine
 
 ARCHIVE = ROOT / "tests" / "golden" / "multirun.tar.xz"
 MADE_AT = "/tmp/golden/multirun"
@@ -62,7 +63,7 @@ def test_every_record_is_read_and_a_state_is_written_with_the_same_bytes(golden)
         assert (folder / "state.json").read_bytes() == before
         assert read_config(folder)["id"] == folder.name == state.id and read_provenance(folder)["commit"]
         for record in read_log(metrics_path(folder)).records:
-            parse(models.MetricLine, metrics_path(folder), record)
+            parse(MetricLine, metrics_path(folder), record)
     for record in golden.glob("launches/*.json"):
         assert to_json(launch_record.read(record)) == json.loads(record.read_text())
 

@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.findings.preregistration import registered
-from analysis.findings.study import study
+from analysis.findings.study import registered, study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.planning.promises import Promises
+from launcher.planning.schema import Promises
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused, write_experiment
 from tests.trainer_ext.twins import tokenizer_of
@@ -192,14 +192,16 @@ REFUSED = [
     # memory
     (
         ["experiment=bnto_main", "model=qwen2_5_7b", "model.resources.devices=1"],
-        "conf/model/qwen2_5_7b.yaml: model.resources.device_memory_gb = 80: the run needs 251.0 GB while it updates "
-        "the policy: variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5, reference policy 30.5, "
-        "gradients 30.5, logits of a micro-batch 5.0, activations 2.3. "
-        "Fix: choose a smaller model, or a device with more memory",
+        "251.0 GB while updating "
+        "the policy (variance of the gradient 91.4, moments of AdamW 60.9, weights 30.5). Fix: lower "
+        "verl.actor_rollout_ref.rollout.max_num_seqs, verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, "
+        "verl.data.max_response_length; or use devices of 251 GB and set model.resources.device_memory_gb=251, or "
+        "choose a smaller model",
     ),
     (
         ["experiment=qstar_long", "model.resources.device_memory_gb=30", "experiment.groups.q_star=null"],
-        "Fix: lower verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu or verl.data.max_response_length",
+        "Fix: lower verl.actor_rollout_ref.rollout.max_num_seqs, "
+        "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, verl.data.max_response_length",
     ),
     (
         ["method=ptrw", "model.hidden_size=4096", "model.intermediate_size=8192", "model.heads=32"],

@@ -29,7 +29,7 @@ from launcher.run.folder import (
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
 from launcher.tracking import rows as logs
-from launcher.tracking.labels import Labels, labels
+from launcher.tracking.settings import Labels, labels
 from launcher.worker import attempt as attempts
 from tests.launcher.live import HISTOGRAM
 from tests.launcher.wandb_server import WandbServer

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from launcher.planning.promises import Promises
+from launcher.planning.schema import Promises
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science

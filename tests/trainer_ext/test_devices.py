@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.configuration import configuration
 from trainer_ext import devices
 from trainer_ext.backends.in_process import platform, trainer  # noqa: F401  (registers the parts of a method)
-from trainer_ext.backends.verl_ray import handover
+from trainer_ext.backends.verl_ray import servers
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.methods.update import Method
 
@@ -62,19 +62,18 @@ def test_processes_of_a_run_without_devices_see_none(monkeypatch: pytest.MonkeyP
     assert devices.environment("cuda") == {devices.KIND: "cuda"}
     monkeypatch.setenv(devices.KIND, "cuda")
     assert devices.kind() == "cuda"  # of the run, also in its processes that have no device themselves
-    assert devices.only("2") == {"CUDA_VISIBLE_DEVICES": "2"} and devices.only(None) == {}
 
 
 def test_weights_are_handed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the precision of the server; a tensor larger than a part goes alone; the originals may change meanwhile."""
-    monkeypatch.setattr(handover, "PART", 32)
+    monkeypatch.setattr(servers, "PART", 32)
     weights = {"a": torch.rand(8), "large": torch.rand(5, 7), "b": torch.rand(3), "c": torch.rand(())}
-    parts = list(handover.parts(weights.items(), torch.bfloat16))
+    parts = list(servers.parts(weights.items(), torch.bfloat16))
     assert [list(part) for part in parts] == [["a"], ["large"], ["b", "c"]]
     before = {name: tensor.bfloat16() for name, tensor in weights.items()}
     for tensor in weights.values():
         tensor.zero_()
-    found = dict(pair for part in parts for pair in handover.received(handover.sent(part)))
+    found = dict(pair for part in parts for pair in servers.received(servers.sent(part)))
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in before.items())
 

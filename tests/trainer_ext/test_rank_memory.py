@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,28 @@ from trainer_ext import memory, rank_memory
 from trainer_ext.architectures import of_model
 from trainer_ext.backends.in_process import platform
 from trainer_ext.memory import VARIANCE, Architecture
-from trainer_ext.rank_memory import Layout, RankNeed
-
-ON_DEVICES = Layout(
-    ranks=2, nodes=1, devices=True, dtype="bfloat16", offload=False, sequence=1, tensor=1, rows=None, server="hf",
-    variance=True,
-)  # fmt: skip
-ON_CPU = replace(ON_DEVICES, devices=False, dtype="float32")
+from trainer_ext.rank_memory import RankNeed
 
 
-def need(layout: Layout = ON_DEVICES, model: Architecture = SMALL, verl=VERL, **method: str) -> RankNeed:
-    return rank_memory.need({**METHOD, **method}, verl, model, SMALL, layout)
+def layout(**changes: object) -> dict:
+    """The sections of a configuration that lay out the ranks, on devices by default."""
+    values = {
+        "ranks": 2, "dtype": "bfloat16", "rollout": "hf", "grad_variance": True, "nodes": 1, "devices": 1,
+        "offload": False, "sequence": 1, "tensor": 1, "rows": None,
+    }  # fmt: skip
+    values |= changes
+    trainer = {name: values[name] for name in ("ranks", "dtype", "rollout", "grad_variance")}
+    resources = {name: values[name] for name in ("nodes", "devices")}
+    parallel = {name: values[name] for name in ("offload", "sequence", "tensor", "rows")}
+    return {"trainer": trainer, "model": {"resources": resources, "parallel": parallel}}
+
+
+ON_CPU = {"devices": 0, "dtype": "float32"}
+
+
+def need(sections: dict | None = None, model: Architecture = SMALL, verl=VERL, **method: str) -> RankNeed:
+    config = {**(sections or layout()), "method": {**METHOD, **method}}
+    return rank_memory.need(config, verl, model, SMALL)
 
 
 def changed(section: str, **values: object) -> dict:
@@ -102,7 +112,7 @@ def test_the_sum_by_hand():
 def test_the_weights_of_the_designs_at_16_and_8_devices():
     """The sums of the design of this trainer, in GB: Qwen2.5-7B on 8 devices, LLaMA-30B on 16."""
     for model, ranks, state, gathered in (("qwen2_5_7b", 8, 11.4, 3.1), ("llama_30b", 16, 24.4, 3.0)):
-        device = need(replace(ON_DEVICES, ranks=ranks), declared(model)).device
+        device = need(layout(ranks=ranks), declared(model)).device
         assert device is not None
         held = sum(device.throughout[name] for name in ("shard of the weights", "shard of the moments of AdamW"))
         assert round(held / 1e9, 1) == state
@@ -110,7 +120,7 @@ def test_the_weights_of_the_designs_at_16_and_8_devices():
 
 
 def test_everything_is_in_main_memory_without_devices():
-    found = need(ON_CPU)
+    found = need(layout(**ON_CPU))
     assert found.device is None
     assert found.main.throughout["shard of the reference policy"] == 2 * SMALL.parameters
     assert found.main.throughout["weights of the server"] == 4 * SMALL.parameters
@@ -118,7 +128,7 @@ def test_everything_is_in_main_memory_without_devices():
 
 
 def test_offload_moves_the_state_to_main_memory():
-    plain, moved = need(), need(replace(ON_DEVICES, offload=True))
+    plain, moved = need(), need(layout(offload=True))
     assert plain.device is not None and moved.device is not None
     assert moved.device.throughout.keys() == {"weights of the server", "CUDA and NCCL (in part a guess)"}
     assert not {"shard of the gradients", VARIANCE} & moved.device.phases["update"].keys()
@@ -131,14 +141,14 @@ def test_ranks_share_sequences_servers_and_rows():
         return found.device.phases["update"]["logits of a micro-batch"] // 1800
 
     assert tokens(need()) == 20
-    assert tokens(need(replace(ON_DEVICES, sequence=2))) == 10
-    assert tokens(need(replace(ON_DEVICES, ranks=8))) == 10  # a rank has one response
+    assert tokens(need(layout(sequence=2))) == 10
+    assert tokens(need(layout(ranks=8))) == 10  # a rank has one response
     dynamic = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
-    assert tokens(need(verl=dynamic)) == tokens(need(replace(ON_DEVICES, sequence=2), verl=dynamic)) == 50
-    fewer = need(replace(ON_DEVICES, rows=1)).device
+    assert tokens(need(verl=dynamic)) == tokens(need(layout(sequence=2), verl=dynamic)) == 50
+    fewer = need(layout(rows=1)).device
     assert fewer is not None
     assert fewer.phases["sampling"]["cache of keys and values"] == 1 * 10 * 2 * 2 * 2 * 4 * 2
-    served = need(replace(ON_DEVICES, server="vllm", tensor=2)).device
+    served = need(layout(rollout="vllm", tensor=2)).device
     assert served is not None
     assert "weights of the server" not in served.throughout
     assert served.phases["sampling"]["weights of the server"] == SMALL.parameters
@@ -154,7 +164,7 @@ def test_what_a_method_adds():
     assert towers is not None
     assert towers.throughout["weights of the server"] == 4 * SMALL.parameters
     assert need(sampler="rejection", target="expert").main.total == plain.main.total + shard
-    without = need(replace(ON_DEVICES, variance=False)).device
+    without = need(layout(grad_variance=False)).device
     assert without is not None
     assert without.phases["update"].keys() == plain.device.phases["update"].keys() - {VARIANCE}
 
@@ -216,8 +226,8 @@ def test_a_micro_batch_holds_what_the_arithmetic_says(
         "data": {"train_batch_size": ROWS, "max_prompt_length": LENGTH // 2, "max_response_length": LENGTH // 2},
         "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": micro, "rollout": rollout},
     }
-    layout = replace(ON_CPU, ranks=1, dtype=dtype, variance=False)
-    phases = rank_memory.need(METHOD, verl, architecture, architecture, layout).main.phases
+    sections = layout(**{**ON_CPU, "ranks": 1, "dtype": dtype, "grad_variance": False})
+    phases = need(sections, architecture, verl).main.phases
     for phase, call in (("update", update), ("scoring", score)):
         expected = sum(phases[phase].values())
         assert phases[phase]["logits of a micro-batch"] > 0.8 * expected  # so that they are what is measured

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -26,9 +27,10 @@ from trainer_ext.architectures import Architecture
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.reward_models import folders, training
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import Pair, Settings
 from trainer_ext.reward_models.scoring import Encoder, Model
-from trainer_ext.rewards.__main__ import main, pairs_of
+from trainer_ext.rewards.__main__ import main
+from trainer_ext.tasks.preferences import pairs_of
 from trainer_ext.train import train
 
 SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
@@ -107,14 +109,14 @@ def test_a_chat_template_of_the_folder_is_used(folder, tmp_path):
 def test_threads_that_wait_are_scored_together(folder):
     model = reward_models.RewardModel(folder)
     expected = dict(zip(TEXTS, model.scores([(ASKED, text) for text in TEXTS]), strict=True))
-    asked, free, ask = [], threading.Event(), model._ask
+    asked, free, ask = [], threading.Event(), model._model.scores
 
     def slow(group):
         asked.append(len(group))
         free.wait(10)
         return ask(group)
 
-    model._ask = slow
+    model._model = SimpleNamespace(scores=slow)
     with ThreadPoolExecutor(len(TEXTS)) as threads:
         found = [threads.submit(model.scores, [(ASKED, text)]) for text in TEXTS]
         while len(model._waiting) < len(TEXTS) - 1:
@@ -126,7 +128,7 @@ def test_threads_that_wait_are_scored_together(folder):
 
 def test_an_error_reaches_each_thread_that_waits(folder):
     model, both = reward_models.RewardModel(folder), threading.Barrier(2)
-    model._ask = lambda group: 1 / 0
+    model._model = SimpleNamespace(scores=lambda group: 1 / 0)
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(lambda: (both.wait(10), model.scores([(ASKED, "")]))) for _ in range(2)]
     assert all(isinstance(one.exception(), ZeroDivisionError) for one in found)

@@ -62,7 +62,7 @@ def test_the_behaviour_that_is_reported_is_q(overrides, cache):
     temperature = 0.7 if "method.temperature=0.7" in overrides else 1.0
     expected, alphas = by_hand(trainer, drawn.samples.batch, temperature)
     torch.testing.assert_close(drawn.samples.behaviour.double(), expected, rtol=0, atol=1e-4)
-    plain, _ = score(trainer._policy, drawn.samples.batch, temperature=1.0, rows=64)
+    plain = score(trainer._policy, drawn.samples.batch, temperature=1.0, rows=64)
     torch.testing.assert_close(drawn.samples.log_probs, plain, rtol=0, atol=1e-4)
     assert drawn.metrics["qstar/degenerate_fraction"] == 0
     # of the tokens put out, and of no draft that was not kept or lies beyond the response's end
@@ -90,7 +90,7 @@ def test_speculative_responses_are_distributed_as_plain_ones(cache):
 def test_the_target_alone_is_drawn_from_when_asked(cache):
     drawn = trainer_of(cache, "method=off_policy")
     samples = drawn._rollout.draw(1).samples
-    expected, _ = score(drawn._rollout._modules["target"], samples.batch, temperature=1.0, rows=64)
+    expected = score(drawn._rollout._modules["target"], samples.batch, temperature=1.0, rows=64)
     torch.testing.assert_close(samples.behaviour, expected, rtol=0, atol=1e-4)
 
 

@@ -13,8 +13,8 @@ import torch
 from launcher.planning.resources import shape
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import metrics, vllm_checks
-from trainer_ext.backends.verl_ray import servers, vllm_settings
+from trainer_ext import metrics, sizes
+from trainer_ext.backends.verl_ray import servers
 
 VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
 
@@ -50,7 +50,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 def refusals(*overrides: str) -> list[str]:
-    return [str(one) for one in vllm_checks.misfits(configuration(*VLLM, *overrides))]
+    return [str(one) for one in sizes.of_vllm(configuration(*VLLM, *overrides))]
 
 
 def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest
     (found,) = refusals("model.heads=2")
     assert "trainer.rollout = vllm: vLLM is not installed for " in found
     assert "Fix: make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf" in found
-    assert list(vllm_checks.misfits(configuration("trainer=verl_ray"))) == []
-    assert list(vllm_checks.misfits(configuration("trainer=in_process"))) == []
+    assert list(sizes.of_vllm(configuration("trainer=verl_ray"))) == []
+    assert list(sizes.of_vllm(configuration("trainer=in_process"))) == []
 
 
 @pytest.mark.usefixtures("with_vllm")
@@ -101,31 +101,31 @@ def test_a_target_that_reads_other_tokens_is_refused(models, target, words) -> N
 
 def test_a_server_of_the_policy_gets_its_weights_before_the_first_step(models) -> None:
     config = configuration(*VLLM, "method=c0_grpo", "verl.actor_rollout_ref.rollout.max_num_seqs=9000")
-    found = vllm_settings.of_rollout(config, models["policy"], None)
+    found = servers.vllm_section(config, models["policy"], None)
     length = config["verl"].data.max_prompt_length + config["verl"].data.max_response_length
     assert (found["max_model_len"], found["max_num_batched_tokens"]) == (length, 9000)
     assert (found["load_format"], found["logprobs_mode"]) == ("dummy", "processed_logprobs")
     assert (found["free_cache_engine"], found["enable_sleep_mode"], found["enforce_eager"]) == (False, False, True)
     assert found["engine_kwargs"] == {"vllm": {"generation_config": "vllm"}}
-    assert vllm_settings.sleep_level(found["engine_kwargs"]["vllm"]) is None
+    assert servers.sleep_level(found["engine_kwargs"]["vllm"]) is None
 
 
 @pytest.mark.parametrize(("count", "level"), [(0, 0), (8, 1)])
 def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, count, level) -> None:
     config = configuration(*VLLM, "method=q_star", "model=pretrained", f"model.path={models['policy']}")
     config["model"]["resources"]["devices"] = count
-    found = vllm_settings.of_rollout(config, models["policy"], models["target"])
+    found = servers.vllm_section(config, models["policy"], models["target"])
     own = found["engine_kwargs"]["vllm"]
     assert found["load_format"] == "auto" and found["enable_sleep_mode"] == bool(count)
     settings = own["hf_overrides"]["qstar"]
     assert own["hf_overrides"]["architectures"] == ["QStarForCausalLM"] and settings["target"] == models["target"]
-    assert vllm_settings.sleep_level(own) == settings["sleep_level"] == level
+    assert servers.sleep_level(own) == settings["sleep_level"] == level
 
 
 def test_a_start_refuses_a_target_that_the_plan_could_not_read(models) -> None:
     config = configuration(*VLLM, "method=q_star")
     with pytest.raises(ValueError, match=r"bare: the folder has no tokenizer\.json or .*, so nothing says"):
-        vllm_settings.of_rollout(config, models["policy"], models["bare"])
+        servers.vllm_section(config, models["policy"], models["bare"])
 
 
 def test_two_runs_on_one_machine_have_different_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The sizes of causal language models, from their configurations: how many parameters, heads and positions they have.
 
 Of four families by formulas. Of every other one, transformers builds the model without its weights, in a process of its
-own (`python -m trainer_ext.architectures FOLDER`), because nothing in this module loads torch.
+own (causal_models), because nothing in this module loads torch.
 """
 
 from __future__ import annotations
@@ -36,9 +36,15 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The sizes of a causal language model. family: gpt2, gpt_neox, llama or qwen2; tied: the head is the embedding.
+    """The sizes of a causal language model: of gpt2, gpt_neox, llama and qwen2 by formulas, of others as counted.
 
-    positions: the most tokens that it reads, None: any number.
+    tied: the head is the embedding. positions: the most tokens that it reads, None: any number. In a mixture of
+    experts, intermediate_size is the sum over the experts that are chosen for a token.
+
+    Counted of the module of another family: of_layers, the parameters of each layer; of_ends, all others; windows, of
+    each layer the most tokens whose keys and values it keeps, None: all; kept, the numbers that it keeps of a token;
+    shapes, `linear` of the layer that has the most; attention, SDPA or EAGER; has_critic, whether transformers has the
+    class for token classification, from which critics are made.
     """
 
     family: str
@@ -51,15 +57,24 @@ class Architecture:
     head_size: int
     positions: int | None
     tied: bool
+    of_layers: tuple[int, ...] = ()
+    of_ends: int = 0
+    windows: tuple[int | None, ...] = ()
+    kept: int = 0
+    shapes: Mapping[str, Sequence[tuple[int, int]]] | None = None
+    attention: str = SDPA
+    has_critic: bool = True
 
     @property
     def parameters(self) -> int:
         """The exact number of parameters."""
-        return self.parameters_of_ends + self.layers * self.parameters_of_layer
+        return self.parameters_of_ends + (sum(self.of_layers) or self.layers * self.parameters_of_layer)
 
     @property
     def parameters_of_layer(self) -> int:
         """The exact number of parameters of one layer; of layers that differ, the largest one's."""
+        if self.of_layers:
+            return max(self.of_layers)
         hidden, inner = self.hidden_size, self.intermediate_size
         if self.family in ("gpt2", "gpt_neox"):  # with biases, and two norms of weight and bias
             return 4 * hidden * hidden + 4 * hidden + 2 * hidden * inner + inner + hidden + 4 * hidden
@@ -70,6 +85,8 @@ class Architecture:
     @property
     def parameters_of_ends(self) -> int:
         """The exact number of parameters outside the layers: embeddings, head and last norm."""
+        if self.of_layers:
+            return self.of_ends
         embeddings = self.vocabulary * self.hidden_size * (1 if self.tied else 2)
         if self.family == "gpt2":
             embeddings += (self.positions or 0) * self.hidden_size  # learned; the others rotate
@@ -78,6 +95,8 @@ class Architecture:
     @property
     def linear(self) -> Mapping[str, Sequence[tuple[int, int]]]:
         """The linear layers of each layer by name: inputs and outputs. The head is not among them."""
+        if self.shapes is not None:
+            return self.shapes
         hidden, inner = self.hidden_size, self.intermediate_size
         if self.family == "gpt2":
             both = [(hidden, hidden), (inner, hidden)]
@@ -98,61 +117,12 @@ class Architecture:
 
     def cache(self, tokens: int, number: int = FLOAT) -> int:
         """Bytes of the keys and values of so many tokens. number: bytes of each."""
-        return self.layers * tokens * 2 * self.key_value_heads * self.head_size * number
-
-    @property
-    def has_critic(self) -> bool:
-        """Whether transformers has the family's class for token classification, from which critics are made."""
-        return True
+        windows = self.windows or (None,) * self.layers
+        tokens_kept = sum(tokens if window is None else min(tokens, window) for window in windows)
+        return tokens_kept * (self.kept or 2 * self.key_value_heads * self.head_size) * number
 
     def unpackable(self, length: int) -> str | None:
         """Why sequences of so many tokens cannot be shared by ranks, whose attention is torch's; None: they can."""
-        return None
-
-
-@dataclass(frozen=True)
-class Counted(Architecture):
-    """The sizes of a model of any other family, as its module has them.
-
-    of_layers: the parameters of each layer; of_ends: all others; windows: of each layer, the most tokens whose keys and
-    values it keeps, None: all; kept: numbers that it keeps of a token; shapes: `linear` of the layer that has the most;
-    attention: SDPA or EAGER; critic: `has_critic`. In a mixture of experts, intermediate_size is the sum over the
-    experts that are chosen for a token.
-    """
-
-    of_layers: tuple[int, ...]
-    of_ends: int
-    windows: tuple[int | None, ...]
-    kept: int
-    shapes: Mapping[str, Sequence[tuple[int, int]]]
-    attention: str
-    critic: bool
-
-    @property
-    def parameters(self) -> int:
-        return self.of_ends + sum(self.of_layers)
-
-    @property
-    def parameters_of_layer(self) -> int:
-        return max(self.of_layers)
-
-    @property
-    def parameters_of_ends(self) -> int:
-        return self.of_ends
-
-    @property
-    def linear(self) -> Mapping[str, Sequence[tuple[int, int]]]:
-        return self.shapes
-
-    def cache(self, tokens: int, number: int = FLOAT) -> int:
-        tokens_kept = sum(tokens if window is None else min(tokens, window) for window in self.windows)
-        return tokens_kept * self.kept * number
-
-    @property
-    def has_critic(self) -> bool:
-        return self.critic
-
-    def unpackable(self, length: int) -> str | None:
         if self.attention != SDPA:
             return "its attention caps or biases its logits, which torch's attention does not compute"
         least = min((window for window in self.windows if window is not None), default=length)
@@ -229,26 +199,15 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
     """The sizes of a model of a known family; None: of another one."""
-    family = config["model_type"]
+    family, has_biases = config["model_type"], config["model_type"] == "gpt_neox"  # biases as the formulas have them
+    known = family in ("gpt_neox", "llama", "qwen2") and not config.get("mlp_bias")
     try:
         if family == "gpt2":
-            hidden, heads = config["n_embd"], config["n_head"]
-            return Architecture(
-                family=family,
-                vocabulary=config["vocab_size"],
-                hidden_size=hidden,
-                intermediate_size=config.get("n_inner") or 4 * hidden,
-                layers=config["n_layer"],
-                heads=heads,
-                key_value_heads=heads,
-                head_size=hidden // heads,
-                positions=config["n_positions"],
-                tied=config.get("tie_word_embeddings", True),
-            )
-        has_biases = family == "gpt_neox"  # as the formulas have them
-        if family not in ("gpt_neox", "llama", "qwen2") or config.get("mlp_bias"):
-            return None
-        if bool(config.get("attention_bias", has_biases)) != has_biases:
+            names = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"}
+            names |= {"n_positions": "max_position_embeddings"}
+            config = {**config, **{names[key]: config[key] for key in names}}
+            config |= {"intermediate_size": config.get("n_inner") or 4 * config["hidden_size"]}
+        elif not known or bool(config.get("attention_bias", has_biases)) != has_biases:
             return None
         hidden, heads = config["hidden_size"], config["num_attention_heads"]
         return Architecture(
@@ -261,16 +220,16 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
             key_value_heads=config.get("num_key_value_heads") or heads,
             head_size=config.get("head_dim") or hidden // heads,
             positions=config["max_position_embeddings"],
-            tied=config.get("tie_word_embeddings", False),
+            tied=config.get("tie_word_embeddings", family == "gpt2"),
         )
     except (KeyError, TypeError):  # transformers knows the defaults
         return None
 
 
 @functools.cache
-def _counted(folder: Path, config: str, trust_remote_code: bool) -> Counted | Unusable | None:
+def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture | Unusable | None:
     """The sizes as transformers' module has them; None: the program ended with an error. config: the file's text."""
-    command = [sys.executable, "-m", "trainer_ext.architectures", str(folder)]
+    command = [sys.executable, "-m", f"{__name__}.causal_models", str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if trust_remote_code:
         command.append("--trust-remote-code")
@@ -289,4 +248,4 @@ def _counted(folder: Path, config: str, trust_remote_code: bool) -> Counted | Un
         return Unusable(*found["unusable"])
     shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in found["shapes"].items()}
     whole = {name: tuple(found[name]) for name in ("of_layers", "windows")}
-    return Counted(**{**found, **whole, "shapes": shapes})
+    return Architecture(**{**found, **whole, "shapes": shapes})

@@ -1,9 +1,16 @@
-"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes."""
+"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes.
+
+`python -m trainer_ext.architectures.causal_models FOLDER` prints the sizes of a model as one line of JSON.
+"""
 
 from __future__ import annotations
 
+import argparse
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from trainer_ext.architectures import EAGER, SDPA, Counted, Unusable
+from trainer_ext.architectures import EAGER, SDPA, Architecture, Unusable
 
 _OTHER = "choose a language model that reads from left to right, such as those of conf/model"
 #: What the samplers and the engines give to a module.
@@ -31,7 +38,7 @@ def attention(config: Any, trust_remote_code: bool = False) -> str:
     """
     if getattr(config, "attn_logit_softcapping", None):
         return EAGER
-    own = _class_of(config)
+    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # None: it comes with the model
     if own is None and trust_remote_code:
         own = type(without_weights(config, trust_remote_code))
     return EAGER if own is not None and not own._supports_sdpa else SDPA
@@ -42,7 +49,7 @@ def attention_of(path: str, trust_remote_code: bool = False) -> str:
     return attention(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code), trust_remote_code)
 
 
-def count(folder: str, trust_remote_code: bool) -> Counted:
+def count(folder: str, trust_remote_code: bool) -> Architecture:
     """The sizes of a model in a folder. Unusable: it cannot be trained."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
@@ -60,13 +67,15 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
     _check_class(type(module))
     layers = list(_layers(module, set(module._no_split_modules)))
     heads = int(config.num_attention_heads)
-    few = 1 if _multi_query(config) else getattr(config, "num_key_value_heads", None) or heads
+    few = getattr(config, "num_key_value_heads", None) or heads
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        few = 1  # all heads share one, as Falcon's and GPTBigCode's configurations say it
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kept = 2 * few * size
     if getattr(config, "v_head_dim", None):  # latent attention, whose keys and values transformers caches expanded
         kept = heads * (config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim)
     of_layers = tuple(map(_parameters, layers))
-    return Counted(
+    return Architecture(
         family=config.model_type,
         vocabulary=module.get_input_embeddings().weight.shape[0],
         hidden_size=config.hidden_size,
@@ -81,9 +90,9 @@ def count(folder: str, trust_remote_code: bool) -> Counted:
         of_ends=_parameters(module) - sum(of_layers),
         windows=_windows(config, len(layers)),
         kept=kept,
-        shapes=max(map(_linear, layers), key=_widths),
+        shapes=max(map(_linear, layers), key=lambda linear: sum(map(sum, itertools.chain(*linear.values())))),
         attention=attention(config, trust_remote_code),
-        critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+        has_critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     )
 
 
@@ -104,14 +113,9 @@ def check(config: Any) -> None:
     )
     if masked or not known:
         raise Unusable(f"{what}which is no causal language model", _OTHER)
-    own = _class_of(config)
+    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if own is not None:
         _check_class(own)
-
-
-def _class_of(config: Any) -> Any:
-    """transformers' class of the model; None: it comes with the model."""
-    return MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
 
 
 def _check_class(own: Any) -> None:
@@ -162,15 +166,6 @@ def _linear(layer: nn.Module) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _widths(linear: Mapping[str, Sequence[tuple[int, int]]]) -> int:
-    return sum(inputs + outputs for sizes in linear.values() for inputs, outputs in sizes)
-
-
-def _multi_query(config: Any) -> bool:
-    """Whether all heads share one of keys and values, as Falcon's and GPTBigCode's configurations say it."""
-    return bool(getattr(config, "multi_query", False)) and not getattr(config, "new_decoder_architecture", False)
-
-
 def _intermediate_size(config: Any) -> int:
     """The width of what a token meets in a layer: of a mixture of experts, of those that are chosen for it."""
     widths = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"))
@@ -188,3 +183,14 @@ def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * layers
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m trainer_ext.architectures.causal_models")
+    parser.add_argument("folder", help="of a model in the Hugging Face format")
+    parser.add_argument("--trust-remote-code", action="store_true", help="allow code that comes with the model")
+    given = parser.parse_args()
+    try:
+        print(json.dumps(asdict(count(given.folder, given.trust_remote_code))))
+    except Unusable as error:
+        print(json.dumps({"unusable": [error.rule, error.fix]}))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import scores, sizes, vllm_checks
+from trainer_ext import scores, sizes
 from trainer_ext.evaluation import Answer
 
 
@@ -115,7 +115,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     names a key whose value cannot work.
     """
     plain = _with_reward(config, cache)
-    for misfit in (*sizes.misfits(plain), *vllm_checks.misfits(plain), *scores.misfits(plain["trainer"])):
+    for misfit in (*sizes.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
     return backend
@@ -147,7 +147,7 @@ def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int
 
 def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
     """The same of the model in a folder, whatever config["model"] says."""
-    from trainer_ext.backends.in_process.evaluate import evaluate as asked
+    from trainer_ext.backends.in_process.rollout import evaluate as asked
 
     plain = _with_reward(config, cache)
     for misfit in scores.misfits(plain["trainer"]):

@@ -101,29 +101,19 @@ def statistics(
     )
 
 
-def _beta_after(beta: float, kl: float, settings: DualSettings | KLSettings) -> float:
-    """The price on KL after a step of dual ascent."""
-    return max(0.0, beta + settings.beta_lr * (kl - settings.target_kl))
-
-
 @dataclass
 class KLController:
     """beta over a run, as a DualController sets it: GRPO that spends the same KL, for a comparison at the same KL."""
 
     settings: KLSettings
-    _beta: float = field(init=False)
+    weight = "entropy"  # of the statistics' weighted entropy, on which this controller has no price
 
     def __post_init__(self) -> None:
         self._beta = self.settings.beta_init
 
-    @property
-    def weight(self) -> str:
-        """The weight of the statistics' weighted entropy, on which this controller has no price."""
-        return "entropy"
-
     def update(self, batch: DualStatistics) -> None:
         """Dual ascent from the whole batch's KL; the price counts for this same step."""
-        self._beta = _beta_after(self._beta, batch.kl, self.settings)
+        self._beta = max(0.0, self._beta + self.settings.beta_lr * (batch.kl - self.settings.target_kl))
 
     def advantages(self, logp: Tensor, logp_ref: Tensor, advantages: Tensor) -> Tensor:
         """A' = A - beta (logp - logp_ref), the score-function form of the gradient of KL; all (B, T), no gradient."""
@@ -169,11 +159,7 @@ class DualController:
 
     def __post_init__(self) -> None:
         self._state.beta = self.settings.beta_init
-
-    @property
-    def weight(self) -> str:
-        """The weight of the weighted entropy that the method's statistics have."""
-        return self.settings.weight
+        self.weight = self.settings.weight  # of the weighted entropy that the method's statistics have
 
     @property
     def coefficients(self) -> tuple[float, float]:
@@ -184,7 +170,7 @@ class DualController:
         """Dual ascent from the whole batch's statistics; they become this same step's coefficients."""
         state, s = self._state, self.settings
         state.step += 1
-        state.beta = _beta_after(state.beta, batch.kl, s)
+        state.beta = max(0.0, state.beta + s.beta_lr * (batch.kl - s.target_kl))
         if s.decay == "usage" and state.step <= continuing.spread_steps(self.total_steps):
             state.reward_std_max = max(state.reward_std_max, batch.reward_std)
         self._watch_reward(batch.reward_mean)

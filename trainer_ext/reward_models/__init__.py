@@ -1,10 +1,5 @@
 """Reward models: classifiers with one label, in folders, that give a response to messages its reward
 (docs/reward-models.md).
-
-    folders       which files they are, and whether a plan can use them
-    pairs         what a reward model learns from, and how it is trained
-    scoring       reads texts with a model
-    training      makes a reward model from pairs of responses
 """
 
 from __future__ import annotations
@@ -12,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,46 +37,29 @@ class RewardModel(rewards.Together):
         self._folder = folder
         self._model: Model | None = None
         self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[Sequence[tuple[Messages, str]], Future[list[float]]]] = []
 
     def scores(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
         """The model's output for each response to its messages. Whatever the model raises is passed on."""
-        own = _Waiting(asked)
+        answer: Future[list[float]] = Future()
         with self._lock:
-            self._waiting.append(own)
+            self._waiting.append((asked, answer))
         with self._turn:
-            if own.scores is None and own.error is None:  # nobody has asked for it together with others
+            if not answer.done():  # nobody has asked for it together with others
                 with self._lock:
                     group, self._waiting = self._waiting, []
-                self._answer(group)
-        if own.scores is None:
-            assert own.error is not None
-            raise own.error
-        return own.scores
-
-    def _answer(self, group: Sequence[_Waiting]) -> None:
-        """Ask for all of a group at once."""
-        try:
-            scores = iter(self._ask([one for waiting in group for one in waiting.asked]))
-            for waiting in group:
-                waiting.scores = [next(scores) for _ in waiting.asked]
-        except BaseException as error:  # the other threads must not wait for ever
-            for waiting in group:
-                waiting.error = error
-
-    def _ask(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
-        if self._model is None:
-            self._model = _load(self._folder)
-        return self._model.scores(asked)
-
-
-class _Waiting:
-    """What a thread asks, and then the scores or what was raised."""
-
-    def __init__(self, asked: Sequence[tuple[Messages, str]]):
-        self.asked = asked
-        self.scores: list[float] | None = None
-        self.error: BaseException | None = None
+                try:
+                    if self._model is None:
+                        self._model = _load(self._folder)
+                    scores = self._model.scores([one for several, _ in group for one in several])
+                except BaseException as error:  # the other threads must not wait for ever
+                    for _, waiting in group:
+                        waiting.set_exception(error)
+                else:
+                    for several, waiting in group:
+                        waiting.set_result(scores[: len(several)])
+                        scores = scores[len(several) :]
+        return answer.result()
 
 
 def _load(folder: Path) -> Model:

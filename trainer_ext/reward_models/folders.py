@@ -1,4 +1,7 @@
-"""Folders of classifiers: which files they are, and whether a plan can use them. Nothing here loads torch."""
+"""Folders of classifiers: which files they are, whether a plan can use them, and what and how a reward model learns.
+
+Nothing here loads torch.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from trainer_ext.rewards import Messages
 from trainer_ext.sizes import Misfit
 
 #: The value of task.reward that stands for the model in the folder task.reward_model.
@@ -88,7 +93,10 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
     if not any(one.endswith(_HEAD) for one in architectures):
         rule = f"it must be a model for sequence classification; it is {', '.join(architectures) or 'of no known kind'}"
         raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
-    labels = _labels(config)
+    named = config.get("id2label")
+    labels = [f"LABEL_{number}" for number in range(int(config.get("num_labels") or 2))]  # transformers' own names
+    if isinstance(named, Mapping) and named:
+        labels = [str(named[key]) for key in sorted(named, key=int)]
     if label is None and len(labels) != 1:
         rule = f"a reward model has one label; this one has {len(labels)}: {', '.join(labels)}"
         raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
@@ -98,14 +106,6 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
     if tokens is not None and isinstance(vocabulary, int) and tokens > vocabulary:
         rule = f"its tokenizer has {tokens} tokens, and its embedding only {vocabulary} (vocab_size in config.json)"
         raise Misfit(key, value, rule, "put the tokenizer of this model there")
-
-
-def _labels(config: Mapping[str, Any]) -> list[str]:
-    """The labels of a classifier; transformers leaves out what are its own two."""
-    named = config.get("id2label")
-    if isinstance(named, Mapping) and named:
-        return [str(named[key]) for key in sorted(named, key=int)]
-    return [f"LABEL_{number}" for number in range(int(config.get("num_labels") or 2))]
 
 
 def _tokens(folder: Path) -> int | None:
@@ -121,12 +121,8 @@ def _tokens(folder: Path) -> int | None:
 
 
 def parameters(task: Mapping[str, Any]) -> int:
-    """The number of parameters of a section's reward model; 0 without one."""
-    return weights_in([path for path in files(task) if any(path.match(names) for names in WEIGHTS)])
-
-
-def weights_in(paths: Sequence[Path]) -> int:
-    """The number of parameters in files of weights, by their headers; in pickled ones, by their size."""
+    """The number of parameters of a section's reward model; 0 without one. By headers; of pickled files, by size."""
+    paths = [path for path in files(task) if any(path.match(names) for names in WEIGHTS)]
     tensors = [shape for path in paths if path.suffix == ".safetensors" for shape in _shapes(path)]
     if tensors:
         return sum(map(math.prod, tensors))
@@ -138,3 +134,55 @@ def _shapes(path: Path) -> Iterator[list[int]]:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
     yield from (one["shape"] for name, one in header.items() if name != "__metadata__")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a reward model is trained. Their defaults stand here alone.
+
+    epochs: over the training pairs; batch_size: pairs of an update; micro_batch_size: pairs read at once; max_length:
+    tokens of a prompt with a response, of which the first are cut; warmup: the share of the updates in which the
+    learning rate rises, before it falls to 0; checks: how often an epoch asks for the loss of the validation pairs;
+    patience: the training ends after so many checks without a smaller one; seed: of the new head, the order and the
+    dropout.
+    """
+
+    epochs: int = 1
+    lr: float = 1e-5
+    batch_size: int = 32
+    micro_batch_size: int = 8
+    max_length: int = 512
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    checks: int = 4
+    patience: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """ValueError: a value cannot work."""
+        least = {"epochs": 1, "batch_size": 1, "micro_batch_size": 1, "max_length": 8, "checks": 1, "patience": 1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least {bound}. Fix: raise it")
+        if not self.lr > 0:
+            raise ValueError(f"lr={self.lr}: it must be above 0. Fix: raise it")
+        if not 0 <= self.warmup <= 1 or self.weight_decay < 0:
+            rule = "warmup is a share from 0 to 1, and weight_decay is not negative"
+            raise ValueError(f"warmup={self.warmup}, weight_decay={self.weight_decay}: {rule}. Fix: correct it")
+
+
+def learned(section: Mapping[str, Any]) -> Settings:
+    """How the reward model of `task.learned_reward` is trained. ValueError: a setting is unknown or cannot work."""
+    given = {key: value for key, value in section.items() if key not in ("model", "share")}
+    known = [one.name for one in fields(Settings)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ValueError(f"it has no {', '.join(unknown)}; beside model and share it has {', '.join(known)}")
+    return Settings(**given)
+
+
+class Pair(NamedTuple):
+    """Two responses to the messages of a prompt."""
+
+    messages: Messages
+    chosen: str
+    rejected: str

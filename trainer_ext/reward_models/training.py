@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import AutoTokenizer, get_linear_schedule_with_warmup
 
-from trainer_ext.reward_models.folders import TEMPLATE
-from trainer_ext.reward_models.pairs import Pair, Settings
+from trainer_ext.reward_models.folders import TEMPLATE, Pair, Settings
 from trainer_ext.reward_models.scoring import BATCH, Encoder, Model, device, load, logits
 
 LEVEL = 0.95  # of the interval of an accuracy
@@ -100,7 +99,10 @@ def _fit(
     best: dict[str, Tensor] = {}
     losses: list[float] = []
     began = time.monotonic()
-    for step, rows in enumerate(_batches(len(tokens), settings), start=1):
+    generator = torch.Generator().manual_seed(settings.seed)
+    orders = [torch.randperm(len(tokens), generator=generator) for _ in range(settings.epochs)]
+    batches = [rows.tolist() for order in orders for rows in order.split(settings.batch_size)]
+    for step, rows in enumerate(batches, start=1):
         module.train()
         losses.append(_update(module, encoder, [tokens[row] for row in rows], settings.micro_batch_size))
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -126,14 +128,6 @@ def _fit(
     module.load_state_dict(best)
     module.eval()
     return history
-
-
-def _batches(count: int, settings: Settings) -> Iterator[list[int]]:
-    """The rows of each update, in an order of their own in each epoch."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    for _ in range(settings.epochs):
-        order = torch.randperm(count, generator=generator).tolist()
-        yield from (order[first : first + settings.batch_size] for first in range(0, count, settings.batch_size))
 
 
 def _update(module: Any, encoder: Encoder, pairs: Sequence[_Tokens], micro: int) -> float:

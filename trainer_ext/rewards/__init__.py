@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import json
 import math
-import queue
 import re
 import signal
 import string
@@ -23,13 +22,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeVar
 
 from trainer_ext import texts
 from trainer_ext.registry import Part
@@ -91,22 +91,19 @@ class Scorer:
         """The scores of responses to messages, at once. RewardFailed: the reward raises, or one is not finite."""
         assert isinstance(self._function, Together)
         began = time.perf_counter()
+        failed = f"the reward of task {self._data_source} failed:"
         try:
             values = self._function.scores(asked)
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             messages, response = asked[0]
             first = f"the first is {response[:_SHOWN]!r} to the prompt {messages[-1]['content'][:_SHOWN]!r}"
-            raise RewardFailed(
-                f"the reward of task {self._data_source} failed: {what}; of {len(asked)} responses, {first}"
-            ) from error
+            raise RewardFailed(f"{failed} {what}; of {len(asked)} responses, {first}") from error
         each = (time.perf_counter() - began) / max(1, len(asked))
         for value, (messages, response) in zip(values, asked, strict=True):
             if not math.isfinite(value):
-                raise RewardFailed(
-                    f"the reward of task {self._data_source} failed: it is {value}, and must be finite; prompt "
-                    f"{messages[-1]['content'][:_SHOWN]!r}, response {response[:_SHOWN]!r}"
-                )
+                where = f"prompt {messages[-1]['content'][:_SHOWN]!r}, response {response[:_SHOWN]!r}"
+                raise RewardFailed(f"{failed} it is {value}, and must be finite; {where}")
         return [Score(float(value), seconds=each) for value in values]
 
     def __call__(
@@ -195,26 +192,18 @@ def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -
 
 
 def _left_behind(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
-    answers: queue.SimpleQueue[Callable[[], Result]] = queue.SimpleQueue()
+    answer: Future[Result] = Future()
 
     def call() -> None:
         try:
-            result = function(*given)
+            answer.set_result(function(*given))
         except BaseException as error:
-            answers.put(partial(_raise, error))
-        else:
-            answers.put(lambda: result)
+            answer.set_exception(error)
 
     threading.Thread(target=call, name="reward", daemon=True).start()
-    try:
-        answer = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TooSlow(seconds) from None
-    return answer()
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error
+    if not wait([answer], timeout=seconds).done:
+        raise TooSlow(seconds)
+    return answer.result()
 
 
 def score(returned: Any) -> Score:
@@ -273,7 +262,11 @@ def function(spec: str) -> Callable[..., Any]:
     """
     place, colon, name = (spec, "", "") if spec.endswith(".py") else spec.rpartition(":")
     if not colon and not place:
-        return _known(spec)
+        try:
+            return reward.get(spec).function
+        except ValueError as error:
+            closest = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(spec, list(reward), n=1))
+            raise ValueError(f"there is no such reward; there are {', '.join(reward)}{closest}") from error
     module = _load(Path(place).expanduser()) if place.endswith(".py") else _import(place)
     found = getattr(module, name, None)
     if not callable(found):
@@ -281,14 +274,6 @@ def function(spec: str) -> Callable[..., Any]:
         what = f"no function {name!r}" if name else "no function given"
         raise ValueError(f"{place}: {what}; it has {', '.join(own) or 'none'}")
     return found  # type: ignore[no-any-return]
-
-
-def _known(name: str) -> Callable[..., Any]:
-    try:
-        return reward.get(name).function
-    except ValueError as error:
-        closest = "".join(f"; did you mean {one}?" for one in difflib.get_close_matches(name, list(reward), n=1))
-        raise ValueError(f"there is no such reward; there are {', '.join(reward)}{closest}") from error
 
 
 def file_of(function: Callable[..., Any] | Together) -> Path:
@@ -382,14 +367,7 @@ def rouge_l(data_source: str, solution_str: str, ground_truth: str, extra_info: 
 def _rouge() -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], tokenizer=_Words())
-
-
-class _Words:
-    """The words of a text, as rouge-score asks for them."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return texts.words(text)
+    return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=texts.words))
 
 
 @reward("bleu")

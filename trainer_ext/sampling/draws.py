@@ -42,3 +42,15 @@ def choose(weights: Tensor, uniform: Tensor) -> Tensor:
     # a level that rounding puts at the total is in the last index whose weight is above 0
     last = torch.searchsorted(sums, sums[..., -1:].contiguous(), right=False)
     return torch.minimum(found, last).squeeze(-1)
+
+
+def accepted(policy: Tensor, target: Tensor, mask: Tensor, n: int, keys: Sequence[int]) -> Tensor:
+    """Which responses rejection sampling towards a target keeps, (B,) bool.
+
+    Each is kept with probability pi_t / (m pi_theta), m the largest ratio of its prompt's n responses. policy, target:
+    (B, T) log-probabilities of the tokens; mask: (B, T) bool; the n responses to a prompt are adjacent; keys: of the
+    draws, one for each response.
+    """
+    ratio = ((target - policy) * mask).double().sum(dim=1).reshape(-1, n)
+    chance = (ratio - ratio.amax(dim=1, keepdim=True)).exp().flatten()
+    return uniforms(keys, 1)[:, 0].to(chance.device) <= chance

@@ -65,18 +65,6 @@ def _ess_metrics(theta: Tensor, target: Tensor) -> dict[str, float]:
     }
 
 
-def greedy_every(n: int) -> Proposal:
-    """pi_theta, but in the first of every n rows (the first of n responses to a prompt) the most likely token."""
-
-    def propose(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
-        log_p = log_probs[0].clone()
-        best = log_p[::n].argmax(dim=-1, keepdim=True)
-        log_p[::n] = torch.full_like(log_p[::n], -torch.inf).scatter(-1, best, 0.0)
-        return log_p
-
-    return propose
-
-
 def greedy_where(which: Tensor) -> Proposal:
     """pi_theta, but in the rows where `which` (rows,) is true the most likely token."""
 

@@ -257,7 +257,7 @@ class Program:
 
     def __init__(self, channel: socket.socket):
         self._link = channel.fileno()
-        self._lost = False
+        self.lost = False  # it has ended before its tests
         self.started = False
 
     def start(self) -> None:
@@ -293,7 +293,7 @@ class Program:
         return reply[1], reply[2]
 
     def _ask(self, *question: Any) -> tuple[Any, ...]:
-        if self._lost:
+        if self.lost:
             raise Lost
         try:
             send(self._link, encode(question).encode())
@@ -317,13 +317,8 @@ class Program:
             raise self._broken() from None
 
     def _broken(self) -> Lost:
-        self._lost = True
+        self.lost = True
         return Lost()
-
-    @property
-    def lost(self) -> bool:
-        """Whether the program has ended before its tests."""
-        return self._lost
 
 
 async def _awaited(value: Any) -> Any:
@@ -420,11 +415,9 @@ def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[byte
 def _case(program: Program, run: Callable[[], Any]) -> bytes:
     try:
         run()
-    except Exception:
-        return FAILED
     except Lost:
         raise
-    except BaseException:  # SystemExit, KeyboardInterrupt
+    except BaseException:  # also SystemExit and KeyboardInterrupt
         return FAILED
     if program.lost:  # a test caught it
         raise Lost

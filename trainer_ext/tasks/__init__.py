@@ -117,11 +117,6 @@ def names() -> list[str]:
     return list(task)
 
 
-def source(name: str) -> Path:
-    """The file of a task's module."""
-    return Path(get(name).__file__ or "")
-
-
 def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[Row]]:
     """Rows by split. Equal prompts are in one split, whatever their order; white space makes no difference.
 

@@ -1,15 +1,65 @@
-"""What commands beside runs read of the configuration: a task's section, and the files of a folder. No task itself."""
+"""What the commands beside runs have in common: their words, what they read, and the folder that they write.
+
+No task itself.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_ext import tasks
+from trainer_ext.artifacts import build_once
 from trainer_ext.tasks import tables
 
 CONF = Path(__file__).parents[2] / "conf"
+CARD = "card.json"
+
+
+def words(program: str, command: str, about: str, task: str, example: str) -> argparse.ArgumentParser:
+    """The words of `python -m PROGRAM COMMAND TASK --to FOLDER`. task, example: the help of TASK and of KEY=VALUE."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
+    parser.add_argument("command", choices=[command])
+    parser.add_argument("task", help=task)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=example)
+    parser.add_argument("--from", dest="source", type=Path, help="a folder with train.* and, if there is one, test.*")
+    parser.add_argument("--to", type=Path, required=True, help="the folder to write, which must not exist")
+    return parser
+
+
+def check_new(folder: Path) -> None:
+    """ValueError: the folder exists."""
+    if folder.exists():
+        raise ValueError(f"{folder} exists. Fix: name a new folder, or delete it first")
+
+
+def sources(section: Mapping[str, Any]) -> dict[str, str]:
+    """The hash of each local file that a section `task` reads, by its path."""
+    read: list[Path] = getattr(tasks.get(section["name"]), "files", lambda _: [])(section)
+    return {str(path): tasks.content(path) for path in read}
+
+
+def write(folder: Path, card: dict[str, Any], fill: Callable[[Path], Mapping[str, Any]]) -> None:
+    """Make a folder, which appears when it is whole: what `fill` writes, and card.json.
+
+    The card gets the hashes of the files, and what `fill` returns.
+    """
+
+    def build(draft: Path) -> None:
+        card.update(fill(draft))
+        card["files"] = {path.name: tasks.content(path) for path in sorted(draft.iterdir())}
+        (draft / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    build_once(folder, build)
+
+
+def say(text: str) -> None:
+    """A line of the progress."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def configured(task: str, overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, float]]:

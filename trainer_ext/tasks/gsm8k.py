@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_ext.rewards import last_number, same_last_number
-from trainer_ext.tasks import TEST, BadData, Row, tables, task
+from trainer_ext.tasks import BadData, Row, tables, task
 from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
@@ -22,22 +22,15 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     `task.train_path`: a hub name, whose test split comes with it, or a local .jsonl or .parquet with question and
     answer. `task.test_path`: such a file, or null.
     """
-    rows = _read(task["train_path"], "train", None)
-    if task["test_path"] is not None:
-        return rows + _read(task["test_path"], "train", TEST)
-    return rows if tables.is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST)
 
-
-def _read(path: str, of_hub: str, split: str | None) -> list[Row]:
-    """The prompts of a local file, or of a split of a hub's data, as rows of a split."""
-    rows = []
-    for where, row in tables.lines_with(("question", "answer"), path, of_hub, "main"):
+    def make(where: str, row: Mapping[str, Any], split: str | None) -> Row:
         answer = last_number(row["answer"])
         if answer is None:
             raise BadData(f"{where}: the answer has no number: {row['answer']!r}")
-        worked = _CALCULATION.sub("", row["answer"])
-        rows.append(Row(f"{row['question']} {_INSTRUCTION}", answer, split, worked))
-    return rows
+        return Row(f"{row['question']} {_INSTRUCTION}", answer, split, _CALCULATION.sub("", row["answer"]))
+
+    section = {**task, "hub_subset": "main", "hub_test_split": "test"}
+    return tables.rows(section, make, columns=("question", "answer"))
 
 
 def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:

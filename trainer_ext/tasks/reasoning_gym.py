@@ -69,7 +69,8 @@ def compute_score(
     """
     tagged = _ANSWER.findall(solution_str)
     answer = (tagged[-1] if tagged else solution_str).strip()
-    dataset, entry = _dataset(extra_info["generator"], extra_info["settings"]), _decoded(extra_info["entry"])
+    dataset = _dataset(extra_info["generator"], extra_info["settings"])
+    entry = _from_plain(json.loads(extra_info["entry"]))
     try:
         return {"score": float(dataset.score_answer(answer, entry)), "unreadable": 0.0}
     except Exception:  # of the package's parsers, which some generators let through
@@ -111,26 +112,22 @@ def _instead(name: str, known: Any, otherwise: str) -> str:
 
 def _entries(generator: str, settings: str) -> list[str]:
     """The puzzles as JSON, made in a process with a fixed order of sets."""
-    rule = f"the generator {generator} makes no puzzles with them within {_MOST_S} s"
-    fix = "choose other settings, or a smaller task.size"
-    try:
-        return _made(generator, settings)
-    except subprocess.TimeoutExpired as error:
-        raise Misfit("task.settings", json.loads(settings), rule, fix) from error
-
-
-def _made(generator: str, settings: str) -> list[str]:
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer_ext.tasks.reasoning_gym"],
-        input=json.dumps([generator, settings]),
-        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
-        cwd=_ROOT,
-        timeout=_MOST_S,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer_ext.tasks.reasoning_gym"],
+            input=json.dumps([generator, settings]),
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=_ROOT,
+            timeout=_MOST_S,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+        )
+    except subprocess.TimeoutExpired as error:
+        rule = f"the generator {generator} makes no puzzles with them within {_MOST_S} s"
+        fix = "choose other settings, or a smaller task.size"
+        raise Misfit("task.settings", json.loads(settings), rule, fix) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
         rule = f"the generator {generator} fails: {lines[-1]}"
@@ -143,11 +140,6 @@ def _dataset(generator: str, settings: str) -> Any:
     from reasoning_gym import create_dataset
 
     return create_dataset(generator, **json.loads(settings))
-
-
-@lru_cache(maxsize=64)
-def _decoded(entry: str) -> Any:
-    return _from_plain(json.loads(entry))
 
 
 def _plain(value: Any) -> Any:

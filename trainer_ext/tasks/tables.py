@@ -20,18 +20,20 @@ _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
 Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
 
 
-def rows(task: Mapping[str, Any], make: Make) -> list[Row]:
+def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> list[Row]:
     """The prompts of `task.train_path`, and those of the test data if there are any.
 
     `task.train_path`: a hub name, whose split `task.hub_test_split` comes with it, or a local file. `task.test_path`:
-    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. BadData names a line.
+    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. columns: which have text
+    in each line. BadData names a line.
     """
     path, subset = task["train_path"], task["hub_subset"]
-    found = [make(where, line, None) for where, line in lines(path, "train", subset)]
+    parts: list[tuple[str, str, str | None]] = [(path, "train", None)]
     if task["test_path"] is not None:
-        found += [make(where, line, TEST) for where, line in lines(task["test_path"], "train", subset)]
+        parts.append((task["test_path"], "train", TEST))
     elif not is_local(path):
-        found += [make(where, line, TEST) for where, line in lines(path, task["hub_test_split"], subset)]
+        parts.append((path, task["hub_test_split"], TEST))
+    found = [make(*at, split) for place, of_hub, split in parts for at in lines_with(columns, place, of_hub, subset)]
     return [row for row in found if row is not None]
 
 

@@ -1,10 +1,5 @@
 """q* in vLLM: a model of two towers, the policy and the target, whose next-token distribution is q*.
 
-    settings   what an engine is given, and which models, engines and requests are refused; needs no vLLM
-    model      the model of vLLM
-    requests   refuses requests whose tokens would not be drawn from q*
-    worker     new weights of the policy, and metrics
-
 vLLM gives both towers their key-value cache, its batches and its tensor parallelism. docs/qstar.md says how to use it.
 """
 

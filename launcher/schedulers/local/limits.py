@@ -39,37 +39,28 @@ class Job:
     asked: bool
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A job that must stop, and why."""
-
-    name: int
-    failure_kind: FailureKind
-    message: str
-
-
-def judge(jobs: Sequence[Job], available: int, limits: Limits) -> list[Verdict]:
-    """The jobs that must stop now, without those that were asked before. `available`: bytes left on the machine.
+def judge(jobs: Sequence[Job], available: int, limits: Limits) -> dict[int, tuple[FailureKind, str]]:
+    """The jobs that must stop now, and why, without those that were asked before. `available`: bytes left here.
 
     If the machine is short of memory, one run is asked, and no other until it has ended: the newest of several, which
     then waits for room. A run that is alone on the machine does not fit, and fails.
     """
-    verdicts: list[Verdict] = []
+    verdicts: dict[int, tuple[FailureKind, str]] = {}
     for job in jobs:
         if job.asked:
             continue
         if limits.limit_s is not None and job.seconds > limits.limit_s:
             message = f"over the limit of {limits.limit_s:g} s for an attempt"
-            verdicts.append(Verdict(job.name, FailureKind.TIME_OUT, message))
+            verdicts[job.name] = FailureKind.TIME_OUT, message
         elif limits.memory_gb is not None and job.memory > limits.memory_gb * GB:
             message = f"holds {job.memory / GB:.2f} GB of memory; the limit is {limits.memory_gb:g} GB for a run"
-            verdicts.append(Verdict(job.name, FailureKind.OUT_OF_MEMORY, message))
+            verdicts[job.name] = FailureKind.OUT_OF_MEMORY, message
     stopping = bool(verdicts) or any(job.asked for job in jobs)
     if jobs and not stopping and available < limits.reserve_gb * GB:
         newest = min(jobs, key=lambda job: job.seconds)
         kind = FailureKind.OUT_OF_MEMORY if len(jobs) == 1 else FailureKind.PREEMPTED
         message = f"the machine has {available / GB:.2f} GB of memory left; {limits.reserve_gb:g} GB must stay free"
-        verdicts.append(Verdict(newest.name, kind, message))
+        verdicts[newest.name] = kind, message
     return verdicts
 
 

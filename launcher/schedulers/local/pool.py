@@ -76,21 +76,6 @@ def without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-@contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """These variables, for processes that are started in the block."""
-    before = {name: os.environ.get(name) for name in more}
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 @dataclass
 class _Running:
     """One worker. `asked`: when it was asked to stop, on the monotonic clock."""
@@ -151,8 +136,14 @@ class Pool:
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
-        with _environment(hidden):
+        before = {name: os.environ[name] for name in hidden if name in os.environ}
+        os.environ.update(hidden)
+        try:
             ensure_running()
+        finally:
+            for name in hidden:
+                del os.environ[name]
+            os.environ.update(before)
 
     def capacity(self) -> int:
         """The number of free slots; 0 while the machine has no memory for another run."""
@@ -236,14 +227,14 @@ class Pool:
             )
             for sentinel, running in self._running.items()
         ]
-        for verdict in judge(jobs, memory.available(), self._limits):
-            running = self._running[verdict.name]
+        for name, (kind, message) in judge(jobs, memory.available(), self._limits).items():
+            running = self._running[name]
             owner = running.claim()
             if owner is None:
                 continue  # it has not started yet, or has ended
             with suppress(claim.Locked):  # tried again after the next second
                 with claim.locked(running.folder, claim.PATIENCE_S):
-                    stop_request.ask(running.folder, owner, verdict.failure_kind, verdict.message)
+                    stop_request.ask(running.folder, owner, kind, message)
                 running.ask()
 
 

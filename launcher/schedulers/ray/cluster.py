@@ -193,29 +193,26 @@ class RayCluster:
                 if "nodes" in message:
                     self.nodes = message["nodes"]
                 elif "unreachable" in message:
-                    raise InvalidPlan([self._unreachable(message["unreachable"])])
+                    fix = (
+                        "start a cluster (ray start --head --port=6379), or give the address of a running one: "
+                        "HOST:PORT, as `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a "
+                        "Ray for this launch"
+                    )
+                    at = "conf/cluster/ray.yaml", "cluster.address", self._cluster["address"]
+                    raise InvalidPlan([Problem(*at, message["unreachable"], fix)])
                 elif "failed" in message:
                     self._gone = message["failed"]
                 elif "ended" in message:
                     ended.append(self._ended(**message["ended"]))
         except (EOFError, OSError):
-            self._gone = self._gone or f"the Ray cluster is gone ({self._how_driver_ended()})"
+            with suppress(subprocess.TimeoutExpired):
+                self._driver.wait(_LOST_S)
+            code = self._driver.returncode
+            how = "its driver hangs" if code is None else f"its driver ended with code {code}"
+            self._gone = self._gone or f"the Ray cluster is gone ({how})"
         return ended
-
-    def _unreachable(self, why: str) -> Problem:
-        fix = (
-            "start a cluster (ray start --head --port=6379), or give the address of a running one: HOST:PORT, as"
-            " `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a Ray for this launch"
-        )
-        return Problem("conf/cluster/ray.yaml", "cluster.address", self._cluster["address"], why, fix)
 
     def _ended(self, folder: str, exit_code: int | None, kind: str | None, message: str | None) -> Ended:
         submitted = next(path for path in self._running if path.name == Path(folder).name)
         del self._running[submitted]
         return Ended(submitted, exit_code, FailureKind(kind) if kind else None, message)
-
-    def _how_driver_ended(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._driver.wait(_LOST_S)
-        code = self._driver.returncode
-        return "its driver hangs" if code is None else f"its driver ended with code {code}"

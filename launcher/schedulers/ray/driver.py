@@ -173,7 +173,11 @@ def _reason(error: BaseException) -> tuple[FailureKind | None, str | None]:
 def connected(cluster: Mapping[str, Any], root: str, resources: Mapping[str, float]) -> Iterator[None]:
     """Join the cluster at `cluster["address"]`, or start one here with these resources; afterwards leave or end it."""
     if cluster["address"] is None:
-        _restrict()
+        # It listens on loopback only, and requires a token. Ray reads this at its import.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     import ray
 
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", root), **ONE_THREAD}
@@ -207,15 +211,6 @@ def unreachable(address: str) -> str | None:
     except OSError as error:
         return f"nothing answers at {host}:{port} ({error.strerror or error})"
     return None
-
-
-def _restrict() -> None:
-    """Make the Ray that is started here listen on loopback only, and require a token. Call it before importing ray."""
-    # Ray's own switch between one machine and a cluster. On macOS and Windows it is off by default.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
 def main() -> int:

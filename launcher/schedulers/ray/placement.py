@@ -44,6 +44,13 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
     """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
     configs = [plan.runs[run_id].config for run_id in run_ids]
     models = {(config["model"]["name"], resources.shape(config)) for config in configs}
+    # The nodes in words, equal ones together.
+    kinds = Counter(
+        f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"
+        for node in nodes
+    )
+    listed = "; ".join(f"{count} of {words}" for words, count in kinds.items())
+    offer = f"{counted(len(nodes), 'node')} ({listed})" if nodes else "no node"
     lacking = [
         Problem(
             f"conf/model/{name}.yaml",
@@ -51,7 +58,7 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
             shown(
                 {key: amount for key, amount in vars(request).items() if amount and key not in ("time_s", "joins_ray")}
             ),
-            f"{cluster} has {_offer(nodes)}; no node there can ever meet this request",
+            f"{cluster} has {offer}; no node there can ever meet this request",
             f"ask for less, such as model.resources.{_key(request, nodes)}, or choose a cluster that has it",
         )
         for name, request in sorted(models, key=lambda model: (model[0], str(model[1])))
@@ -68,13 +75,3 @@ def _key(request: Shape, nodes: Sequence[Node]) -> str:
         if bundle(request).get(name, 0.0) > most:
             return f"{key}={int(most // unit)}"
     return f"nodes={max(1, len(nodes))}"
-
-
-def _offer(nodes: Sequence[Node]) -> str:
-    """The nodes in words, equal ones together."""
-    counts = Counter(
-        f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"
-        for node in nodes
-    )
-    kinds = "; ".join(f"{count} of {words}" for words, count in counts.items())
-    return f"{counted(len(nodes), 'node')} ({kinds})" if nodes else "no node"

@@ -5,7 +5,6 @@ If the Ray worker dies, the run's process saves a checkpoint, and its state says
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from typing import Any
 from launcher.nodes import ONE, Nodes, SharedRay
 from launcher.project import NO_DEVICES
 from launcher.run import claim, launch_record
-from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.limits import limits
 from launcher.schedulers.local.pool import Pool
@@ -56,8 +54,8 @@ def run(folder: str, launch_id: str, work: Work, asked_devices: int, group: str 
         # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
-        launch, bounds = _launch(work.record), limits(work.cluster)
-        pool = Pool([devices], Path(work.root), work.train, launch, bounds, orphaned, nodes)
+        launch = launch_record.read(Path(work.record))
+        pool = Pool([devices], Path(work.root), work.train, launch, limits(work.cluster), orphaned, nodes)
         if asked:
             return None
         pool.submit(Path(folder), launch_id)
@@ -77,11 +75,6 @@ def _nodes(group: str) -> Nodes:
     addresses = {node["NodeID"]: f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in ray.nodes()}  # type: ignore[no-untyped-call]
     raylets = tuple(addresses[places[index]] for index in sorted(places))
     return Nodes(len(raylets), SharedRay(ray.get_runtime_context().gcs_address, group, raylets))
-
-
-@functools.cache
-def _launch(record: str) -> Launch:
-    return launch_record.read(Path(record))
 
 
 def orphaned() -> Reason:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -104,27 +104,21 @@ def refusal(given: Mapping[str, Any], folder: Path) -> str | None:
         file.write(executor._make_submission_file_text("true", "test"))
         file.flush()
         with _telling():
-            done = subprocess.run(
-                [*_limited("sbatch"), "--test-only", file.name], capture_output=True, text=True, check=False
-            )
+            done = subprocess.run([*_sbatch(), "--test-only", file.name], capture_output=True, text=True, check=False)
     if done.returncode in _TIMED_OUT:
         fix = "try again when `sbatch --test-only` returns, or choose another cluster"
         raise SchedulerError(f"`sbatch --test-only` did not return within {LIMIT_S:g} s. Fix: {fix}")
     return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
 
 
-def _limited(command: str) -> list[str]:
-    """A command that is ended after LIMIT_S, with what it has started."""
+def _sbatch() -> list[str]:
+    """sbatch, which is ended after LIMIT_S, with what it has started."""
     program = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}")
-    return [program, "-k", "5", str(LIMIT_S), command] if program else [command]
-
-
-def _submission(_executor: SlurmExecutor, file: Path) -> list[str]:
-    return [*_limited("sbatch"), str(file)]
+    return [program, "-k", "5", str(LIMIT_S), "sbatch"] if program else ["sbatch"]
 
 
 # submitit makes the executor of an array itself, so a subclass would not be asked.
-setattr(SlurmExecutor, "_make_submission_command", _submission)  # noqa: B010
+setattr(SlurmExecutor, "_make_submission_command", lambda _, file: [*_sbatch(), str(file)])  # noqa: B010
 
 
 @contextmanager
@@ -206,12 +200,8 @@ class Arrays:
 def _outside() -> Iterator[None]:
     """Say if sbatch takes long. If the launcher itself runs in a job of SLURM, keep that job's variables from the jobs
     that it submits."""
-    if "SLURM_JOB_ID" not in os.environ:
-        with _telling():
-            yield
-        return
     configuration = os.environ.get("SLURM_CONF")
-    with clean_env(), _telling():
+    with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext(), _telling():
         if configuration:
             os.environ["SLURM_CONF"] = configuration
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.errors import InvalidPlan, Problem
@@ -26,7 +26,8 @@ _REPORT = Shape(nodes=1, devices=0, cpus=1, memory_gb=8, time_s=3600)
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Refuse options and time limits that no SLURM accepts. Raises InvalidPlan."""
-    _raise(_problems(plan, run_ids))
+    if problems := list(_problems(plan, run_ids)):
+        raise InvalidPlan(problems)
 
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
@@ -37,11 +38,8 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
         fix = "start it on a host with sbatch, or choose cluster=local"
         raise InvalidPlan([Problem(_FILE, "cluster.name", "slurm", rule, fix)])
     check_here(plan, run_ids)
-    _raise(one for shape, runs in arrays.shapes(plan, run_ids).items() for one in _refusals(plan, shape, runs))
-
-
-def _raise(found: Iterable[Problem]) -> None:
-    problems = list(dict.fromkeys(found))
+    shapes = arrays.shapes(plan, run_ids).items()
+    problems = [problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)]
     if problems:
         raise InvalidPlan(problems)
 
@@ -95,23 +93,20 @@ def start(order: Order) -> StartedScheduler:
     outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
     code = code_snapshot.copy(order.root, order.record.with_suffix("") / "code", order.plan.multirun, outside)
     shape_of = {run_id: shape for shape, runs in arrays.shapes(order.plan, order.run_ids).items() for run_id in runs}
+    # SLURM's MaxArraySize is one more than the largest index, and indices begin at 0.
+    size = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
+    largest = min(settings["max_array"] or 1_000_000, max(1, int(size.group())) if size else 1000)
     scheduler = Slurm(
         order.record.absolute(),
         settings,
         shape_of,
         lambda shape: arrays.parameters(settings, shape, code.absolute()),
         order.train,
-        _largest(settings["max_array"]),
+        largest,
     )
     detached = (lambda: _detach(scheduler, order, code.absolute())) if settings["detach"] else None
     shapes = counted(len(set(shape_of.values())), "shape")
     return StartedScheduler(scheduler, f"SLURM, {shapes} of resources", detached=detached)
-
-
-def _largest(chosen: int | None) -> int:
-    """The most runs of an array. SLURM's MaxArraySize is one more than the largest index, and indices begin at 0."""
-    size = re.match(r"\d+", queue.limits().get("MaxArraySize", ""))
-    return min(chosen or 1_000_000, max(1, int(size.group())) if size else 1000)
 
 
 def _detach(scheduler: Slurm, order: Order, code: Path) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from launcher.project import COPIES, PACKAGES
@@ -24,17 +25,17 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
     Files in `multirun`, the folder of results, and deleted files are left out. Links stay links. user_code: packages
     and files from outside; the files of a package that git ignores, such as compiled modules, become links.
     """
-    names = [name for name in _sources(root) if not (root / name).resolve().is_relative_to(multirun.resolve())]
+    names = [name for name in _listed(root, _ROOMS) if not (root / name).resolve().is_relative_to(multirun.resolve())]
     _copy(root, names, to)
     for source in user_code:
-        parent = to / COPIES.name / source.path.parent.relative_to("/")
-        place = (to / PACKAGES if source.imported else parent) / source.path.name
+        parent = to / PACKAGES if source.imported else to / COPIES.name / source.path.parent.relative_to("/")
+        place = parent / source.path.name
         if source.path.is_dir():
-            _copy(source.path, _listed(source.path) or _below(source.path), place)
+            _copy(source.path, _listed(source.path), place)
             _link_rest(source.path, place)
         else:
             folder = source.path.resolve().parent
-            _copy(folder, [str(file.relative_to(folder)) for file in source.files], place.parent)
+            _copy(folder, [str(file.relative_to(folder)) for file in source.files], parent)
             if source.path.is_symlink():
                 shutil.copy2(source.path, place)
     return to
@@ -69,24 +70,14 @@ def _link_rest(folder: Path, to: Path) -> None:
             target.symlink_to(source.resolve())
 
 
-def _sources(root: Path) -> list[str]:
-    names = _listed(root)
-    if "launcher/__init__.py" in names:
-        return [name for name in names if not (root / name).is_dir()]  # a submodule is a folder
-    return [f"{room}/{name}".removesuffix("/") for room in _ROOMS for name in _below(root / room)]
-
-
-def _below(place: Path) -> list[str]:
-    paths = sorted(place.rglob("*")) if place.is_dir() else [place]
-    files = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
-    return [str(path.relative_to(place)).removeprefix(".") for path in files]
-
-
-def _listed(folder: Path) -> list[str]:
-    """The files below a folder that git tracks or that are new; none if git cannot list them."""
+def _listed(folder: Path, rooms: Iterable[str] = (".",)) -> list[str]:
+    """The files of a folder that git tracks or that are new; if git cannot list them, all files of these rooms."""
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        listed = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
+    with suppress(OSError, subprocess.CalledProcessError):
+        listed = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\0")
+        # A submodule is listed as a folder.
+        names = [name for name in map(os.fsdecode, listed) if name and not (folder / name).is_dir()]
+        if names:
+            return sorted(set(names))
+    paths = [path for room in rooms for path in [folder / room, *sorted((folder / room).rglob("*"))]]
+    return [str(path.relative_to(folder)) for path in paths if path.is_file() and "__pycache__" not in path.parts]

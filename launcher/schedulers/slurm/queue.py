@@ -42,11 +42,6 @@ class Job:
     reason: str
 
     @property
-    def array(self) -> str:
-        """The id of the job that the task belongs to."""
-        return self.id.partition("_")[0]
-
-    @property
     def index(self) -> int:
         """The task's place in its array; 0 for a single job."""
         return int(self.id.partition("_")[2] or 0)

@@ -147,7 +147,7 @@ class Slurm:
     def withdraw(self) -> int:
         """Take back the runs that have not started; how many."""
         count = self.withdraw_collected()
-        requeued = self._waiting() if self._is_closed() else []
+        requeued = self._waiting() if launch_record.closed(self._record).exists() else []
         waiting = [run for run in self._submitted.values() if transitions.withdraw(run.folder) or run in requeued]
         _scancel(waiting, "--state=PENDING")
         self._next_check = 0.0
@@ -199,9 +199,14 @@ class Slurm:
             try:
                 name, jobs = self._arrays.submit(part, given, throttle, task)
             except slurm_arrays.REFUSED as error:
-                if slurm_arrays.timed_out(error):
-                    return self._unanswered()
-                return self._refused(part, slurm_arrays.why(error))
+                if not slurm_arrays.timed_out(error):
+                    return self._refused(part, slurm_arrays.why(error))
+                limit = f"sbatch did not return within {slurm_arrays.LIMIT_S:g} s"
+                self._say(f"{limit}; its jobs that are in the queue are adopted, and the other runs wait")
+                known = self._queue()
+                if known is not None:
+                    self._adopt(known)
+                return False
             self._refused_alone = None
             self._throttle[jobs[0].partition("_")[0]] = throttle
             share -= throttle
@@ -217,15 +222,6 @@ class Slurm:
     def _task(self, shape: Shape) -> dict[str, Any]:
         delay = self._settings["signal_delay_s"]
         return {"train": self._train, "limit_s": shape.time_s, "signal_delay_s": delay, "devices": shape.devices}
-
-    def _unanswered(self) -> bool:
-        """sbatch did not return: adopt what it has submitted. The others are submitted again at the next poll."""
-        limit = f"sbatch did not return within {slurm_arrays.LIMIT_S:g} s"
-        self._say(f"{limit}; its jobs that are in the queue are adopted, and the other runs wait")
-        known = self._queue()
-        if known is not None:
-            self._adopt(known)
-        return False
 
     def _refused(self, part: list[Path], why: str) -> bool:
         """Wait, or try smaller arrays, if that may help. SchedulerError: sbatch will never accept these."""
@@ -318,10 +314,6 @@ class Slurm:
         self._away = known is None
         return known
 
-    def _is_closed(self) -> bool:
-        """Whether no further run of this launch may start."""
-        return launch_record.closed(self._record).exists()
-
     def _waiting(self) -> list[_Submitted]:
         """The runs that wait for their jobs to start them, for the first time or again."""
         return [
@@ -343,7 +335,7 @@ class Slurm:
         """Find the runs that have ended: by their folders, and by SLURM if their jobs have ended."""
         if self._closing:
             self._stop_runs()
-        if self._is_closed():
+        if launch_record.closed(self._record).exists():
             self._drop_waiting()
         idle = []
         for run in list(self._submitted.values()):
@@ -371,16 +363,12 @@ class Slurm:
             job = shown[run.job] or past.get(run.job)
             if job is not None and (job.over or job.stuck):
                 self._job_ended(run, job)
+            elif job is None and run.job in missing and read_state(run.folder).state == RunState.SUBMITTED:
+                # SLURM shows a job for minutes after its end, but a cancelled task that waits vanishes from its array.
+                message = f"its job {run.job} was cancelled before it began (scancel)"
+                self._end(run, FailureKind.EXTERNALLY_CANCELLED, message)
             elif job is None and run.job in missing:
-                self._job_forgotten(run)
-
-    def _job_forgotten(self, run: _Submitted) -> None:
-        """SLURM shows a job for minutes after its end, but a waiting task of an array that is cancelled vanishes."""
-        if read_state(run.folder).state == RunState.SUBMITTED:
-            message = f"its job {run.job} was cancelled before it began (scancel)"
-            self._end(run, FailureKind.EXTERNALLY_CANCELLED, message)
-        else:
-            self._end(run, FailureKind.LOST, f"SLURM no longer knows its job {run.job}")
+                self._end(run, FailureKind.LOST, f"SLURM no longer knows its job {run.job}")
 
     def _job_ended(self, run: _Submitted, job: Job) -> None:
         """Report the end of a run with what SLURM knows of its job, which counts if the run itself says nothing."""

@@ -1,20 +1,5 @@
 """verl's losses and optimizer in one process, with one model and no servers.
 
-Its modules:
-
-    trainer         one step: sampling, scoring, advantages, updates
-    engine          the policy in training, and a critic
-    rollout         the responses and rewards of a step
-    sampler         sampling and scoring with a Hugging Face module
-    speculative     speculative decoding with two models
-    batch           the responses of a step, padded
-    prompts         the prompts of a run in order, and the random generators
-    initial_model   the model that a run starts from
-    target_model    target policies pi_t
-    checkpoint      saves and loads weights, optimizer and state
-    model_export    writes a trained model as a folder that transformers loads
-    platform        verl on a CPU
-
 The other backend's processes use some of these modules: importing this package imports none of them.
 """
 
@@ -34,6 +19,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
 
 def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """`trainer_ext.backends.export` for this backend."""
-    from trainer_ext.backends.in_process.model_export import export as write
+    from trainer_ext.backends.in_process import checkpoint as checkpoints
 
-    write(config, checkpoint, folder, dtype)
+    weights = checkpoints.load_file(checkpoint / checkpoints.WEIGHTS)
+    checkpoints.export(config, checkpoint, weights, folder, dtype)

@@ -1,9 +1,11 @@
-"""A model's weights and optimizer as safetensors, and everything else as JSON; nothing is pickled."""
+"""Checkpoints: weights and optimizer as safetensors, everything else as JSON, nothing pickled; and exported models."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging
 
+from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.engine import Trained, local
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
@@ -56,7 +61,7 @@ def schedule(engine: Any) -> dict[str, Any]:
 def restore(
     folder: Path, engine: Any, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], schedule: dict[str, Any]
 ) -> None:
-    """Give an engine this process's part of a checkpoint in `folder`. The learning rates are the engine's own.
+    """Give an engine this process's part of a checkpoint in `folder`.
 
     weights: by name; optimizer: by "name/key". ValueError: the parameters are others than the model's.
     """
@@ -67,12 +72,8 @@ def restore(
         name, key = path.rsplit("/", 1)
         engine.optimizer.state[parameters[name]][key] = _like(tensor, parameters[name], group)
     scheduler = engine.lr_scheduler
-    own = {key: scheduler.state_dict()[key] for key in ("lr_lambdas", "base_lrs")}  # a fork may have other rates
-    scheduler.load_state_dict({**schedule, **own})
-    factors = [factor(scheduler.last_epoch) for factor in scheduler.lr_lambdas]
-    rates = [rate * factor for rate, factor in zip(scheduler.base_lrs, factors, strict=True)]
-    scheduler.load_state_dict({**scheduler.state_dict(), "_last_lr": rates})
-    for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
+    scheduler.load_state_dict({**schedule, "lr_lambdas": scheduler.state_dict()["lr_lambdas"]})
+    for group, rate in zip(engine.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         group["lr"] = rate
 
 
@@ -97,3 +98,28 @@ def _like(tensor: Tensor, parameter: Tensor, group: dict[str, Any]) -> Tensor:
         return made
     on_device = tensor.dim() > 0 or group.get("fused") or group.get("capturable")
     return tensor.to(local(parameter).device) if on_device else tensor
+
+
+def export(
+    config: Mapping[str, Any], checkpoint: Path, weights: Mapping[str, Tensor], folder: Path, dtype: str
+) -> None:
+    """Write a policy with the weights of a checkpoint. Of the starting model, this reads no weights."""
+    model = config["model"]
+    settings = config["verl"].actor_rollout_ref.model
+    trust = {"trust_remote_code": bool(settings.trust_remote_code)}
+    if model["kind"] == "pretrained":
+        path = os.path.expanduser(model["path"])
+        shape, tokenizer = AutoConfig.from_pretrained(path, **trust), AutoTokenizer.from_pretrained(path, **trust)
+        tokenizer.chat_template = settings.custom_chat_template or tokenizer.chat_template
+    else:
+        tokenizer = initial_model.character_tokenizer()
+        shape = initial_model.shaped(model, tokenizer)
+    module = AutoModelForCausalLM.from_config(shape, dtype=torch.float32, **trust)
+    if model["kind"] == "pretrained":
+        with suppress(OSError):  # a model need not have one
+            module.generation_config = GenerationConfig.from_pretrained(path)
+    with torch.no_grad():
+        copy_weights(checkpoint, weights, dict(module.named_parameters()))
+    logging.disable_progress_bar()
+    module.to(dtype=getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -39,13 +39,9 @@ from trainer_ext.methods.losses import Loss  # noqa: E402
 get_hf_auto_model_class(LlamaConfig(architectures=["LlamaForCausalLM"]))
 
 
-def _padded(kind: str) -> str:
-    """The name of our engine of verl's kind `kind`: under verl's own name it would replace verl's engine everywhere."""
-    return f"rlsweep_padded_{kind}"
-
-
-def _register(kind: str) -> Callable[[type], type]:
-    return EngineRegistry.register(_padded(kind), ["fsdp2"], device=["cpu", "cuda"])
+#: Before the names of our engines: under verl's own names they would replace verl's engines everywhere.
+_PADDED = "rlsweep_padded_"
+_EVERYWHERE = {"backend": ["fsdp2"], "device": ["cpu", "cuda"]}
 
 
 class _OnPaddedBatches(FSDPEngineWithLMHead):
@@ -55,7 +51,7 @@ class _OnPaddedBatches(FSDPEngineWithLMHead):
         return {name: micro_batch[name] for name in ("input_ids", "attention_mask", "position_ids")}, {}
 
 
-@_register("language_model")
+@EngineRegistry.register(f"{_PADDED}language_model", **_EVERYWHERE)
 class PaddedEngine(_OnPaddedBatches):
     """The policy's engine: `log_probs` and `entropy` of the responses, (B, T) as the losses want them.
 
@@ -147,7 +143,10 @@ class GradVariance:
         ranks = int(self._engine.get_data_parallel_size())
         of_mean = _square(total)
         if ranks > 1:
-            squares, of_mean = _summed(squares, of_mean)
+            device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
+            sums = torch.tensor([squares, of_mean], dtype=torch.float64, device=device)
+            dist.all_reduce(sums)
+            squares, of_mean = sums.tolist()
         return ranks * max(0.0, (squares - of_mean / count) / (count - 1))
 
 
@@ -159,14 +158,6 @@ def _after(first: Any, then: Any) -> Any:
         return then(*given, **named)
 
     return both
-
-
-def _summed(*values: float) -> list[float]:
-    """Sums over all processes of the group."""
-    device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
-    numbers = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(numbers)
-    return [float(one) for one in numbers]
 
 
 def value_module(model_config: Any, with_weights: bool = True) -> Any:
@@ -191,7 +182,7 @@ def value_module(model_config: Any, with_weights: bool = True) -> Any:
     return module
 
 
-@_register("value_model")
+@EngineRegistry.register(f"{_PADDED}value_model", **_EVERYWHERE)
 class ValueEngine(_OnPaddedBatches):
     """A critic's engine: `values` (B, T), each before its token is known."""
 
@@ -224,7 +215,7 @@ class Trained:
     def __init__(self, kind: str, model: Any, engine: Any, optimizer: Any, checkpoint: Any):
         self.worker = TrainingWorker(
             TrainingWorkerConfig(
-                model_type=_padded(kind),
+                model_type=f"{_PADDED}{kind}",
                 model_config=model,
                 engine_config=engine,
                 optimizer_config=optimizer,
@@ -232,10 +223,7 @@ class Trained:
             )
         )
         self.worker.reset()
-
-    @property
-    def engine(self) -> Any:
-        return self.worker.engine
+        self.engine = self.worker.engine
 
     @property
     def learning_rate(self) -> float:

@@ -62,7 +62,7 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     """
     task, split = config["task"], dict(config["trainer"]["split"])
     data = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
-    sources = [tasks.source(task["name"]), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
+    sources = [Path(tasks.get(task["name"]).__file__ or ""), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     digest.update("".join(map(tasks.content, data)).encode())
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]

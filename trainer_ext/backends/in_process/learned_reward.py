@@ -14,9 +14,8 @@ from typing import Any
 
 from trainer_ext import tasks
 from trainer_ext.backends.in_process import initial_model
-from trainer_ext.reward_models.folders import NAME, files_in
-from trainer_ext.reward_models.pairs import learned
-from trainer_ext.rewards.__main__ import make
+from trainer_ext.reward_models.folders import NAME, files_in, learned
+from trainer_ext.tasks.preferences import train
 
 #: In the place of a model: the one that the policy starts from.
 POLICY = "policy"
@@ -38,5 +37,5 @@ def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / "rewards" / name
     if not folder.exists():
-        make(task, split, model, folder, learned(asked))
+        train(task, split, model, folder, learned(asked))
     return {**config, "task": {**task, "reward": NAME, NAME: str(folder)}}

@@ -58,15 +58,10 @@ def _in_blocks(of: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
 
     For a gradient, the values inside of the function are computed again.
     """
-
-    def of_block(part: Tensor) -> Tensor:
-        return of(part.float())
-
     flat = logits.reshape(-1, logits.shape[-1])
-    parts = (
-        checkpoint(of_block, one, use_reentrant=False, preserve_rng_state=False) for one in flat.split(_rows(flat))
-    )
-    return torch.cat(list(parts)).view(logits.shape[:-1])
+    again: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    parts = [checkpoint(lambda part: of(part.float()), part, **again) for part in flat.split(_rows(flat))]
+    return torch.cat(parts).view(logits.shape[:-1])
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ the device's name once, at import.
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -93,10 +92,3 @@ def start_process_group() -> None:
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "cpu:gloo"
     torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
-
-
-def peak_memory_bytes() -> int:
-    """The largest amount of memory that this process (on a GPU: its device) has held, in bytes."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.max_memory_allocated())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

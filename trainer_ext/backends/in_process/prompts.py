@@ -64,7 +64,14 @@ class Prompts:
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
         """The `size` prompts of a step, counted from 1. No prompt is repeated before all have been used."""
-        return [self._at(index) for index in range((step - 1) * size, step * size)]
+        found = []
+        for index in range((step - 1) * size, step * size):
+            epoch, position = divmod(index, len(self._rows))
+            if epoch not in self._orders:
+                generator = seeded(self._seed, "order", epoch)
+                self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
+            found.append(self._rows[self._orders[epoch][position]])
+        return found
 
     def of_split(self, split: str, size: int) -> list[Prompt]:
         """At most `size` different prompts of a split, the same in every run of the task.
@@ -80,13 +87,6 @@ class Prompts:
         splits = [(split, split, size) for split in (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)]
         splits += [(JUDGED, tasks.TEST, judged)] if judged else []
         return [(name, row) for name, split, count in splits for row in self.of_split(split, count)]
-
-    def _at(self, index: int) -> Prompt:
-        epoch, position = divmod(index, len(self._rows))
-        if epoch not in self._orders:
-            generator = seeded(self._seed, "order", epoch)
-            self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
-        return self._rows[self._orders[epoch][position]]
 
 
 def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, Score]], each: int) -> list[Answer]:

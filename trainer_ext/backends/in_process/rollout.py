@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer_ext import registry, rewards, tasks
+from trainer_ext.backends.in_process import platform
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
+from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task, scores_of
-from trainer_ext.backends.in_process.sampler import Samples, sample, score
+from trainer_ext.backends.in_process.sampler import Samples, load_module, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_every
-from trainer_ext.sampling.rejection import accepted
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_where
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,13 @@ class Rollout:
         drafting = registry.drafting.of(self._method)()
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
-        plain_token = self._plain_seconds(step, request) if compared else None
+        plain_token = 0.0  # seconds for each token without drafts
+        if compared:
+            began = time.perf_counter()
+            plain = sample(
+                self.models, request, self._keys("plain", step, request), proposal_of(self._method), self._most
+            )
+            plain_token = (time.perf_counter() - began) / int(plain.batch.mask.sum())
         keys = self._keys("sample", step, request)
         began = time.perf_counter()
         if drafting is None:
@@ -100,21 +108,16 @@ class Rollout:
         if isinstance(proposal, (FromGeometric, FromTarget)):
             metrics |= proposal.metrics()
             positions = proposal.positions
-        if plain_token is not None:
+        if compared:
             metrics["speculative/speedup"] = plain_token * int(samples.batch.mask.sum()) / seconds
         if self._method["sampler"] == "rejection":
             kept = self._accepted(samples, step)
             metrics["rejection/accepted_fraction"] = float(kept.float().mean())
             trained = replace(samples.batch, mask=samples.batch.mask & kept[:, None])
         scores = self._scores(rows, samples)
-        return Drawn(samples, _tensor(scores, samples), trained, metrics | rewards.metrics(scores), positions)
-
-    def _plain_seconds(self, step: int, request: Request) -> float:
-        """Seconds per token of sampling without drafts."""
-        began = time.perf_counter()
-        proposal = proposal_of(self._method)
-        samples = sample(self.models, request, self._keys("plain", step, request), proposal, self._most)
-        return (time.perf_counter() - began) / int(samples.batch.mask.sum())
+        values = [score.value for score in scores]
+        given = torch.tensor(values, dtype=torch.float32, device=samples.batch.responses.device)
+        return Drawn(samples, given, trained, metrics | rewards.metrics(scores), positions)
 
     def prepare_evaluations(self, count: int, judged: int = 0) -> None:
         """Choose at most `count` prompts of each split for all evaluations, and so many for judges. ValueError: a split
@@ -135,7 +138,8 @@ class Rollout:
             part = asked[first : first + width]
             rows = [row for _, row in part]
             keys = draws.keys(self._seed, "evaluate", step, range(first * n, (first + len(part)) * n))
-            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy_every(n))
+            greedy = greedy_where(torch.arange(len(keys), device=self._device) % n == 0)  # the first to each prompt
+            samples = sample([self._modules["policy"]], self._request(rows, n), keys, greedy)
             responses = zip(self._texts(samples), self._scores(rows, samples), strict=True)
             answers += answers_to(part, responses, n)
         return answers
@@ -175,10 +179,21 @@ class Rollout:
         """Which of the policy's samples rejection sampling towards the target keeps."""
         rollout, actor = self._verl.actor_rollout_ref.rollout, self._verl.actor_rollout_ref.actor
         rows = int(actor.ppo_micro_batch_size_per_gpu)
-        target, _ = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
+        target = score(self._modules["target"], samples.batch, temperature=rollout.temperature, rows=rows)
         keys = draws.keys(self._seed, "accept", step, range(len(target)))
-        return accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
+        return draws.accepted(samples.log_probs, target, samples.batch.mask, int(rollout.n), keys)
 
 
-def _tensor(scores: Sequence[Score], samples: Samples) -> Tensor:
-    return torch.tensor([one.value for one in scores], dtype=torch.float32, device=samples.batch.responses.device)
+def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
+    """`trainer_ext.backends.evaluate` of the model in a folder."""
+    device, trainer, seed = platform.use(), config["trainer"], int(config["seed"])
+    verl = config["verl"]
+    tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
+    data = tasks.prepare(config["task"], trainer["split"], cache)
+    prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed)
+    modules = {
+        "policy": load_module(str(model), trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
+    }
+    rollout = Rollout(config["method"], verl, config["task"], tokenizer, prompts, modules, seed, device)
+    rollout.prepare_evaluations(int(trainer["eval_prompts"]))
+    return rollout.evaluate(step, int(trainer["eval_samples"]))

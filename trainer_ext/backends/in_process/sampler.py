@@ -162,10 +162,10 @@ def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], propo
 
 
 @torch.no_grad()
-def score(module: Any, batch: Batch, *, temperature: float, rows: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the responses and entropies under `module`, each (B, T), `rows` rows at a time."""
+def score(module: Any, batch: Batch, *, temperature: float, rows: int) -> Tensor:
+    """Log-probabilities of the responses under `module`, (B, T), `rows` rows at a time."""
     length = batch.responses.shape[1]
-    log_probs, entropy = [], []
+    log_probs = []
     for ids, attention, positions, responses in zip(
         *(x.split(rows) for x in (batch.input_ids, batch.attention_mask, batch.position_ids, batch.responses)),
         strict=True,
@@ -179,5 +179,4 @@ def score(module: Any, batch: Batch, *, temperature: float, rows: int) -> tuple[
         )
         logp = torch.log_softmax(output.logits[:, :-1].float() / temperature, dim=-1)
         log_probs.append(logp.gather(-1, responses.unsqueeze(-1)).squeeze(-1))
-        entropy.append(torch.special.entr(logp.exp()).sum(dim=-1))
-    return torch.cat(log_probs) * batch.mask, torch.cat(entropy) * batch.mask
+    return torch.cat(log_probs) * batch.mask

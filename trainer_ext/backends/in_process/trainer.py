@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
@@ -29,6 +30,8 @@ from trainer_ext.methods.update import Method, Scored, positions, update
 
 class InProcess:
     """The backend `in_process`; trainer_ext/backends/__init__.py documents its methods."""
+
+    devices = 1
 
     def __init__(self, config: Mapping[str, Any], cache: Path):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
@@ -71,19 +74,16 @@ class InProcess:
         self.samples = 0
         self.tokens = 0
 
-    @property
-    def devices(self) -> int:
-        return 1
-
     def close(self) -> None:
-        """Nothing to end: everything is in this process."""
+        pass
 
     @property
     def peak_memory_bytes(self) -> int:
-        return platform.peak_memory_bytes()
+        if torch.cuda.is_available():
+            return int(torch.cuda.max_memory_allocated())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
         self.answers = []
         self._updated_tokens = 0
         drawn = self._rollout.draw(step)
@@ -115,10 +115,7 @@ class InProcess:
         """The drawn batch with the log-probabilities and values of all models."""
         samples, verl = drawn.samples, self._verl
         rows = int(self.actor.config.ppo_micro_batch_size_per_gpu)
-
-        def scores(module: Any, batch: Batch) -> Tensor:
-            return score(module, batch, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)[0]
-
+        scores = partial(score, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)
         bypass = verl.algorithm.rollout_correction.bypass_mode
         prompt = torch.arange(len(drawn.rewards), device=drawn.rewards.device) // verl.actor_rollout_ref.rollout.n
         return Scored(
@@ -135,7 +132,6 @@ class InProcess:
         )
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
-        """Histograms over the newest step's tokens."""
         return metrics.histograms(*self._newest)
 
     def _update(self, step: int, data: TensorDict, columns: Mapping[str, Tensor]) -> dict[str, float]:
@@ -184,7 +180,6 @@ class InProcess:
                 yield model.update(part.clone(), loss, update_lr_scheduler=last, **info)
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Write a checkpoint with `state` (JSON values) beside the training's own."""
         training, controller = {"samples": self.samples, "tokens": self.tokens}, self._method.controller
         dual = controller.state_dict() if controller else None
         checkpoint.save(folder, self.actor, {"training": training, "controller": dual, "run": state})
@@ -192,18 +187,13 @@ class InProcess:
             checkpoint.save(folder / "critic", self.critic, {})
 
     def load(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint; returns what `save` was given."""
-        state = self._restore(folder)
+        state = checkpoint.load(folder, self.actor)
+        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self.critic is not None:
             checkpoint.load(folder / "critic", self.critic)
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
-
-    def _restore(self, folder: Path) -> dict[str, Any]:
-        state = checkpoint.load(folder, self.actor)
-        self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
-        return state
 
 
 def multiplied_parameters(module: Any) -> int:

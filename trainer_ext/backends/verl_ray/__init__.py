@@ -21,11 +21,11 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
 
 def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
     """`trainer_ext.backends.export` for this backend."""
+    from trainer_ext.backends.in_process import checkpoint as checkpoints
     from trainer_ext.backends.in_process import initial_model
-    from trainer_ext.backends.in_process.model_export import write
     from trainer_ext.backends.verl_ray import adapters, shards
 
     weights, settings = shards.whole_weights(checkpoint / "actor"), config["verl"].actor_rollout_ref.model
     if settings.lora_rank:
         weights = adapters.whole_weights(initial_model.start(config, cache), settings, checkpoint, weights)
-    write(config, checkpoint, weights, folder, dtype)
+    checkpoints.export(config, checkpoint, weights, folder, dtype)

@@ -15,16 +15,30 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from trainer_ext.backends import Lost, Stalled
-from trainer_ext.backends.verl_ray import hook
+from trainer_ext.backends.verl_ray import node
 
 _PR_SET_PDEATHSIG = 1
 
 
 def _portable(error: BaseException) -> Exception:
     """An exception that another process can raise: of the same kind where that decides what happens to the run."""
-    error = _cause(error)
+    died = False  # a process of Ray, and not because of an exception of its own
+    if "ray" in sys.modules:
+        from ray import exceptions
+
+        # what was raised in a process of Ray, without the stack that Ray puts around it (stderr.log has it)
+        while isinstance(error, exceptions.RayTaskError) and error.cause is not None:
+            error = error.cause
+        kinds = (
+            exceptions.RayActorError,
+            exceptions.WorkerCrashedError,
+            exceptions.NodeDiedError,
+            exceptions.LocalRayletDiedError,
+            exceptions.ObjectLostError,
+        )
+        died = isinstance(error, kinds) and not getattr(error, "actor_init_failed", False)
     text = str(error).strip()
-    if _died(error):
+    if died:
         return Lost(f"a process of Ray died: {' '.join(text.split())}")
     for kind in (FloatingPointError, ValueError, MemoryError, Lost, Stalled):
         if isinstance(error, kind):
@@ -32,32 +46,6 @@ def _portable(error: BaseException) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, text)
     return RuntimeError(text if type(error) is RuntimeError else f"{type(error).__name__}: {text}")
-
-
-def _cause(error: BaseException) -> BaseException:
-    """What was raised in a process of Ray, without the stack that Ray puts around it (stderr.log has it)."""
-    if "ray" in sys.modules:
-        from ray.exceptions import RayTaskError
-
-        while isinstance(error, RayTaskError) and error.cause is not None:
-            error = error.cause
-    return error
-
-
-def _died(error: BaseException) -> bool:
-    """Whether a process of Ray is dead, and not because of an exception of its own."""
-    if "ray" not in sys.modules:
-        return False
-    from ray import exceptions
-
-    kinds = (
-        exceptions.RayActorError,
-        exceptions.WorkerCrashedError,
-        exceptions.NodeDiedError,
-        exceptions.LocalRayletDiedError,
-        exceptions.ObjectLostError,
-    )
-    return isinstance(error, kinds) and not getattr(error, "actor_init_failed", False)
 
 
 def serve(connection: Connection) -> None:
@@ -94,7 +82,7 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    hook.collect_rarely()
+    node.collect_rarely()
     serve(Connection(int(sys.argv[1])))
 
 

@@ -10,7 +10,6 @@ import faulthandler
 import importlib
 import signal
 import warnings
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -85,12 +84,8 @@ class TokensLoop(AgentLoopBase):
         )
 
 
-def _replica(module: str) -> Any:
-    """The class of the servers in a module, which imports this one."""
-    return importlib.import_module(module).Replica
-
-
 for _rollout, (_server, _adapter) in servers.MODULES.items():
     _name = servers.name_in_verl(_rollout)
-    RolloutReplicaRegistry.register(_name, partial(_replica, _server))
+    # the module of the servers imports this one
+    RolloutReplicaRegistry.register(_name, lambda module=_server: importlib.import_module(module).Replica)
     rollout_base._ROLLOUT_REGISTRY[(_name, "async")] = f"{_adapter}.Adapter"  # verl has no function for this one

@@ -30,7 +30,7 @@ from omegaconf import OmegaConf
 from trainer_ext import devices, tasks
 from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
-from trainer_ext.backends.verl_ray import counts, hook, memory
+from trainer_ext.backends.verl_ray import node
 from trainer_ext.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
@@ -58,12 +58,12 @@ class VerlRay:
         with ExitStack() as started:
             self._shared = nodes.shared
             joins = self._shared is not None
-            own = joining(os.environ) if joins else environment(os.environ, nodes.count > 1)
+            own = environment(os.environ, nodes.count > 1, joins)
             own |= devices.environment(devices.kind_of(config["model"]))
             self._ray: Ray | None = self._shared
             if nodes.count > 1 and not joins:
-                options = {"num-cpus": counts.cpus(trainer, nodes.count), "num-gpus": on_each}
-                options["object-store-memory"] = counts.OBJECTS
+                options = {"num-cpus": node.cpus(trainer, nodes.count), "num-gpus": on_each}
+                options["object-store-memory"] = node.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
                 self._ray = started.enter_context(nodes.ray(own, resources))
             # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path
@@ -89,27 +89,22 @@ class VerlRay:
             raise
 
     def step(self, step: int) -> dict[str, float]:
-        """Sample, score, update. Returns the step's metrics but for those that `train` measures."""
         metrics, self.samples, self.tokens, self.peak_memory_bytes, self.answers = self._ask(
             "step", f"step {step}", step
         )
         return dict(metrics)
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
-        """Histograms over the newest step's tokens."""
         return dict(self._ask("histograms", "the histograms"))
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Write a checkpoint with `state` (JSON values) beside the training's own."""
         self._ask("save", "the checkpoint", str(folder), state)
 
     def load(self, folder: Path) -> dict[str, Any]:
-        """Restore a checkpoint; returns what `save` was given."""
         state, self.samples, self.tokens = self._ask("load", "the checkpoint", str(folder))
         return dict(state)
 
     def close(self) -> None:
-        """End Ray and its driver."""
         self._end()
 
     def _ask(self, question: str, doing: str, *given: Any) -> Any:
@@ -165,7 +160,7 @@ class VerlRay:
             driver = psutil.Process(self._driver.pid)
             found = [driver, *driver.children(recursive=True)]
             if self._shared is not None:
-                found += memory.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
+                found += node.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
         return found
 
     def _stopped(self) -> str:
@@ -187,30 +182,25 @@ class VerlRay:
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
 
-def joining(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a driver that joins the Ray of which its run is a task, with that Ray's token."""
+def environment(given: Mapping[str, str], several_nodes: bool = False, joins: bool = False) -> dict[str, str]:
+    """The environment of the driver and of all processes that Ray starts.
+
+    joins: the driver joins the Ray of which its run is a task, with that Ray's token.
+    """
+    path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
+    common = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **node.ENVIRONMENT}
     kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
-    return {**kept, "PYTHONPATH": _path(given), "RAY_USAGE_STATS_ENABLED": "0", **hook.ENVIRONMENT}
-
-
-def _path(given: Mapping[str, str]) -> str:
-    return os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
-
-
-def environment(given: Mapping[str, str], several_nodes: bool = False) -> dict[str, str]:
-    """The environment of the driver and of all processes that Ray starts."""
-    # of another Ray, in which this run may be a task
-    theirs = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH")
+    if joins:
+        return {**kept, **common}
+    kept.pop("RAY_AUTH_TOKEN_PATH", None)  # of another Ray, in which this run may be a task
     return {
-        **{name: value for name, value in given.items() if name not in theirs},
-        "PYTHONPATH": _path(given),
+        **kept,
+        **common,
         # Ray's own switch between one machine, where it listens on loopback, and a cluster
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(several_nodes)),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
-        **hook.ENVIRONMENT,
     }
 
 

@@ -19,8 +19,7 @@ from trainer_ext import devices
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
-from trainer_ext.backends.verl_ray import handover, plugin, shared  # noqa: F401  (before verl reads the device's name)
-from trainer_ext.backends.verl_ray.servers import Failures, server_name
+from trainer_ext.backends.verl_ray import plugin, servers, shared  # noqa: F401  (before verl reads the device's name)
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
@@ -37,10 +36,10 @@ async def report(error: Exception, row: int) -> None:
     """Remember with the first server why a response failed."""
     cause = getattr(error, "cause", None) or error
     text = f"row {row}: {type(cause).__name__}: {cause}"
-    await ray.get_actor(server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
+    await ray.get_actor(servers.server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
 
 
-class Server(Failures):
+class Server(servers.Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
     def __init__(
@@ -91,8 +90,8 @@ class Server(Failures):
     abort_all_requests = resume_generation = start_profile = stop_profile = nothing
 
     async def load_weights(self, part: dict[str, Any]) -> None:
-        """Some of the policy's parameters, after an update (handover.sent)."""
-        for name, tensor in handover.received(part):
+        """Some of the policy's parameters, after an update (servers.sent)."""
+        for name, tensor in servers.received(part):
             self._policy[name].copy_(tensor)
             self._received.add(name)
         devices.synchronize()  # the sender may write its copies again
@@ -173,8 +172,8 @@ class Server(Failures):
         return outputs
 
 
-def _place(_: Any) -> tuple[str, str | None]:
-    """Ray's id of the node of a rank, and the devices that it has there: asked in its process."""
+def _place(_: Any) -> tuple[str, dict[str, str]]:
+    """Ray's id of the node of a rank, and the environment with its devices there: asked in its process."""
     return ray.get_runtime_context().get_node_id(), devices.visible()
 
 
@@ -183,7 +182,7 @@ class Replica(RolloutReplica):
 
     async def launch_servers(self) -> None:
         """Start this replica's server beside its rank, and wait until it has its models."""
-        name = server_name(self.replica_rank)
+        name = servers.server_name(self.replica_rank)
         custom = self.config.custom
         node, own = await self.workers[0].__ray_call__.remote(_place)
         server = (
@@ -193,7 +192,7 @@ class Replica(RolloutReplica):
                 num_cpus=0,
                 max_concurrency=4096,
                 scheduling_strategy=on_node(node),
-                runtime_env={"env_vars": devices.only(own)},
+                runtime_env={"env_vars": own},
             )
             .remote(
                 self.model_config.path,
@@ -227,7 +226,7 @@ class Adapter(BaseRollout):
 
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """Send all parameters, in the type of the server's."""
-        server = ray.get_actor(server_name(int(os.environ["RANK"])))
-        for part in handover.parts(weights, devices.of_precision(self.config.dtype)):
-            await server.load_weights.remote(handover.sent(part))
+        server = ray.get_actor(servers.server_name(int(os.environ["RANK"])))
+        for part in servers.parts(weights, devices.of_precision(self.config.dtype)):
+            await server.load_weights.remote(servers.sent(part))
         await server.loaded.remote(global_steps)

@@ -23,7 +23,7 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
-from trainer_ext.backends.verl_ray import adapters, counts, hook, memory, plugin, shared  # noqa: F401  (plugin registers)
+from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
@@ -64,9 +64,8 @@ class Session:
         self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
-            self._asked = self._prompts.of_evaluations(
-                int(self._settings["eval_prompts"]), judged(self._settings, steps)
-            )
+            kept = judged(self._settings, steps)
+            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]), kept)
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
@@ -81,7 +80,7 @@ class Session:
 
         self._joined = address is not None  # a Ray whose processes this one has not started
         if address is None:
-            _start_ray(counts.cpus(self._settings, nodes), devices.asked(config["model"])[1], folder)
+            _start_ray(node.cpus(self._settings, nodes), devices.asked(config["model"])[1], folder)
         else:
             _join_ray(address, group)
         # Ray exits at SIGTERM; the run's process decides when to end.
@@ -90,7 +89,7 @@ class Session:
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
         kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
-        self.trainer = Trainer(tree, kl, self._method, [], self._task, bool(self._settings["grad_variance"]))
+        self.trainer = Trainer(tree, kl, self._method, self._task, bool(self._settings["grad_variance"]))
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
@@ -105,41 +104,42 @@ class Session:
     def step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
         """Metrics, samples, tokens, peak memory in bytes, answers. Raises what Trainer.explained does."""
         with self.trainer.explained():
-            return self._step(step)
-
-    def _step(self, step: int) -> tuple[dict[str, float], int, int, int, list[Answer]]:
-        trainer = self.trainer
-        trainer.global_steps, trainer.timing_raw = step, {}
-        trainer.prompts = self._prompts.of_step(step, self._batch)
-        trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
-        if self._method.reads_pairs_of_task:
-            length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
-            trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
-        batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
-        assert trainer.newest is not None
-        scored, _ = trainer.newest
-        values = {**trainer.values, **self._drawn()}
-        trainer.on_step_end()
-        self._clear(batch)
-
-        rows, new = len(scored.rewards), int(scored.mask.sum())
-        self._samples, self._tokens = self._samples + rows, self._tokens + new
-        values |= {
-            "samples/total": float(self._samples),
-            "tokens/total": float(self._tokens),
-            "cost/sample_seconds": float(trainer.timing_raw["gen"]),
-            "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
-        }
-        if self._target_samples is not None:
-            values["samples/target"] = float(self._target_samples)
-        answers: list[Answer] = []
-        if evaluates(self._settings, step):
-            kept = judged(self._settings, step)
-            asked = [one for one in self._asked if kept or one[0] != JUDGED]
-            found = trainer.evaluate([prompt for _, prompt in asked])
-            answers = answers_to(asked, found, 1 + int(self._settings["eval_samples"]))
-        self._memory = max(self._memory, self._on_devices() + memory.held() + (_held() if self._joined else 0))
-        return values, self._samples, self._tokens, self._memory, answers
+            trainer = self.trainer
+            trainer.global_steps, trainer.timing_raw = step, {}
+            trainer.prompts = self._prompts.of_step(step, self._batch)
+            trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
+            if self._method.reads_pairs_of_task:
+                length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
+                trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
+            batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
+            assert trainer.newest is not None
+            scored, _ = trainer.newest
+            values = {**trainer.values, **self._drawn()}
+            trainer.on_step_end()
+            tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+            rows, new = len(scored.rewards), int(scored.mask.sum())
+            self._samples, self._tokens = self._samples + rows, self._tokens + new
+            values |= {
+                "samples/total": float(self._samples),
+                "tokens/total": float(self._tokens),
+                "cost/sample_seconds": float(trainer.timing_raw["gen"]),
+                "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
+            }
+            if self._target_samples is not None:
+                values["samples/target"] = float(self._target_samples)
+            answers: list[Answer] = []
+            if evaluates(self._settings, step):
+                kept = judged(self._settings, step)
+                prompts = [one for one in self._asked if kept or one[0] != JUDGED]
+                found = trainer.evaluate([prompt for _, prompt in prompts])
+                answers = answers_to(prompts, found, 1 + int(self._settings["eval_samples"]))
+            held = self._on_devices() + node.held()
+            if self._joined:  # processes of Ray that this one has not started
+                asked = ray.remote(num_cpus=0)(node.of_ray)
+                places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
+                held += sum(ray.get([place.remote() for place in places]))
+            self._memory = max(self._memory, held)
+            return values, self._samples, self._tokens, self._memory, answers
 
     def _drawn(self) -> dict[str, float]:
         """What the sampler saw of this step's tokens, where it remembers something."""
@@ -151,9 +151,6 @@ class Session:
         proposal.seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]
         self._positions = proposal.positions
         return proposal.metrics()
-
-    def _clear(self, batch: Any) -> None:
-        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
@@ -208,7 +205,7 @@ class Session:
 
 def _start_ray(cpus: int, gpus: int, folder: str) -> None:
     """Start a Ray with these counts of CPUs and GPUs. It gives its node 30 s; on a busy machine it is tried again."""
-    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": counts.OBJECTS, "include_dashboard": False}
+    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": node.OBJECTS, "include_dashboard": False}
     for tries in reversed(range(_TRIES)):
         try:
             _init_ray("local", **own, _temp_dir=folder)
@@ -222,7 +219,7 @@ def _start_ray(cpus: int, gpus: int, folder: str) -> None:
 def _init_ray(address: str, **more: Any) -> None:
     options: dict[str, Any] = {
         "namespace": "rlsweep",
-        "runtime_env": {"worker_process_setup_hook": f"{hook.__name__}.{hook.collect_rarely.__name__}"},
+        "runtime_env": {"worker_process_setup_hook": f"{node.__name__}.{node.collect_rarely.__name__}"},
         **more,
     }
     ray.init(address=address, log_to_driver=True, logging_level="warning", **options)
@@ -235,8 +232,8 @@ def _join_ray(address: str, group: str | None) -> None:
         return
     environment = {name: os.environ[name] for name in shared.ENVIRONMENT if name in os.environ}
     environment |= devices.environment(devices.kind())
-    setup = f"{hook.__name__}.{hook.in_shared_ray.__name__}"
-    own = {"env_vars": {**environment, memory.MARK: group}, "worker_process_setup_hook": setup}
+    setup = f"{node.__name__}.{node.in_shared_ray.__name__}"
+    own = {"env_vars": {**environment, node.MARK: group}, "worker_process_setup_hook": setup}
     _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=own)
     shared.join(group)
 
@@ -247,9 +244,3 @@ def _size(model: str, trust_remote_code: bool) -> tuple[int, int]:
         AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code), trust_remote_code
     )
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)
-
-
-def _held() -> int:
-    """Bytes that the processes of Ray hold on all nodes."""
-    asked = ray.remote(num_cpus=0)(memory.of_ray)
-    return sum(ray.get([asked.options(scheduling_strategy=on_node(node)).remote() for node in shared.nodes()]))

@@ -7,7 +7,6 @@ actors are in a namespace of its own. Ray removes the actors when the run's driv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -17,10 +16,10 @@ from ray import PlacementGroupID
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer_ext.backends.verl_ray import hook
+from trainer_ext.backends.verl_ray import node
 
 #: What a run's processes need of the environment of its driver; the rest is that of the Ray's nodes.
-ENVIRONMENT = ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", *hook.ENVIRONMENT)
+ENVIRONMENT = ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", *node.ENVIRONMENT)
 
 
 class Share:
@@ -39,10 +38,6 @@ class Share:
     def on_node(self, node: str) -> PlacementGroupSchedulingStrategy:
         """The same by Ray's id of the node."""
         return self.bundle(self.nodes.index(node))
-
-    def parts(self, ranks: Sequence[int]) -> list[Part]:
-        """The placement groups of a pool with so many ranks on each node."""
-        return [Part(self, index, number) for index, number in enumerate(ranks)]
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ def join(group: str) -> None:
 
     global _own
     _own = Share(group)
-    hook.use_own_queue()
+    node.use_own_queue()
     base.PlacementGroupSchedulingStrategy = _of_part
     interface.TransferQueueController = placed(interface.TransferQueueController)
     simple_storage_bootstrap.SimpleStorageUnit = placed(simple_storage_bootstrap.SimpleStorageUnit)

@@ -25,16 +25,16 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from trainer_ext import rewards
 from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.backends.verl_ray import loss, pairs, reward, servers, workers
+from trainer_ext.backends.verl_ray import reward, servers, workers
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
 from trainer_ext.metrics import explained_variance, probability_differences
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.rejection import accepted
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0
+_PAIRS = "pairs"  # the partition of DPO's pairs, which are rows of their own in the queue
 
 trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other classes
 trainer_base.RewardLoopManager = workers.Rewards
@@ -51,15 +51,13 @@ class Trainer(PPOTrainerSync):
         config: Any,
         actor: Mapping[str, Any],
         method: Method,
-        prompts: Sequence[Prompt],
         task: str,
         grad_variance: bool,
     ):
-        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not.
-
-        prompts: of the step that comes, to be set before each step; grad_variance: whether it is measured.
-        """
-        self.method, self.prompts, self._task = method, prompts, task
+        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not;
+        grad_variance: whether it is measured."""
+        self.method, self._task = method, task
+        self.prompts: Sequence[Prompt] = ()  # of the step that comes, to be set before each step
         self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
         self.trained_tokens = 0  # in this step, by policy and critic
         self._own_actor, self._grad_variance = dict(actor), grad_variance
@@ -123,13 +121,13 @@ class Trainer(PPOTrainerSync):
             object.__setattr__(settings, key, value)
         own = self.method.loss(settings)
         if own is not None:
-            self.actor_rollout_wg.set_loss_fn(partial(loss.on_packed, own))
+            self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, own))
         if self._grad_variance:
             self.actor_rollout_wg.measure_grad_variance()
         section = self.method.section
         if self.use_critic:
             value = partial(losses.value, float(section["cliprange_value"]))
-            self.critic_wg.set_loss_fn(partial(loss.on_packed, value))
+            self.critic_wg.set_loss_fn(partial(workers.on_packed, value))
         if section["sampler"] == "rejection":
             self.actor_rollout_wg.init_target(str(self.config.actor_rollout_ref.rollout.custom.target))
 
@@ -283,18 +281,24 @@ class Trainer(PPOTrainerSync):
             values=columns.get("values"),
             pair_reference=reference,
         )
-        self.values.update(self._reward_metrics(batch))
+        rows = sorted(batch.keys, key=self._row_of.__getitem__)
+        extra = tq.kv_batch_get(keys=rows, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        self.values.update(rewards.metrics(_scores(extra)))
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
         if self._compares and self.method.section["sampler"] != "geometric":
             self.values.update(probability_differences(scored.old, scored.behaviour, mask))
-        self._kept = self._accepted(columns, mask) if rejects else None
+        self._kept = None
+        if rejects:  # which rows of the run's order rejection sampling towards the target keeps
+            draw = draws.keys(int(self.config.data.seed), "accept", self.global_steps, range(len(mask)))
+            old, target = columns["old_log_probs"], columns["target_log_prob"]
+            self._kept = draws.accepted(old, target, mask, int(self.config.actor_rollout_ref.rollout.n), draw)
+            self.values["rejection/accepted_fraction"] = float(self._kept.float().mean())
         if self.method.section["loss"] == "dpo":
             if updates.policy is not None:
                 if updates.rows is not None:
-                    keys = sorted(batch.keys, key=self._row_of.__getitem__)
-                    self._pairs = pairs.of_rows(self.global_steps, batch, [keys[row] for row in updates.rows.tolist()])
+                    self._pairs = _pairs_of_rows(self.global_steps, batch, [rows[row] for row in updates.rows.tolist()])
                     self._set_pairs(self._pairs)
                 assert self._pairs is not None
                 self._put_pairs(self._pairs, updates.policy)
@@ -306,32 +310,17 @@ class Trainer(PPOTrainerSync):
         written = {name: response_to_nested(x[back], nested) for name, x in new.items() if name not in there}
         return self._put(batch, written) if written else batch
 
-    def _accepted(self, columns: Mapping[str, Tensor], mask: Tensor) -> Tensor:
-        """Which rows of the run's order rejection sampling towards the target keeps."""
-        settings, step = self.config.actor_rollout_ref.rollout, self.global_steps
-        keys = draws.keys(int(self.config.data.seed), "accept", step, range(len(mask)))
-        kept = accepted(columns["old_log_probs"], columns["target_log_prob"], mask, int(settings.n), keys)
-        self.values["rejection/accepted_fraction"] = float(kept.float().mean())
-        return kept
-
-    def _reward_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
-        """What the reward function returned beside the reward, in the run's order of responses."""
-        keys = sorted(batch.keys, key=self._row_of.__getitem__)
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        return rewards.metrics(_scores(data))
-
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The critic's updates; the metrics are means over its mini-batches."""
         assert self.newest is not None
         scored, updates = self.newest
         if updates.critic is None:
             return batch
-        self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n))
+        self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n), int(scored.mask.sum()))
         rate = self.critic_wg.learning_rate()[0]
         output = self.critic_wg.train_mini_batch(batch).get()
         self.values |= {**_means("critic", output["metrics"]), "critic/lr": rate}
         self.values |= explained_variance(updates.critic["returns"], updates.critic["values"], scored.mask)
-        self._count_trained(int(scored.mask.sum()))
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
@@ -343,25 +332,25 @@ class Trainer(PPOTrainerSync):
         own, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
         if self._pairs is not None:
             own, rows = self._pairs, 2
-            self._count_trained(sum(int(tag["response_len"]) for tag in own.tags))
+            tokens = sum(int(tag["response_len"]) for tag in own.tags)
         elif self._kept is not None:
             own = self._with_kept(batch, self._kept)
-            self._count_trained(int((scored.mask & self._kept[:, None]).sum()))
+            tokens = int((scored.mask & self._kept[:, None]).sum())
         else:
-            self._count_trained(int(scored.mask.sum()))
+            tokens = int(scored.mask.sum())
         self.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
-        self._set_updates(own, rows)
+        self._set_updates(own, rows, tokens)
         output = self.actor_rollout_wg.update_actor(own)
         self.values |= policy_loss.finish(_means("actor", output["metrics"]))
         variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
         if variance is not None:
             self.values["actor/grad_variance"] = variance
         if self._pairs is not None:
-            pairs.clear(self._pairs)
+            tq.kv_clear(keys=self._pairs.keys, partition_id=_PAIRS)
         return batch
 
-    def _set_updates(self, batch: KVBatchMeta, rows: int) -> None:
-        """What the ranks read beside the columns; rows: of each prompt."""
+    def _set_updates(self, batch: KVBatchMeta, rows: int, tokens: int) -> None:
+        """What the ranks read beside the columns. rows: of each prompt; tokens: that an epoch trains on."""
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         size = min(int(actor.ppo_mini_batch_size) * rows, len(batch))
         batch.extra_info.update(
@@ -376,11 +365,7 @@ class Trainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": False},
             temperature=rollout.temperature,
         )
-
-    def _count_trained(self, tokens: int) -> None:
-        self.trained_tokens += tokens * int(self.config.actor_rollout_ref.actor.ppo_epochs)
-
-    # ------------------------------------------------------------ responses that rejection sampling keeps
+        self.trained_tokens += tokens * int(actor.ppo_epochs)
 
     def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
         """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
@@ -396,7 +381,7 @@ class Trainer(PPOTrainerSync):
         """The task's own pairs for the step's prompts, and the reference's log-probabilities of them, (2 P, T)."""
         assert self.pairs is not None
         prompts = [prompt.tokens for prompt in self.prompts for _ in range(2)]
-        batch = pairs.put(self.global_steps, prompts, self.pairs)
+        batch = _pairs(self.global_steps, prompts, self.pairs)
         self._set_pairs(batch)
         PPOTrainerSync._compute_ref_log_prob(self, batch, {})
         names = ["ref_log_prob", "response_mask"]
@@ -426,6 +411,39 @@ class Trainer(PPOTrainerSync):
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+
+def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> KVBatchMeta:
+    """Rows of prompt and answer as verl's agent loops write them; the two responses of a pair are beside each other."""
+    first, second = ([torch.tensor(list(row)) for row in rows] for rows in (prompts, answers))
+    both = [torch.cat(row) for row in zip(first, second, strict=True)]
+    mask = _nested([torch.ones_like(row) for row in second])
+    columns = {
+        "prompts": _nested(first),
+        "responses": _nested(second),
+        "input_ids": _nested(both),
+        "position_ids": _nested([torch.arange(len(row)) for row in both]),
+        "response_mask": mask,
+        "loss_mask": mask,
+    }
+    keys = [f"pair-{step:08d}-{row:06d}" for row in range(len(both))]
+    tags = [{"seq_len": len(row), "response_len": len(own)} for row, own in zip(both, second, strict=True)]
+    fields = TensorDict(columns, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=_PAIRS, fields=fields, tags=tags)
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=_PAIRS)  # of all columns, also of later ones
+
+
+def _pairs_of_rows(step: int, batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
+    """`_pairs` of the responses in a batch that have these keys, of which some may be the same."""
+    names = sorted(set(keys))
+    fields = ["prompts", "responses"]
+    data = tq.kv_batch_get(keys=names, partition_id=batch.partition_id, select_fields=fields)
+    rows = {name: [data[field][place].tolist() for field in fields] for place, name in enumerate(names)}
+    return _pairs(step, [rows[key][0] for key in keys], [rows[key][1] for key in keys])
+
+
+def _nested(rows: Sequence[Tensor]) -> Tensor:
+    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
 def _scores(data: Any) -> list[Score]:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext import devices
 from trainer_ext.architectures import SDPA, causal_models
-from trainer_ext.backends.verl_ray import adapters, attention, reward, servers, vllm_settings
+from trainer_ext.backends.verl_ray import adapters, attention, reward, servers
 from trainer_ext.backends.verl_ray.attention import PACKED
 from trainer_ext.devices import Parallel
 from trainer_ext.methods.update import Method
@@ -77,7 +77,7 @@ def whole_tree(
             custom={"method": dict(section), "target": target},
         )
         if config["trainer"]["rollout"] == "vllm":
-            rollout.update(vllm_settings.of_rollout(config, model, target))
+            rollout.update(servers.vllm_section(config, model, target))
         rollout.agent.update(default_agent_loop=AGENT_LOOP, num_workers=1)
         each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
         rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)

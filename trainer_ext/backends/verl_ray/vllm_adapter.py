@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -32,12 +30,6 @@ class Adapter(ServerAdapter):
 
     async def update_weights(self, *given: Any, **more: Any) -> None:
         """Send all parameters to the server, or end this process if the server is dead."""
-        with self._watched():
-            await super().update_weights(*given, **more)
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """verl waits for ever until the server has read a part of the weights."""
         server, done = ray.get_actor(servers.server_name(self.replica_rank)), threading.Event()
 
         def watch() -> None:
@@ -49,8 +41,9 @@ class Adapter(ServerAdapter):
                         print("the vLLM of this rank has died while it got the weights", file=sys.stderr, flush=True)
                         os._exit(1)
 
+        # verl waits for ever until the server has read a part of the weights
         threading.Thread(target=watch, daemon=True).start()
         try:
-            yield
+            await super().update_weights(*given, **more)
         finally:
             done.set()

@@ -23,7 +23,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.usage.usage_lib import UsageContext  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
-from trainer_ext.backends.verl_ray import servers, vllm_settings, vllm_worker  # noqa: E402
+from trainer_ext.backends.verl_ray import servers, vllm_worker  # noqa: E402
 from trainer_ext.backends.verl_ray.rollout import on_node  # noqa: E402
 
 _LOOK_S = 1.0
@@ -40,7 +40,7 @@ class Server(servers.Failures, vLLMHttpServer):
         os.environ[vllm_worker.SERVER] = str(os.getpid())
         vLLMHttpServer.__init__(self, *given, **more)
         engine = dict(self.config.engine_kwargs)["vllm"]
-        self._sleep_level = vllm_settings.sleep_level(engine)
+        self._sleep_level = servers.sleep_level(engine)
         self._draws_from_q = self._sleep_level is not None
         self._purpose: str | None = None
         self._choosing = asyncio.Lock()
@@ -132,7 +132,7 @@ class Replica(vLLMReplica):
             num_cpus=0,
             max_concurrency=self.max_concurrency,
             scheduling_strategy=on_node(node),
-            runtime_env={"env_vars": vllm_settings.CPU_ENVIRONMENT},
+            runtime_env={"env_vars": servers.CPU_ENVIRONMENT},
         ).remote(
             config=self.config,
             model_config=self.model_config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,18 @@ import ray
 import torch.distributed as dist
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
+from torch import Tensor
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.metric import Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
+from verl.workers.utils.padding import no_padding_2_padding
 
 from trainer_ext import devices
 from trainer_ext.backends import Lost
@@ -28,7 +33,16 @@ from trainer_ext.backends.in_process.engine import GradVariance
 from trainer_ext.backends.verl_ray import adapters, attention, plugin, servers, shards, shared
 from trainer_ext.backends.verl_ray.rollout import report
 from trainer_ext.backends.verl_ray.servers import server_name
+from trainer_ext.methods.losses import Loss
 from trainer_ext.sampling import draws
+
+#: The columns that losses read.
+_COLUMNS = (
+    *("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "ref_log_prob"),
+    *("pair_weight", "values", "returns"),
+)
+#: Reported values that agg_loss has multiplied by the number of ranks already.
+_LOSSES = ("actor/pg_loss", "actor/sft_loss", "critic/vf_loss")
 
 
 class ModelWorker(TrainingWorker):
@@ -127,6 +141,26 @@ class PolicyWorker(ActorRolloutRefWorker):
         self.actor.load_shards(folder)
 
 
+def on_packed(
+    loss: Loss, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """`loss` on the responses' part of verl's packed batches, under verl's signature.
+
+    Its metrics are shares of the mini-batch, of which verl takes the ranks' mean.
+    """
+    padded = {name: no_padding_2_padding(x, data) for name, x in model_output.items()}
+    own = data.select(*[name for name in _COLUMNS if name in data]).to_padded_tensor()
+    own["response_mask"] = own["response_mask"].bool()
+    for name in ("dp_size", "batch_num_tokens", "global_batch_size"):
+        tu.assign_non_tensor_data(own, name, tu.get_non_tensor_data(data, name, None))
+    value, metrics = loss(padded, own, dp_group)
+    ranks = tu.get_non_tensor_data(data, "dp_size", 1)
+    for name, metric in metrics.items():
+        if isinstance(metric, Metric) and name not in _LOSSES:
+            metric.values = [ranks * share for share in metric.values]
+    return value, metrics
+
+
 def _device_of(address: str) -> str:
     """The network device that has an address of this host."""
     for name, addresses in psutil.net_if_addrs().items():
@@ -146,7 +180,7 @@ class _Pool(RayResourcePool):
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
     ) -> list[Any]:
         if self.pgs is None and (share := shared.own()) is not None:
-            self.pgs = share.parts(self._store)
+            self.pgs = [shared.Part(share, index, ranks) for index, ranks in enumerate(self._store)]
         if self.pgs is None:
             nodes = shared.nodes()
             if len(nodes) != len(self._store):

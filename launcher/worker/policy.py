@@ -1,4 +1,4 @@
-"""Evaluations outside of training: of a run's checkpoint on more prompts or other data, and of a model in a folder."""
+"""A run's policy outside of training: evaluated again, or written as a folder for other programs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 from launcher import files
 from launcher.run.folder import cache_folder, multirun_of, read_config
-from launcher.worker.export import origin
 from launcher.worker.worker import function_of, whole_config
 
 EVALUATE = "trainer_ext.backends:evaluate"
 EVALUATE_MODEL = "trainer_ext.backends:evaluate_model"
+EXPORT = "trainer_ext.backends:export"
 _COLUMNS = ("prompt", "response", "reward", "ground_truth", "split", "sample")
-METRICS = "trainer_ext.evaluation:metrics"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def evaluate(folder: Path, step: int, checkpoint: Path, changes: Mapping[str, Ma
         for key, value in values.items():
             config[section][key] = value
     changed = {section: dict(values) for section, values in changes.items() if values}
-    about = {**origin(folder, config, step), "changes": changed}
+    about = {**_origin(folder, config, step), "changes": changed}
     return _evaluated(EVALUATE, config, checkpoint, cache_folder(multirun_of(folder)), step, about)
 
 
@@ -57,6 +56,7 @@ def evaluate_model(planned: Path, model: Path, cache: Path) -> Evaluated:
 def _evaluated(
     function: str, config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
 ) -> Evaluated:
+    from trainer_ext import evaluation
     from trainer_ext.rewards import RewardFailed
 
     try:
@@ -64,7 +64,7 @@ def _evaluated(
     except RewardFailed as error:
         raise ValueError(str(error)) from error
     trainer = config["trainer"]
-    metrics = function_of(METRICS)(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
+    metrics = evaluation.metrics(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
     rows = [{name: getattr(answer, name) for name in _COLUMNS} | dict(answer.numbers) for answer in answers]
     return Evaluated(about, metrics, rows)
 
@@ -80,3 +80,24 @@ def write(found: Evaluated, out: Path) -> None:
         columns = dict.fromkeys(name for answer in found.answers for name in answer)
         table = pa.table({name: [answer.get(name) for answer in found.answers] for name in columns})
         pq.write_table(table, draft / "answers.parquet")
+
+
+def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> dict[str, Any]:
+    """Write the policy of a run's checkpoint to `out`, which becomes a folder only when it is complete.
+
+    Returns the content of its rlsweep.json, which says where the weights come from. FileNotFoundError: the run deleted
+    the checkpoint meanwhile. ValueError: the backend cannot export.
+    """
+    config = read_config(folder)
+    with files.new_folder(out) as draft:
+        cache = cache_folder(multirun_of(folder))
+        function_of(EXPORT)(whole_config(folder, config), checkpoint, cache, draft, dtype)
+        about = {**_origin(folder, config, step), "dtype": dtype}
+        files.write_json(draft / "rlsweep.json", about)
+    return about
+
+
+def _origin(folder: Path, config: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """Where the weights of a checkpoint come from: run, step, seed, method, model and task."""
+    names = {name: config[name]["name"] for name in ("method", "model", "task")}
+    return {"run": folder.name, "step": step, "seed": config["seed"], **names}
