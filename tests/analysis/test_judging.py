@@ -476,7 +476,7 @@ def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep
 
 
 def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the_points(
-    judgeable: Made, without_pdfs: None, capsys: Any
+    judgeable: Made, capsys: Any
 ) -> None:
     """Of the evaluations with the most responses, those at equal distances are judged, and the last."""
     folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 2, "prompts": 5})
@@ -497,7 +497,7 @@ def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the
     assert (folder / "report" / "figures" / "curve_eval_win_rate.svg").is_file()
 
 
-def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, without_pdfs: None, capsys: Any) -> None:
+def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, capsys: Any) -> None:
     with serving() as server:
         folder = judgeable(win_rate={"base_url": server.url, "model": "some/model"})
         assert main(["report", str(folder), "--judge"]) == 0
