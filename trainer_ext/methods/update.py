@@ -136,7 +136,8 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
 def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Values of tokens by the name of their histogram: those that the sampler saw, and the logarithm of the importance
     weights before their treatment."""
-    if method.section["sampler"] not in ("target", "geometric"):
+    weighted = method.section["sampler"] in ("target", "geometric") and method.section["loss"] == "policy_gradient"
+    if not weighted:
         return dict(drawn)
     return {**drawn, "log_weight": (scored.old - scored.behaviour)[scored.mask.bool()]}
 
