@@ -1,5 +1,5 @@
-"""python -m analysis report FOLDER [--format paper] [--figures pdf,png] [--json]: write FOLDER/report, print the main
-table and the path.
+"""python -m analysis report FOLDER [--format paper] [--figures pdf,png] [--judge] [--json]: write FOLDER/report,
+print the main table and the path.
 python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
 event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--figures", type=_formats, default=(), metavar="FORMATS", help="pdf, png or pdf,png: write figures so, too")
+    add("--judge", action="store_true", help="have the responses judged first, if analysis.win_rate says how")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     _import_arguments(
         commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
@@ -58,7 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _looks(chosen)
 
     from analysis.data.sweep import BadPlan
+    from analysis.judging.commands import as_declared
 
+    if chosen.judge:
+        as_declared(chosen.folder)  # a report without win rates says so
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
     try:

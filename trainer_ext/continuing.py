@@ -37,6 +37,19 @@ def spread_steps(steps: int) -> int:
     return min(100, max(1, math.ceil(0.1 * steps)))
 
 
+def judged(trainer: Mapping[str, Any], step: int) -> int:
+    """How many test prompts have a response kept for judges after a step; trainer: the section."""
+    section = trainer.get("judged") or {}
+    due = section and (step % int(section["every"]) == 0 or step == int(trainer["steps"]))
+    return int(section["prompts"]) if due else 0
+
+
+def evaluates(trainer: Mapping[str, Any], step: int) -> bool:
+    """Whether a run evaluates its policy after a step; trainer: the section."""
+    every = int(trainer["eval_every"] or 0)
+    return bool(every and (step % every == 0 or step == int(trainer["steps"]) or judged(trainer, step)))
+
+
 def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
     """Why a finished run does not hold the first steps of the run with this configuration.
 
@@ -63,10 +76,12 @@ def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator
             f"{spread_steps(before)} steps then, {spread_steps(after)} now"
         )
         yield Obstacle("method.decay", "usage", rule, "continue runs of 1000 steps or more, or use decay=plateau")
-    every = int(trainer["eval_every"] or 0)
-    if every and before % every:
-        rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of its"
-        yield Obstacle("trainer.eval_every", every, f"{rule} own", "continue a run that ends with a regular evaluation")
+    judging = (trainer.get("judged") or {}).get("every")
+    for key, every in (("eval_every", trainer["eval_every"]), ("judged.every", judging)):
+        if every and before % int(every):
+            rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of "
+            fix = "continue a run that ends with a regular evaluation"
+            yield Obstacle(f"trainer.{key}", every, f"{rule}its own", fix)
     yield from log_obstacles(trainer, shorter)
 
 

@@ -13,14 +13,17 @@ from statistics import fmean
 from trainer_ext import rewards, texts
 from trainer_ext.tasks import TEST, TRAIN, VALIDATION
 
+#: In the place of a split: a response to a test prompt that is kept for judges alone.
+JUDGED = "judged"
+
 
 @dataclass(frozen=True)
 class Answer:
     """A response of the policy to a prompt, its reward, and what it was checked against.
 
-    split: of the prompt (tasks.SPLITS). sample: the number of the response among those that were drawn for the prompt,
-    from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of its reward.
-    scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
+    split: of the prompt (tasks.SPLITS), or JUDGED. sample: the number of the response among those that were drawn for
+    the prompt, from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of
+    its reward. scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
     """
 
     prompt: str
@@ -49,16 +52,17 @@ def pass_at(k: int, samples: int, solved: int) -> float:
     return 1 - comb(samples - solved, k) / comb(samples, k)
 
 
-def pass_counts(samples: int) -> list[int]:
-    """The k of eval/pass@k: the powers of two up to the number of responses to a prompt."""
-    return [2**power for power in range(samples.bit_length())]
+def pass_counts(samples: int, further: Sequence[int] = ()) -> list[int]:
+    """The k of eval/pass@k: the powers of two and the `further` ones, up to the number of responses to a prompt."""
+    return sorted({2**power for power in range(samples.bit_length())} | {k for k in further if k <= samples})
 
 
-def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
+def metrics(answers: Sequence[Answer], solved_at: float, also: Sequence[int] = ()) -> dict[str, float]:
     """The `eval/*` metrics of one evaluation (docs/metrics.md).
 
     answers: for each prompt the same number of drawn responses, and a greedy one. solved_at: a response with a reward
-    of at least this solves its prompt. ValueError: not all responses have the same further numbers.
+    of at least this solves its prompt. also: k of eval/pass@k beside the powers of two. ValueError: not all
+    responses have the same further numbers.
     """
 
     def mean(split: str, greedy: bool = False) -> float:
@@ -70,7 +74,7 @@ def metrics(answers: Sequence[Answer], solved_at: float) -> dict[str, float]:
         by_prompt.setdefault(one.prompt, []).append(one)
     solved = [[one.reward >= solved_at for one in own] for own in by_prompt.values()]
     samples = len(solved[0])
-    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved) for k in pass_counts(samples)}
+    passed = {k: fmean(pass_at(k, samples, sum(own)) for own in solved) for k in pass_counts(samples, also)}
     further = rewards.means([one.metrics for one in drawn])
     return {
         **{metric(name): value for name, value in further.items()},

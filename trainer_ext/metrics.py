@@ -80,7 +80,8 @@ def histograms(
 ) -> dict[str, tuple[list[float], list[int]]]:
     """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts).
 
-    positions: more values by name, (positions,) each; the histogram of `alpha` is over [0, 1].
+    positions: more values by name, (positions,) each. The histogram of `alpha` is over [0, 1], and that of `ess_ratio`
+    over [0, 3], with larger ratios in its last bin.
     """
     valid = mask.bool()
     lp, adv = logp.detach()[valid].double().cpu(), advantages.detach()[valid].double().cpu()
@@ -89,7 +90,8 @@ def histograms(
         counts, edges = torch.histogram(x, bins)
         result[name] = (edges.tolist(), [int(c) for c in counts])
     for name, x in (positions or {}).items():
-        between = (0.0, 1.0) if name == "alpha" else None
-        counts, edges = torch.histogram(x.double().cpu(), bins, range=between)
+        between = {"alpha": (0.0, 1.0), "ess_ratio": (0.0, 3.0)}.get(name)
+        x = x.double().cpu()
+        counts, edges = torch.histogram(x if between is None else x.clamp(*between), bins, range=between)
         result[name] = (edges.tolist(), [int(c) for c in counts])
     return result

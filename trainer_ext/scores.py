@@ -64,8 +64,8 @@ def metric(name: str) -> str:
 
 
 def metrics(trainer: Mapping[str, Any]) -> set[str]:
-    """The metrics of the scores that a section `trainer` names."""
-    return {metric(name) for name in chosen(trainer)}
+    """The metrics of the scores that a section `trainer` names, and eval/pass@k of its further k."""
+    return {metric(name) for name in chosen(trainer)} | {metric(f"pass@{k}") for k in trainer.get("eval_pass") or ()}
 
 
 def misfits(trainer: Mapping[str, Any]) -> Iterator[Misfit]:

@@ -46,6 +46,10 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
     if warmup and warmup >= trainer["steps"]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
         yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
+    most = max(trainer.get("eval_pass") or [0])
+    if trainer.get("eval_every") and most > int(trainer["eval_samples"]):
+        rule = f"pass@{most} needs {most} responses to a prompt, and trainer.eval_samples is {trainer['eval_samples']}"
+        yield Misfit("trainer.eval_pass", trainer["eval_pass"], rule, f"set trainer.eval_samples={most}")
     if trainer["backend"] == "verl_ray":
         yield from _adapters(config)
         found = list(_of_devices(model, int(trainer["ranks"])))

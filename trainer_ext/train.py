@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
 from trainer_ext import artifacts, backends, continuing, evaluation, scores
-from trainer_ext.evaluation import Answer, Best
+from trainer_ext.evaluation import JUDGED, Answer, Best
 from trainer_ext.health import Health, not_finite
 from trainer_ext.tasks import TEST
 
@@ -101,22 +101,21 @@ def _train(
                 draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
             )
 
-    every = settings["eval_every"]
     # A run that an older version froze has no eval_before_train.
     for step in range(0 if not done and settings.get("eval_before_train") else done + 1, settings["steps"] + 1):
         started, samples = time.monotonic(), trainer.samples
         try:
             metrics = trainer.step(step) if step else {"samples/total": 0.0, "tokens/total": 0.0}
-            evaluates = not step or (every and (step % every == 0 or step == settings["steps"]))
-            answers = trainer.evaluate(step) if evaluates else []
+            evaluated = trainer.evaluate(step) if continuing.evaluates(settings, step) else []
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
         if flops is not None:
             flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
             metrics["cost/flops"] = flops
+        answers = [answer for answer in evaluated if answer.split != JUDGED]
         if answers:
             answers = scores.scored(settings, answers)
-            metrics |= evaluation.metrics(answers, settings["eval_solved"])
+            metrics |= evaluation.metrics(answers, settings["eval_solved"], settings.get("eval_pass") or ())
             best = evaluation.better(best, step, metrics)
             metrics["eval/selected_reward_mean"] = best.reward_mean
         train_seconds += time.monotonic() - started
@@ -140,8 +139,9 @@ def _train(
                 run.histogram(step, name, edges, counts)
         if answers:
             run.evaluation(step, answers)
+        judged = [answer for answer in evaluated if (answer.split, answer.sample) == (JUDGED, 0)]
         shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
-        for answer in shown[: settings["eval_responses"]]:
+        for answer in judged or shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
         stopping = run.stop_requested() and 0 < step < settings["steps"]
         if stopping or (step and step % settings["checkpoint_every"] == 0) or step == settings["steps"]:

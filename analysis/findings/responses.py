@@ -1,4 +1,4 @@
-"""What the policies answered to the same prompts at the last evaluation that every run has, method beside method.
+"""What the policies answered to the same prompts at an evaluation that every run has, method beside method.
 
 responses.jsonl is read as tolerantly as a run's metrics. Its texts were written by a language model: expect anything.
 """
@@ -72,10 +72,12 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Responses:
-    """All recorded responses of one evaluation. lacking: labels of groups in which some runs recorded none, with the
-    number of runs that did. bad: lines left out."""
+    """All recorded responses of one evaluation. counts: of each common evaluation, how many every run recorded.
+    lacking: labels of groups in which some runs recorded none, with the number of runs that did. bad: lines left out.
+    """
 
     step: int
+    counts: Mapping[int, int]
     prompts: int
     recorded: tuple[Response, ...]
     contrasts: tuple[Contrast, ...]
@@ -86,15 +88,17 @@ class Responses:
 BySeed = Mapping[int, Sequence[Response]]  # of one group to one prompt
 
 
-def responses(sweep: Sweep) -> Responses | None:
-    """The responses of an experiment's runs that ended well; None where none of them recorded any."""
+def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
+    """The responses of an experiment's runs that ended well, after a step (None: the last common one); None where none
+    of them recorded any."""
     ended = {run.id: run_folder(sweep.folder.parent, run.id) for run in sweep.runs if run.problem is None}
     logs = {run_id: _read_log(folder) for run_id, folder in ended.items()}
     having = [run for run in sweep.runs if run.id in logs and logs[run.id].offsets]
     shared = set.intersection(*(set(logs[run.id].offsets) for run in having)) if having else set()
     if not shared:
         return None
-    step = max(shared)
+    counts = {one: min(len(logs[run.id].offsets[one]) for run in having) for one in shared}
+    step = max(shared) if step is None else step
     read = {run.id: _read_completions(ended[run.id], logs[run.id].offsets[step]) for run in having}
     recorded = tuple(Response(run.group, run.seed, run.cell, run.id, one) for run in having for one in read[run.id])
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
@@ -105,6 +109,7 @@ def responses(sweep: Sweep) -> Responses | None:
             lacking.append(f"{sweep.label(group)}: {count} of {planned} runs")
     return Responses(
         step=step,
+        counts=counts,
         prompts=len({response.answer.id for response in recorded}),
         recorded=recorded,
         contrasts=tuple(_contrasts(recorded, groups, sweep.baseline)),

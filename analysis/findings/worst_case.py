@@ -59,7 +59,8 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
 
     Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned, nor
     those of seeds that a comparison leaves out. Of a group at its best level of a factor, only the runs that judge it
-    count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition.
+    count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition, if the
+    others are judged against it.
     """
     sweep, ends = looks.looked_at(study.sweep, study.settings), _range(study, block)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
@@ -76,7 +77,8 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
         for estimate in block.estimates
         if estimate.recorded
     }
-    fixed = Value(_EVEN) if block.measure.metric == WIN_RATE else None
+    known = {block.values[run.id].value for c in block.comparisons for run in sweep.of(c.baseline)}
+    fixed = Value(_EVEN) if block.measure.metric == WIN_RATE and known <= {_EVEN, None} else None
     unknown = {c.group: gone.get(c.group, set()) | (set() if fixed else gone.get(c.baseline, set()))
                for c in block.comparisons}  # fmt: skip
     lacking = [c for c in block.comparisons if c.result.mean_difference is not None and unknown[c.group]]

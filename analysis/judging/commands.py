@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.judging import declared, endpoint, journal, rating
@@ -41,6 +42,22 @@ def main(words: Sequence[str]) -> int:
         return 130
 
 
+def as_declared(folder: Path) -> int:
+    """Ask the judge that the experiment declares in analysis.win_rate; the exit code of `judge`, 0 without one."""
+    try:
+        declares = _declared(read_sweep(folder))
+    except BadPlan:  # the report says so
+        return 2
+    if not declares:
+        return 0
+    return main([str(folder)] if declares.get("base_url") else [str(folder), "--by", "reward"])
+
+
+def _declared(sweep: Sweep) -> Mapping[str, Any]:
+    section = sweep.plan.get("analysis") or {}
+    return {key: value for key, value in (section.get("win_rate") or {}).items() if value is not None}
+
+
 def _parser(name: str, description: str, settings: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
@@ -62,7 +79,7 @@ def _judge(words: Sequence[str]) -> int:
     sweep = read_sweep(given.folder)
     if given.by is not None:
         return _by_score(given, sweep)
-    settings = read(given.settings, Settings)
+    settings = read(given.settings, Settings, _declared(sweep))
     chosen = pairs(sweep, settings)
     file = journal.path(sweep.folder.parent, settings.identity)
     endpoint.Endpoint(settings)  # BadJudge if there is no key
@@ -129,7 +146,7 @@ def _pairs(sweep: Sweep, chosen: Pairs) -> list[str]:
     equal = sum(pair.equal for pair in chosen.pairs)
     lines = [
         f"{sweep.folder}: {counted(len(chosen.pairs), 'pair')} of responses to {counted(chosen.prompts, 'prompt')} "
-        f"after step {chosen.step}.",
+        f"after step {', '.join(map(str, sorted(chosen.steps)))}.",
         f"Compared: {named}.",
     ]
     if equal:
@@ -158,11 +175,12 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
         return []
     counts = [f"{one.count(state)} {state}" for state in State if one.count(state)]
     lines = [f"Pairs: {', '.join(counts)}.", *([used] if used else [])]
-    rates = one.win_rates(sweep.baseline)
+    against = one.against(sweep)
+    rates = one.win_rates(against)
     for group in sweep.groups:
         own = [rate for (of, _), rate in rates.items() if of == group]
-        if own and group != sweep.baseline:
-            over = sweep.label(str(sweep.baseline))
+        if own and group != against:
+            over = sweep.label(str(against))
             lines.append(
                 f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
             )
@@ -174,7 +192,7 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
 
 
 def _by_score(given: argparse.Namespace, sweep: Sweep) -> int:
-    choice = read(given.settings, Choice)
+    choice = read(given.settings, Choice, _declared(sweep))
     chosen = pairs(sweep, choice)
     name = choice.name or slug(given.by)
     judge = declared.Declared(name=name, kind=declared.Kind.SCORE, asked={"score": given.by}, choice=choice)
@@ -202,7 +220,9 @@ def _export(words: Sequence[str]) -> int:
     if given.to.exists():
         raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
     sweep = read_sweep(given.folder)
-    key, shown, of = rating.export(sweep, given.to, read(given.settings, Choice), given.pairs, given.seed)
+    key, shown, of = rating.export(
+        sweep, given.to, read(given.settings, Choice, _declared(sweep)), given.pairs, given.seed
+    )
     print(f"Page: {given.to} ({shown} of {of} pairs)\nKey: {key}; raters must not see it")
     print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")
     return 0

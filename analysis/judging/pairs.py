@@ -1,29 +1,31 @@
-"""Which responses are compared: those of two methods to the same prompt, of the same seed and cell, at the last
-evaluation that every run has."""
+"""Which responses are compared: those of two methods to the same prompt, of the same seed and cell, at
+evaluations that every run has."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.data.sweep import Cell, Sweep
-from analysis.findings.responses import Response, responses
+from analysis.findings.responses import Response, Responses, responses
 from analysis.judging.settings import BadJudge, Choice
 
-#: Both runs of a pair, and the prompt's id.
-Place = tuple[str, str, str]
+#: Both runs of a pair, the prompt's id, and the step of the evaluation.
+Place = tuple[str, str, str, int]
 _Run = tuple[str, int, Cell, str]  # group, seed, cell and id
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A response of a method, and one of the method that it is compared with."""
+    """A response of a method, and one of the method that it is compared with, both after step `step`."""
 
     own: Response
     other: Response
+    step: int
 
     @property
     def prompt(self) -> str:
@@ -43,7 +45,7 @@ class Pair:
     @property
     def place(self) -> Place:
         """What no other pair of an experiment has."""
-        return self.own.run, self.other.run, self.own.answer.id
+        return self.own.run, self.other.run, self.own.answer.id, self.step
 
     @property
     def characters(self) -> int:
@@ -57,36 +59,48 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of an experiment after step `step`, prompt by prompt: the first of them are of all methods and seeds.
+    """The pairs of an experiment after each of `steps`, the last first, and then prompt by prompt: the first of them
+    are of all methods and seeds.
 
-    prompts: how many have a pair. contrasts: (method, other), each once. too_long: pairs that are left out for their
-    length. gaps: what has no responses, in words.
+    prompts: how many have a pair after the last step. contrasts: (method, other), each once. too_long: pairs that are
+    left out for their length. gaps: what has no responses, in words.
     """
 
-    step: int
+    steps: tuple[int, ...]
     prompts: int
     contrasts: tuple[tuple[str, str], ...]
     pairs: tuple[Pair, ...]
     too_long: int
     gaps: tuple[str, ...]
 
+    @property
+    def step(self) -> int:
+        """The last step."""
+        return self.steps[0]
+
 
 def pairs(sweep: Sweep, choice: Choice) -> Pairs:
     """The pairs that a judge compares. Raises BadJudge where there are none."""
-    recorded = responses(sweep)
-    if recorded is None:
+    newest = responses(sweep)
+    if newest is None:
         raise BadJudge(
             f"{sweep.folder}: the runs have no responses of a common evaluation. Fix: run them with trainer.eval_every "
             "and trainer.eval_responses above 0, and wait until they have ended"
         )
-    by_run: dict[_Run, dict[str, Response]] = {}
-    for one in recorded.recorded:
-        by_run.setdefault((one.group, one.seed, one.cell, one.run), {}).setdefault(one.answer.id, one)
     contrasts = tuple(_contrasts(sweep, choice))
-    runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
-    together = [(by_run[own], by_run[other]) for own, other in runs]
-    prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
-    made = [Pair(own[id], other[id]) for id in prompts for own, other in together if id in own and id in other]
+    steps = _steps(newest, choice.points)
+    made: list[Pair] = []
+    for step in steps:
+        recorded = newest if step == newest.step else responses(sweep, step)
+        by_run: dict[_Run, dict[str, Response]] = {}
+        for one in recorded.recorded if recorded is not None else ():
+            by_run.setdefault((one.group, one.seed, one.cell, one.run), {}).setdefault(one.answer.id, one)
+        runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
+        together = [(by_run[own], by_run[other]) for own, other in runs]
+        prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
+        made += [
+            Pair(own[id], other[id], step) for id in prompts for own, other in together if id in own and id in other
+        ]
     kept = [pair for pair in made if choice.max_characters is None or pair.characters <= choice.max_characters]
     if not kept:
         raise BadJudge(
@@ -94,7 +108,16 @@ def pairs(sweep: Sweep, choice: Choice) -> Pairs:
             f"{f'; {len(made)} pairs are too long' if made else ''}. Fix: "
             + ("raise judge.max_characters" if made else "run the methods with the same seeds")
         )
-    return Pairs(recorded.step, len(prompts), contrasts, tuple(kept), len(made) - len(kept), recorded.lacking)
+    last = {pair.own.answer.id for pair in made if pair.step == steps[0]}
+    return Pairs(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
+
+
+def _steps(newest: Responses, points: int) -> tuple[int, ...]:
+    """The steps whose responses are judged, the last first: of the common evaluations with the most responses, `points`
+    at equal distances."""
+    most = max(newest.counts.values())
+    full = [step for step, count in sorted(newest.counts.items()) if count == most]
+    return tuple(sorted({full[math.ceil((number + 1) * len(full) / points) - 1] for number in range(points)}))[::-1]
 
 
 def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
@@ -102,10 +125,14 @@ def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
         raise BadJudge(f"{sweep.folder}: there is one method, and a comparison needs two. Fix: add a group")
     if choice.design == "all":
         yield from ((own, other) for other, own in itertools.combinations(sweep.groups, 2))
-    elif sweep.baseline is None:
-        raise BadJudge(f"{sweep.folder}: the experiment has no baseline. Fix: give judge.design=all")
-    else:
-        yield from ((group, sweep.baseline) for group in sweep.groups if group != sweep.baseline)
+        return
+    against = choice.against or sweep.baseline
+    if against is None:
+        raise BadJudge(f"{sweep.folder}: the experiment has no baseline. Fix: give judge.against, or judge.design=all")
+    if against not in sweep.groups:
+        known = ", ".join(sweep.groups)
+        raise BadJudge(f"{sweep.folder}: judge.against = {against}: there is no such group. Fix: choose one of {known}")
+    yield from ((group, against) for group in sweep.groups if group != against)
 
 
 def _runs(by_run: Mapping[_Run, dict[str, Response]], method: str, other: str) -> Iterator[tuple[_Run, _Run]]:

@@ -63,8 +63,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Judged:
-    """A judge and its outcomes. title: for a heading. step: of the evaluation. raters: agreement between them.
-    notes: what a reader must know."""
+    """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. raters: agreement
+    between them. notes: what a reader must know."""
 
     judge: Declared
     title: str
@@ -85,24 +85,34 @@ class Judged:
         both = [one.verdicts for one in self.outcomes if len(one.verdicts) == 2]
         return float(np.mean([_WON[second] != 1 - _WON[first] for first, second in both])) if both else None
 
-    def win_rates(self, baseline: str | None) -> dict[tuple[str, str], float]:
-        """By (group, run id): the share of its pairs with the baseline's run of its seed that it wins, a tie half; of
-        the baseline's own runs 0.5."""
+    def against(self, sweep: Sweep) -> str | None:
+        """The group that win rates are against."""
+        return self.judge.choice.against or sweep.baseline
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that are judged, the last first."""
+        return tuple(sorted({one.pair.step for one in self.outcomes}, reverse=True))
+
+    def win_rates(self, against: str | None, step: int | None = None) -> dict[tuple[str, str], float]:
+        """By (group, run id): the share of its pairs with the run of its seed in the group `against` that it wins after
+        a step (None: the last), a tie half; of that group's own runs 0.5."""
         won: dict[tuple[str, str], list[float]] = {}
         rates: dict[tuple[str, str], float] = {}
         for one in self.outcomes:
             own, other = one.pair.own, one.pair.other
-            if one.score is not None and other.group == baseline:
+            if one.score is not None and other.group == against and one.pair.step == (step or self.step):
                 won.setdefault((own.group, own.run), []).append(one.score)
                 rates[other.group, other.run] = 0.5
         return rates | {run: float(np.mean(each)) for run, each in won.items()}
 
     def wins(self, groups: Sequence[str]) -> Array:
-        """(seeds, groups, groups): how often one won over the other, a tie half; for stats.bradley_terry."""
+        """(seeds, groups, groups): how often one won over the other after the last step, a tie half; for
+        stats.bradley_terry."""
         seeds = sorted({one.pair.own.seed for one in self.outcomes if one.score is not None})
         counts = np.zeros((len(seeds), len(groups), len(groups)))
         for one in self.outcomes:
-            if one.score is not None:
+            if one.score is not None and one.pair.step == self.step:
                 own, other = one.pair.own, one.pair.other
                 at, i, j = seeds.index(own.seed), groups.index(own.group), groups.index(other.group)
                 counts[at, i, j] += one.score
@@ -125,15 +135,16 @@ def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
 
 
 def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
-    """The sweep with the metric eval/win_rate, at the step of the evaluation, of each run that the first judge has
+    """The sweep with the metric eval/win_rate, at the steps of the evaluations, of each run that the first judge has
     judged."""
     if not by:
         return sweep
-    rates, runs = by[0].win_rates(sweep.baseline), []
+    rates = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    runs = []
     for run in sweep.runs:
-        rate = rates.get((run.group, run.id))
-        if rate is not None and run.curves.steps.size:
-            values = np.where(run.curves.steps == by[0].step, rate, np.nan)
+        own = {step: rate[run.group, run.id] for step, rate in rates.items() if (run.group, run.id) in rate}
+        if own and run.curves.steps.size:
+            values = np.array([own.get(int(step), np.nan) for step in run.curves.steps])
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))
         runs.append(run)
     return replace(sweep, runs=tuple(runs))
@@ -154,9 +165,9 @@ def _by_model(sweep: Sweep, judge: Declared) -> Judged:
     chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
     content = journal.read(journal.path(sweep.folder.parent, identity))
     outcomes, hosts = [], set()
-    unfinished: set[tuple[str, str]] = set()
+    unfinished: set[tuple[str, str, int]] = set()
     for pair in chosen.pairs:
-        runs = pair.own.run, pair.other.run
+        runs = pair.own.run, pair.other.run, pair.step
         asked = [content.of(pair.key(identity, swapped)) for swapped in (False, True)]
         verdicts = tuple(one.verdict for one in asked if one.verdict is not None)
         state, score = State.OPEN, None
@@ -183,31 +194,31 @@ def _by_score(sweep: Sweep, judge: Declared) -> Judged:
     score = scores(sweep, chosen, str(judge.asked["score"]))
     outcomes = []
     for pair in chosen.pairs:
-        own, other = (score[one.run, one.answer.id] for one in (pair.own, pair.other))
+        own, other = (score[one.run, one.answer.id, pair.step] for one in (pair.own, pair.other))
         won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
         outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
 
 
-def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str], float]:
-    """By (run id, prompt id), a score of each response of these pairs that the runs have kept: the reward, or a further
-    number of an evaluation. Raises BadJudge where a run has no such score."""
-    shown = [side for pair in chosen.pairs for side in (pair.own, pair.other)]
+def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
+    """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a
+    further number of an evaluation. Raises BadJudge where a run has no such score."""
+    shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
     if name == _REWARD:
-        return {(one.run, one.answer.id): one.answer.reward for one in shown}
-    kept: dict[tuple[str, str], float] = {}
+        return {(one.run, one.answer.id, step): one.answer.reward for one, step in shown}
+    kept: dict[tuple[str, str, int], float] = {}
     known = {_REWARD}
-    for run in dict.fromkeys(one.run for one in shown):
+    for run, step in dict.fromkeys((one.run, step) for one, step in shown):
         try:
-            rows = evaluations.read(run_folder(sweep.folder.parent, run), chosen.step)
+            rows = evaluations.read(run_folder(sweep.folder.parent, run), step)
         except (OSError, ValueError) as error:
             raise BadJudge(f"--by {name}: {error}. Fix: use --by {_REWARD}, which responses.jsonl has") from error
         for row in rows:
             known |= row.numbers.keys()
             if (row.split, row.sample) == _KEPT and name in row.numbers:
-                kept[run, row.prompt] = row.numbers[name]
-    lacking = next((one for one in shown if (one.run, one.answer.id) not in kept), None)
+                kept[run, row.prompt, step] = row.numbers[name]
+    lacking = next((one for one, step in shown if (one.run, one.answer.id, step) not in kept), None)
     if lacking is not None:
         raise BadJudge(
             f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "
@@ -241,7 +252,7 @@ def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
     ]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
     notes = (f"{stale} answers to responses that the runs no longer have are left out",) if stale else ()
-    prompts = len({prompt for *_, prompt in places})
+    prompts = len({prompt for _, _, prompt, _ in places})
     between = _between({name: given[name] for name in names}, all_together=True)
     return Judged(judge, title, step, prompts, tuple(outcomes), between, notes, _first_shown(verdicts))
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ FORMAT = (
     "one of these: Verdict: A, Verdict: B, Verdict: tie"
 )
 _NAME = "[A-Za-z0-9_]+"
-_TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", "limit_key"})
+_TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", "against", "limit_key"})
 
 Own = TypeVar("Own", bound="Choice")
 
@@ -59,7 +59,13 @@ class Choice(Section):
         default=None, pattern=f"^{_NAME}$", description="letters, digits and _; null: made of what the judge is called"
     )
     design: Literal["baseline", "all"] = Field(
-        default="baseline", description="baseline: every method against the baseline; all: every two methods"
+        default="baseline", description="baseline: every method against one; all: every two methods"
+    )
+    against: str | None = Field(
+        default=None, min_length=1, description="the group that win rates are against; null: the baseline"
+    )
+    points: int = Field(
+        default=1, ge=1, description="an integer 1 or more: evaluations that are judged, the last and others before it"
     )
     prompts: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: all prompts")
     max_characters: int | None = Field(
@@ -145,8 +151,9 @@ class Settings(Choice):
         return within and (self.max_cost is None or cost is None or cost <= self.max_cost)
 
 
-def read(words: Sequence[str], model: type[Own]) -> Own:
-    """The settings that these words give. Raises BadJudge with everything that is wrong."""
+def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | None = None) -> Own:
+    """The settings that these words give over those that the experiment declares. Raises BadJudge with everything that
+    is wrong."""
     given: dict[str, Any] = {}
     wrong = []
     for word in words:
@@ -162,7 +169,8 @@ def read(words: Sequence[str], model: type[Own]) -> Own:
             with contextlib.suppress(ValueError):
                 given[name] = json.loads(value)
     try:
-        made = model.model_validate(given)
+        known = {key: value for key, value in (declared or {}).items() if key in model.model_fields}
+        made = model.model_validate(known | given)
     except ValidationError as error:
         wrong += [f"command line: {breach}" for breach in explain(error, model, "judge")]
     if wrong:

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Run, Sweep
+from analysis.findings import ratios
 from analysis.findings.levels import averaged_over
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_estimate, format_number
@@ -19,6 +20,7 @@ from analysis.tables import wording
 from analysis.tables.table import Entry, Table, ends, table
 
 _MOST = 8  # levels of a factor that have a row each
+_CLOCK = "cost/wall_seconds"
 #: What a run costs: metrics that only grow, with the heading of their ratio to the baseline's.
 _COSTS = {"cost/flops": "operations", "cost/device_seconds": "device time"}
 
@@ -48,11 +50,20 @@ def overview(study: Study) -> Table | None:
     blocks = [one for one in study.blocks if one.measure.summary == "final"]
     costs = [key for key in _COSTS if any(key in run.curves.values for run in study.sweep.runs)]
     compared = study.sweep.baseline is not None and len(study.sweep.groups) > 1
-    entries = [_row(study, part, blocks, costs if compared else []) for part in _parts(study)]
+    timed = [one for one in study.blocks if one.measure.summary == "time_to"][:1] if compared else []
+    clocked = any(_CLOCK in run.curves.values for run in study.sweep.runs)
+    entries = [_row(study, part, blocks, timed, clocked, costs if compared else []) for part in _parts(study)]
     columns = ["method", *(capital(describe(one.measure.metric).label) for one in blocks)]
+    columns += ["sample efficiency" if one.measure.axis == "samples" else "efficiency" for one in timed]
+    columns += ["training time, hours"] if clocked else []
     columns += [f"relative {_COSTS[key]}" for key in costs if compared]
     columns += ["efficiency score"] if costs and compared else []
-    notes = ["Final values: mean over seeds, with the t interval of each method alone. The main table compares them."]
+    notes = [
+        "Final values: mean over seeds, with the t interval of each method alone and, after ±, the standard deviation "
+        "over seeds. The main table compares them."
+    ]
+    for one in timed:
+        notes.append(f"Efficiency: {one.measure.title}, of the baseline over those of the method (section Efficiency).")
     if costs and compared:
         base, metric = study.sweep.label(str(study.sweep.baseline)), describe(study.settings.metric).label
         notes.append(
@@ -77,14 +88,27 @@ def _parts(study: Study) -> Iterator[Part]:
             yield Part(group, f"{study.sweep.label(group)}, {wording.factors((item,))}", at, item)
 
 
-def _row(study: Study, part: Part, blocks: Sequence[Block], costs: Sequence[str]) -> Entry:
+def _row(
+    study: Study, part: Part, blocks: Sequence[Block], timed: Sequence[Block], clocked: bool, costs: Sequence[str]
+) -> Entry:
     row = [part.label]
     record: dict[str, Any] = {"method": part.label, "group": part.group}
     for one in blocks:
         mean, interval = _value(study, one, part)
-        row.append(format_estimate(mean, interval) or "-")
+        values = one.estimate(part.group).values if part.level is None else ()
+        sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        row.append((format_estimate(mean, interval) or "-") + (f" ± {format_number(sd, 2)}" if sd else ""))
         key = one.measure.metric
-        record |= {key: mean, **ends(interval, f"{key} low", f"{key} high")}
+        record |= {key: mean, **ends(interval, f"{key} low", f"{key} high"), f"{key} sd": sd}
+    for one in timed:
+        comparison = one.comparison(part.group) if part.level is None else None
+        ratio = ratios.of_comparison(comparison, one.budget, inverse=True) if comparison else None
+        row.append((wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-") if ratio else "")
+        record["efficiency"] = ratio.value if ratio else None
+    if clocked:
+        seconds = _spent(part.runs, _CLOCK)
+        record["training_hours"] = None if seconds is None else seconds / 3600
+        row.append(format_number(record["training_hours"], 3) or "-")
     relative = {key: _relative(study, part, key) for key in costs}
     row += [format_number(value, 3) or "-" for value in relative.values()]
     record |= {f"relative {_COSTS[key]}": value for key, value in relative.items()}

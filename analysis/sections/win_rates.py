@@ -25,7 +25,7 @@ def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:
     made: list[Table] = []
     for number, one in enumerate(judged):
         suffix = "" if number == 0 else f"_{one.judge.name}"
-        if study.sweep.baseline is not None:
+        if one.against(study.sweep) is not None:
             made.append(_rates(study, one, f"win_rates{suffix}", number == 0))
         made.append(_strengths(study, one, f"strengths{suffix}"))
     made += [_judges(judged), _agreement(judged)] if judged else []
@@ -42,8 +42,9 @@ def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
     records = tuple({**record, **worst(cases.get(record["group"]))} for record in shown.records)
     excluded = wording.excluded_bounds(cases, measured.measure, sweep)
     excluded += wording.overturned(cases, measured.measure, sweep, study.settings.alpha)
+    other = sweep.label(str(one.against(sweep)))
     notes = [
-        f"The share of pairs that a method's response wins against that of {sweep.label(str(sweep.baseline))} to the "
+        f"The share of pairs that a method's response wins against that of {other} to the "
         f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
         _decided(one),
     ]

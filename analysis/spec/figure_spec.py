@@ -10,8 +10,18 @@ from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validato
 from pydantic_core import CoreSchema
 
 from analysis.spec import registry
-from analysis.spec.metric_catalog import describe
-from analysis.spec.validation import METRIC_SCHEMA, Distinct, Listed, Metric, Pair, Section, refusal
+from analysis.spec.metric_catalog import describe, distributions
+from analysis.spec.validation import (
+    METRIC_SCHEMA,
+    Distinct,
+    Listed,
+    Metric,
+    Pair,
+    Section,
+    closest,
+    context_of,
+    refusal,
+)
 
 _MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -70,6 +80,14 @@ class Picture(Section):
                 if option in item and option not in _KINDS[kinds[0]]:
                     raise refusal(f"{kinds[0]} does not take {option}", f"remove {option}")
         return item
+
+    @field_validator("histogram")
+    @classmethod
+    def _is_written(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known = distributions()
+        if name is not None and context_of(info).own_metrics and name not in known:
+            raise refusal("no run writes such a histogram", closest(name, known, otherwise=f"use {', '.join(known)}"))
+        return name
 
     @field_validator("directions")
     @classmethod

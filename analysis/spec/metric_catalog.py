@@ -144,7 +144,7 @@ _KNOWN = {
         Metric("eval/bleu", "BLEU with the answer", "", "higher"),
         Metric("eval/bertscore_f1", "BERTScore with the answer", "", "higher"),
         Metric("eval/harmlessness", "harmless, probability", "", "higher"),
-        Metric(WIN_RATE, "win rate against the baseline", "share of pairs", "higher"),
+        Metric(WIN_RATE, "win rate", "share of pairs", "higher"),
         Metric("cost/shared_seconds", "time to build models and data that runs share", "s"),
         Metric("cost/step_seconds", "time of a step", "s", "lower"),
         Metric("cost/sample_seconds", "time of sampling in a step", "s", "lower"),
@@ -174,7 +174,9 @@ _TOKENS = {
             "covariance", "covariance of each token", "nats", None,
             "the product of a token's advantage and log-probability, each less its mean",
         ),
-        Metric("ess_ratio", "ESS for the policy over ESS for the target at each position"),
+        Metric("ess_ratio", "ESS ratio at each position"),
+        Metric("alpha", "alpha"),
+        Metric("log_weight", "log importance weight"),
     )
 }  # fmt: skip
 
@@ -203,6 +205,11 @@ def describe(key: str) -> Metric:
         distance = f"distance from {derived.number:g} of " if derived.number else "magnitude of "
         label = f"{distance}{first.label}"
     return Metric(key, label, first.unit, None, first.caveat)
+
+
+def distributions() -> tuple[str, ...]:
+    """The histograms that runs write."""
+    return tuple(_TOKENS)
 
 
 def distribution(name: str, imported: bool = False) -> Metric:

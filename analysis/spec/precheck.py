@@ -132,6 +132,13 @@ def power_at(found: Findable, effect: float) -> float:
     return power.power_of(found.test, found.seeds, effect, found.level)
 
 
+def widest_variation(seeds: int, most: float, alpha: float) -> float:
+    """The largest coefficient of variation over the seeds whose whole interval is at most `most`. It loads SciPy."""
+    from analysis.stats import dispersion
+
+    return most / dispersion.factors(seeds, alpha)[1]
+
+
 def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Undecidable, ...]:
     """The hypotheses of TWO_GROUPS whose smallest adjusted p is above alpha, `spread` and `extreme` with too few
     seeds for their tests, and all whose groups have fewer than two seeds to compare; not those made of other

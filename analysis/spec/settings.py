@@ -78,6 +78,30 @@ class Sequential(Section):
         return most
 
 
+class WinRate(Section):
+    """How a launch has responses judged before its report, with the defaults of `python -m analysis judge`.
+
+    against: the group that win rates are against; None: the baseline. points: evaluations that are judged; prompts: of
+    each at most so many. base_url, model, key_env: of a language model; without an address, the response with the
+    higher reward wins.
+    """
+
+    against: str | None = Field(None, description="a group of the experiment, or null: the baseline")
+    points: int = Field(1, ge=1)
+    prompts: int | None = Field(None, ge=1, description="an integer 1 or more, or null: all prompts")
+    base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
+    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
+    key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
+
+    @field_validator("against")
+    @classmethod
+    def _is_a_group(cls, against: str | None, info: ValidationInfo) -> str | None:
+        groups = context_of(info).groups
+        if against is not None and groups is not None and against not in groups:
+            raise refusal(f"must be a group of the experiment: {', '.join(groups)}", "name one of them")
+        return against
+
+
 _Test = Annotated[
     Literal["paired_t", "signflip", "wilcoxon", "welch", "relabel"],
     WithJsonSchema({"enum": [*PAIRED, *UNPAIRED, None]}),
@@ -133,6 +157,7 @@ class Settings(Section):
     normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     select: dict[str, Literal["best"]] = Field({}, description="a mapping such as {lr: best}")
     sequential: Sequential | None = Field(None, validate_default=True, description="how seeds are added, or null")
+    win_rate: WinRate | None = Field(None, description="how a launch has responses judged, or null")
     seed: int = Field(0, ge=0)
 
     @field_validator("sequential")

@@ -75,9 +75,14 @@ def variation(values: ArrayLike, alpha: float) -> tuple[float, Interval] | None:
         return None
     x = x / np.abs(x).max()  # so that no square overflows
     cv = float(x.std(ddof=1) / abs(x.mean()))
-    df = x.size - 1
-    low, high = (cv * math.sqrt(df / float(special.chdtri(df, tail))) for tail in (alpha / 2, 1 - alpha / 2))
-    return cv, (low, high)
+    low, high = factors(x.size, alpha)
+    return cv, (cv * low, cv * high)
+
+
+def factors(n: int, alpha: float) -> Interval:
+    """Multiplied by the standard deviation of n values, the interval of the true one at level 1 - alpha."""
+    low, high = (math.sqrt((n - 1) / float(special.chdtri(n - 1, tail))) for tail in (alpha / 2, 1 - alpha / 2))
+    return low, high
 
 
 @dataclass(frozen=True)

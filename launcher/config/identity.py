@@ -35,7 +35,15 @@ IGNORED = frozenset(
     }
 )
 # Keys that count in runs that set them: without them, a run has the identity that it had before these keys existed.
-IGNORED_IF_EMPTY = frozenset({"trainer.eval_before_train", "trainer.eval_scores"})
+IGNORED_IF_EMPTY = frozenset(
+    {
+        "trainer.eval_before_train",
+        "trainer.eval_pass",
+        "trainer.eval_scores",
+        "trainer.judged",
+        "task.learned_reward",
+    }
+)
 # The sections of a composed configuration that can change a result.
 SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
 # Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.

@@ -341,8 +341,9 @@ def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:
 
 
 def report(root: Path, folder: Path) -> int:
-    """Run the analysis' report on an experiment's folder, in a process of its own; its exit code."""
+    """Have the responses judged, if the experiment says how, and run the analysis' report on its folder, in a process
+    of its own; its exit code."""
     environment = {**os.environ, "PYTHONPATH": python_path(root)}
     sys.stdout.flush()
-    command = [sys.executable, "-m", "analysis", "report", str(folder)]
+    command = [sys.executable, "-m", "analysis", "report", "--judge", str(folder)]
     return subprocess.run(command, env=environment, check=False).returncode

@@ -3,7 +3,8 @@ all stages, made and checked before anything runs.
 
 A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
 its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
-campaign's command line, in this order. A level that is not decided yet is planned as the first one of its factor.
+campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet
+is planned as the first one of its factor.
 """
 
 from __future__ import annotations
@@ -91,10 +92,13 @@ class Take(Section):
 class Stage(Section):
     """Experiments that run together; the gate must be met before the next stage starts.
 
-    gate: names of hypotheses of the experiments, or declarations of further ones by name. take: by key.
+    trainer, cluster: files of these groups, which win over the command line; None: as it says. gate: names of
+    hypotheses of the experiments, or declarations of further ones by name. take: by key.
     """
 
     experiment: _Experiments
+    trainer: str | None = Field(None, description="the name of a file in conf/trainer")
+    cluster: str | None = Field(None, description="the name of a file in conf/cluster")
     overrides: Listed[_Word] = Field((), description="a list of overrides as on the command line")
     gate: _Gate = Field(
         {}, description="a list of hypotheses of the experiment, or a mapping of names to declarations (null: its own)"
@@ -105,6 +109,12 @@ class Stage(Section):
     def needs(self) -> tuple[str, ...]:
         """The names of the hypotheses that must be supported."""
         return tuple(self.gate)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The files that it chooses itself, by configuration group."""
+        chosen = {"trainer": self.trainer, "cluster": self.cluster}
+        return {group: name for group, name in chosen.items() if name is not None}
 
     @property
     def declared(self) -> Mapping[str, Declared]:
@@ -124,7 +134,7 @@ class CampaignSpec(Section):
     """The stages of a campaign, in their order."""
 
     stages: Annotated[dict[str, Stage], Field(min_length=1)] = Field(
-        description="a mapping of names to {experiment, overrides, gate, take}"
+        description="a mapping of names to {experiment, trainer, cluster, overrides, gate, take}"
     )
 
     @field_validator("stages")
@@ -236,6 +246,10 @@ class Planner:
                 if experiment not in self._composer.options("experiment"):
                     at = f"stages.{name}.experiment"
                     overrides.unknown_option(self._composer, self.file, at, "experiment", experiment, problems)
+            for group, chosen in stage.choices.items():
+                if chosen not in self._composer.options(group):
+                    at = f"stages.{name}.{group}"
+                    overrides.unknown_option(self._composer, self.file, at, group, chosen, problems)
             for word in stage.overrides:
                 if word.lstrip("+~").partition("=")[0] in _REFUSED_IN_STAGE:
                     key = word.partition("=")[0]
@@ -297,6 +311,7 @@ class Planner:
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
             words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]
+            words += [f"{group}={choice}" for group, choice in stage.choices.items()]
             plan = planner.make(self._root, words, self._composer, added)
         except InvalidPlan as invalid:
             raise InvalidPlan([self._at_home(problem, name, stage) for problem in invalid.problems]) from invalid

@@ -54,9 +54,18 @@ def _seeds(asked: Settings, n: int) -> str:
 
 def warnings(experiment: Experiment) -> list[str]:
     """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
-    is about a summary that is not judged; each with what would make them decidable."""
+    is about a summary that is not judged; each with what would make them decidable. A line for each claim about the
+    variation over seeds says what it takes."""
     asked = _asked(experiment)
-    lines = (_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked))
+    lines = [_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked)]
+    for one in asked.hypotheses:
+        seeds = len(experiment.seeds_of().get(one.group, ()))
+        if one.kind == "variation" and one.high is not None and seeds > 1:
+            largest = precheck.widest_variation(seeds, one.high, asked.alpha)
+            lines.append(
+                f"{one.id} is described: with {seeds} seeds the whole interval of the variation is below "
+                f"{one.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
+            )
     return [f"{experiment.name}: {line}" for line in lines if line is not None]
 
 

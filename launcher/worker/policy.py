@@ -63,7 +63,8 @@ def _evaluated(
         answers = function_of(function)(config, weights, cache, step)
     except RewardFailed as error:
         raise ValueError(str(error)) from error
-    metrics = evaluation.metrics(answers, float(config["trainer"]["eval_solved"]))
+    trainer = config["trainer"]
+    metrics = evaluation.metrics(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
     rows = [{name: getattr(answer, name) for name in _COLUMNS} | dict(answer.numbers) for answer in answers]
     return Evaluated(about, metrics, rows)
 

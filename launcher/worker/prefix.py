@@ -86,7 +86,8 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
 
     def is_among_first(record: Mapping[str, Any]) -> bool:
         responses[record["step"]] += 1
-        return responses[record["step"]] <= int(trainer["eval_responses"])
+        kept = continuing.judged(trainer, record["step"]) or int(trainer["eval_responses"])
+        return responses[record["step"]] <= kept
 
     kept: dict[Callable[[Path], Path], Callable[[Mapping[str, Any]], bool]] = {
         metrics_path: lambda _: True,

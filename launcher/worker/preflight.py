@@ -113,7 +113,14 @@ def _module(name: str) -> ModuleType:
 def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
     """The function that a task names. Raises Objection, and Misfit."""
     from trainer_ext import sizes, tasks
+    from trainer_ext.reward_models.folders import learned
 
+    if asked := section.get("learned_reward"):
+        try:
+            learned(asked)
+        except (TypeError, ValueError) as error:
+            fix = "correct it (docs/reward-models.md)"
+            raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
     try:
         return tasks.reward(section)
     except sizes.Misfit:

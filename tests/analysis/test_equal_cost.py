@@ -93,6 +93,24 @@ def test_every_method_has_a_row_with_its_cost_and_each_level_one_of_its_own(make
     assert found.records[3][REWARD] == pytest.approx(0.1 + 0.385)
 
 
+def test_the_overview_has_efficiency_training_time_and_the_spread_over_seeds(make_sweep: MakeSweep) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        rate = 2 if group == "C1" else 1
+        made = [line(step, 0.1 * seed + rate * step, step) for step in range(1, 41)]
+        return [{**one, "samples/total": 8 * one["step"], "cost/wall_seconds": 90.0 * one["step"]} for one in made]
+
+    asked = {**BOTH, "axis": "samples", "time_to": [{"at": 20.0, "metric": REWARD}]}
+    found = overview(studied(make_sweep(PAIR, (0, 1, 2), 40, asked, lines=lines)))
+    assert found is not None
+    assert {"sample efficiency", "training time, hours"} <= set(found.columns)
+    baseline, other = found.records
+    assert baseline["efficiency"] is None and other["efficiency"] > 1.2
+    assert baseline["training_hours"] == other["training_hours"] == 1
+    assert other[f"{REWARD} sd"] == pytest.approx(0.1)
+    assert other[f"{REWARD}"] == pytest.approx(baseline[REWARD] * 2 - 0.1)
+    assert " ± 0.1" in found.rows[1][1]
+
+
 def test_one_metric_has_no_overview(make_sweep: MakeSweep) -> None:
     alone = {**BOTH, "metrics": []}
     assert overview(studied(make_sweep(PAIR, (0, 1, 2), 40, alone, lines=doubled))) is None

@@ -473,3 +473,35 @@ def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep
     silent = make_sweep(groups=("C0", "PTRW"), seeds=(7,), steps=8, name="silent")
     assert main(["judge", str(silent), "--by", "reward"]) == 2
     assert "the runs have no responses of a common evaluation. Fix: run them with" in capsys.readouterr().err
+
+
+def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the_points(
+    judgeable: Made, capsys: Any
+) -> None:
+    """Of the evaluations with the most responses, those at equal distances are judged, and the last."""
+    folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 2, "prompts": 5})
+    for step, count in ((2, 6), (3, 2), (4, 6), (6, 6)):
+        write_responses(folder, {run: own[:count] for run, own in LENGTHS.items()}, step)
+    assert main(["report", str(folder), "--judge"]) == 0
+    said = capsys.readouterr().out
+    assert "40 pairs of responses to 5 prompts after step 4, 8" in said and "C0 (GRPO) against PTRW: win rate" in said
+    sweep = read_sweep(folder)
+    (one,) = judged(sweep)
+    assert one.steps == (8, 4) and one.step == 8
+    assert one.win_rates("PTRW")["C1", "C1-0"] == 1 - 0.5 / 5 and one.win_rates("PTRW")["PTRW", "PTRW-0"] == 0.5
+    values = {run.id: run.curves.values["eval/win_rate"] for run in with_win_rates(sweep, (one,)).runs}
+    assert [not math.isnan(value) for value in values["C1-0"]] == [step in (4, 8) for step in range(1, 9)]
+    content = json.loads((folder / "report" / "report.json").read_text())
+    means = {row["group"]: row["mean"] for row in content["tables"]["win_rates"]}
+    assert means["PTRW"] == 0.5 and means["C0"] == pytest.approx((1 + 0.8) / 2)
+    assert (folder / "report" / "figures" / "curve_eval_win_rate.svg").is_file()
+
+
+def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, capsys: Any) -> None:
+    with serving() as server:
+        folder = judgeable(win_rate={"base_url": server.url, "model": "some/model"})
+        assert main(["report", str(folder), "--judge"]) == 0
+        assert server.answered
+    assert [one.judge.name for one in judged(read_sweep(folder))] == ["some_model"]
+    assert main(["judge", str(folder), "judge.against=C7", *FAST]) == 2
+    assert "judge.against = C7: there is no such group. Fix: choose one of C0, C1, PTRW" in capsys.readouterr().err

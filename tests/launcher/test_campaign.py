@@ -432,6 +432,8 @@ def changed(stage: str, **keys: Any) -> dict[str, Any]:
         (changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}, "c": {"claim": "x", "kind": "all",
                                 "of": ["b", "H"]}}), "check.gate = c: is described"),
         (changed("check", overrides=["multirun=x"]), "remove multirun"),
+        (changed("check", trainer="veryl_ray"), "stages.check.trainer = veryl_ray: there is no conf/trainer/veryl_ray"),
+        (changed("check", cluster=3), "stages.check.cluster = 3: must be the name of a file in conf/cluster"),
         (changed("main", take={LR: {"stage": "more", "group": "A"}}), f"stages.main.take.{LR}.stage = more: must be"),
         (changed("main", take={LR: {"stage": "tune", "group": "C"}}), f"stages.main.take.{LR}.group = C"),
         (changed("main", take={"method.sigma": {"stage": "tune", "group": "B"}}), "no such factor; its factors: " + LR),
@@ -535,6 +537,23 @@ def test_every_shipped_campaign_plans_at_every_scale(name, scale, tmp_path):
     assert all(not stage["undecidable"] for stage in found["stages"]), "a gate that cannot be met"
     text = (ROOT / f"conf/campaign/{name}.yaml").read_text()
     assert f"\n# python launch.py -m campaign={name}\n" in text
+
+
+@pytest.mark.parametrize("name", shipped("campaign"))
+def test_every_shipped_campaign_plans_with_the_models_of_the_designs(name, tmp_path):
+    words = [f"campaign={name}", "scale=design", "trainer=verl_ray", "cluster=slurm", f"multirun={tmp_path}"]
+    for stage in stages.Planner(ROOT, words, SHIPPED).all(None):
+        (base, *_) = stage.plan.runs.values()
+        backend = "in_process" if stage.name == "speculative" else "verl_ray"
+        assert base.config["trainer"]["backend"] == backend and stage.plan.cluster["name"] == "slurm"
+
+
+def test_the_trainer_and_the_cluster_of_a_stage_win_over_the_command_line(world):
+    world.write(changed("more", trainer="in_process", cluster="local"))
+    check, *_, more = world.planner("trainer=verl_ray", "cluster=slurm").all(None)
+    assert [stage.plan.cluster["name"] for stage in (check, more)] == ["slurm", "local"]
+    backends = [next(iter(stage.plan.runs.values())).config["trainer"]["backend"] for stage in (check, more)]
+    assert backends == ["verl_ray", "in_process"]
 
 
 #: The starting model learns next to nothing, which takes seconds instead of a minute.

@@ -32,7 +32,10 @@ REFUSED = [
         "which drives one device. Fix: choose trainer=verl_ray, or set model.resources.devices=1",
     ),
     (["experiment=bnto_main", "model.resources.nodes=2"], "or set model.resources.nodes=1"),
-    (["experiment=bnto_main", "model=llama_30b"], "conf/model/llama_30b.yaml: model.resources.nodes = 2: must be 1"),
+    (
+        ["experiment=bnto_main", "model=llama_30b"],
+        "model.resources.devices = 8: must be 0 or 1",
+    ),
     (
         ["method=q_decode", "task=gsm8k_short", "model=gpt2"],
         "conf/model/gpt2.yaml: model.kind = pretrained: must be embedded, because target=large is built from",
@@ -63,6 +66,27 @@ REFUSED = [
         ["experiment=quickstart", "analysis.primary.metric=eval/win_rate", "trainer.eval_responses=0"],
         "analysis.primary.metric = eval/win_rate: no run of this experiment writes it: judges compare the responses "
         "that evaluations keep. Fix: set trainer.eval_every and trainer.eval_responses to an integer 1 or more",
+    ),
+    (
+        ["experiment=bnto_main", "trainer.eval_samples=8"],
+        "trainer.eval_pass = [10]: pass@10 needs 10 responses to a prompt, and trainer.eval_samples is 8. "
+        "Fix: set trainer.eval_samples=10",
+    ),
+    (
+        ["experiment=quickstart", "analysis.figures=[{histogram: alfa}]"],
+        "analysis.figures[0].histogram = alfa: no run writes such a histogram. Fix: write alpha",
+    ),
+    (
+        ["experiment=quickstart", "analysis.win_rate={against: sft}"],
+        "analysis.win_rate.against = sft: must be a group of the experiment: C0, C1, asymmetric_clip, PTRW, q_star",
+    ),
+    (
+        ["experiment=quickstart", "task.learned_reward={model: policy, share: 0.5, epoch: 2}"],
+        "it has no epoch; beside model and share it has epochs, lr, batch_size",
+    ),
+    (
+        ["method=c0_grpo", "task=gsm8k", "model=qwen2_5_0_5b", "task.learned_reward={model: policy, share: 0.5}"],
+        "must be a task with pairs, from which task.learned_reward learns",
     ),
     (
         ["experiment=quickstart", "analysis.primary.metric=qstar/ess_ratio"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import combinations
+from math import comb
 from statistics import fmean
 
 import pytest
@@ -150,6 +151,33 @@ def test_the_best_evaluation_is_chosen_on_validation_prompts_and_is_the_first_of
     for step, (validation, test) in enumerate([(0.2, 0.9), (0.5, 0.3), (0.5, 0.8), (0.4, 1.0)], start=1):
         best = evaluation.better(best, step, {"eval/validation_reward_mean": validation, "eval/reward_mean": test})
     assert best == Best(step=2, validation_reward_mean=0.5, reward_mean=0.3)
+
+
+def test_pass_at_any_k_stands_beside_the_powers_of_two():
+    assert evaluation.pass_counts(16, [10]) == [1, 2, 4, 8, 10, 16] and evaluation.pass_counts(4, [10, 3]) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    answers = [Answer("a", str(n), float(n < 3), "", split, n) for n in range(12) for split in SPLITS]
+    answers += [Answer("a", "", 0.0, "", split, None) for split in SPLITS]
+    found = evaluation.metrics(answers, 1.0, [10])
+    assert found["eval/pass@10"] == pytest.approx(1 - comb(9, 10) / comb(12, 10)) == 1.0
+    assert found["eval/pass@8"] == pytest.approx(1 - comb(9, 8) / comb(12, 8))
+
+
+@pytest.mark.train
+def test_responses_to_many_test_prompts_are_kept_for_judges_after_some_steps(new_run):
+    words = [*SHORT, "trainer.eval_every=2", "trainer.eval_prompts=4", "trainer.eval_responses=2", "trainer.steps=5"]
+    run, plain = new_run("judged"), new_run("plain")
+    train(configuration(*words, "trainer.judged={every: 3, prompts: 12}"), run)
+    train(configuration(*words), plain)
+    assert Counter(step for step, *_ in run.responses) == {2: 2, 3: 12, 4: 2, 5: 12}
+    assert sorted(run.evaluations) == [2, 3, 4, 5] and all(len(own) == 60 for own in run.evaluations.values())
+    assert {step: run.evaluations[step] for step in (2, 4, 5)} == plain.evaluations
+    without = [{key: value for key, value in line.items() if "eval/" not in key} for line in science(run.lines)]
+    assert without == [{k: v for k, v in line.items() if "eval/" not in k} for line in science(plain.lines)]
 
 
 @pytest.mark.train

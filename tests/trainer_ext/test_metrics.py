@@ -77,6 +77,14 @@ def test_histograms_count_every_token_once(kind):
         assert sum(counts[:32]) == sum(x < edges[32] for x in values)
 
 
+def test_ratios_above_3_are_in_the_last_bin_of_their_histogram():
+    b = batch(5)
+    (edges, counts) = metrics.histograms(b.logp, b.advantages, b.mask, {"ess_ratio": torch.tensor([0.5, 1.0, 200.0])})[
+        "ess_ratio"
+    ]
+    assert (edges[0], edges[-1], counts[-1], sum(counts)) == (0, 3, 1, 3)
+
+
 @given(st.floats(1e-6, 0.125), st.integers(1, 30_000))
 def test_every_run_has_at_least_eight_histograms_or_one_a_step(share, steps):
     every = histogram_interval(share, steps)

@@ -28,8 +28,9 @@ from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.reward_models import folders, training
 from trainer_ext.reward_models.folders import Pair, Settings
-from trainer_ext.reward_models.scoring import Encoder
-from trainer_ext.rewards.__main__ import main, pairs_of
+from trainer_ext.reward_models.scoring import Encoder, Model
+from trainer_ext.rewards.__main__ import main
+from trainer_ext.tasks.preferences import pairs_of
 from trainer_ext.train import train
 
 SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
@@ -458,3 +459,35 @@ def test_a_run_has_the_rewards_of_its_model(tmp_path):
         messages = [{"role": "system", "content": "clear"}, {"role": "user", "content": prompt}]
         assert reward == pytest.approx(score_of(model, messages, response), abs=1e-5)
     assert len({round(answer.reward, 4) for answer in run.evaluations[1]}) > 1
+
+
+LEARNED = "task.learned_reward={model: policy, share: 0.4, max_length: 16, lr: 1.0e-3}"
+
+
+def test_a_learned_reward_has_prompts_of_its_own():
+    section = configuration("method=c0_grpo", LEARNED)["task"]
+    shares = {"validation": 0.1, "test": 0.2}
+    parts = [tasks.rows_by_split(section, shares, reserved) for reserved in (False, True)]
+    seen, kept = ({row.prompt for rows in part.values() for row in rows} for part in parts)
+    every = {row.prompt for row in tasks.get("expression").rows(section)}
+    assert not seen & kept and seen | kept == every and len(kept) / len(every) == pytest.approx(0.4, abs=0.1)
+    pairs, _ = pairs_of(section, shares, seed=0)
+    assert {pair.messages[-1]["content"] for own in pairs.values() for pair in own} <= kept
+
+
+@pytest.mark.train
+def test_a_learned_reward_is_trained_once_and_scores_all_methods_and_targets(tmp_path):
+    words = ["trainer.steps=1", "trainer.eval_every=1", "trainer.eval_prompts=4", "task.train_prompts=1000", LEARNED]
+    words += ["task.warm_start.steps=20", "verl.data.train_batch_size=4", "method.target_prompts=4"]
+    words += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=2"]
+    runs = [MemoryRun(tmp_path / name, tmp_path / "cache") for name in ("tilted", "plain")]
+    train(configuration("method=q_star", "method/target=reward_tilted", *words, "method.target_steps=2"), runs[0])
+    (model,) = (tmp_path / "cache" / "rewards").glob("[!.]*")
+    made = model.stat().st_mtime_ns, json.loads((model / "card.json").read_text())
+    train(configuration("method=c0_grpo", *(word for word in words if "target" not in word)), runs[1])
+    assert [*(tmp_path / "cache" / "rewards").glob("[!.]*")] == [model] and model.stat().st_mtime_ns == made[0]
+    assert made[1]["settings"]["training"]["max_length"] == 16 and made[1]["pairs"]["train"] > 50
+    for run in runs:
+        asked = [([{"role": "user", "content": prompt}], response) for _, prompt, response, _, _ in run.responses]
+        assert Model(model).scores(asked) == pytest.approx([reward for *_, reward, _ in run.responses], abs=1e-5)
+    assert runs[0].lines[0]["samples/target"] == 4 * 16

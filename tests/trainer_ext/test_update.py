@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.configuration import configuration
 from trainer_ext.backends.in_process import trainer  # noqa: F401  (registers the choices of all parts)
-from trainer_ext.methods.update import Method, Scored, update
+from trainer_ext.methods.update import Method, Scored, positions, update
 
 
 def scored(old, reference):
@@ -45,3 +46,14 @@ def test_a_controller_shapes_the_advantages_and_reports_its_state():
     assert found.metrics["dual_game/KL_per_token"] == found.metrics["actor/kl_init"] == pytest.approx(kl)
     assert found.metrics["dual_game/beta"] > 0
     assert not found.policy["advantages"][1, 2]
+
+
+def test_importance_weights_are_recorded_before_their_treatment():
+    method = Method.read(configuration("method=off_policy", "method.weight_high=2.0")["method"], 10)
+    batch = replace(scored(-1.0, -1.0), behaviour=-3.0 * torch.ones(4, 3))
+    found = update(method, batch, 1)
+    assert float(found.policy["rollout_is_weights"].max()) == 2
+    assert found.metrics["qstar/weight_max"] == pytest.approx(math.exp(2)) == found.metrics["qstar/weight_mean"]
+    drawn = positions(method, batch, {"alpha": torch.ones(2)})
+    assert set(drawn) == {"alpha", "log_weight"} and drawn["log_weight"].tolist() == [2.0] * 11
+    assert positions(Method.read(configuration("method=c0_grpo")["method"], 10), batch, {}) == {}

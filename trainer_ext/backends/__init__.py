@@ -89,8 +89,8 @@ class Backend(Protocol):
     def evaluate(self, step: int) -> list[Answer]:
         """The policy's answers after this step (0: before training), to the same prompts every time.
 
-        trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split. Raises
-        what `step` does.
+        trainer.eval_samples drawn ones and a greedy one to each of trainer.eval_prompts prompts of each split, and to
+        those of trainer.judged after its steps. Raises what `step` does.
         """
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
@@ -117,7 +117,7 @@ def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
     cache: a folder for models and data that runs share; nodes: of the run. ValueError
     names a key whose value cannot work.
     """
-    plain = _plain(config)
+    plain = _with_reward(config, cache)
     for misfit in (*sizes.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
     backend: Backend = _module(config).create(plain, cache, nodes)
@@ -152,7 +152,7 @@ def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: in
     """The same of the model in a folder, whatever config["model"] says."""
     from trainer_ext.backends.in_process.rollout import evaluate as asked
 
-    plain = _plain(config)
+    plain = _with_reward(config, cache)
     for misfit in scores.misfits(plain["trainer"]):
         raise misfit
     return scores.scored(plain["trainer"], asked(plain, model, cache, step))
@@ -163,6 +163,13 @@ def _module(config: Mapping[str, Any]) -> Any:
     if name not in names():
         raise ValueError(f"trainer.backend={name!r} is unknown; available: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def _with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """The sections as plain values, with the reward model of task.learned_reward."""
+    from trainer_ext.backends.in_process.learned_reward import with_reward
+
+    return with_reward(_plain(config), cache)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,8 +129,17 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
     if section["sampler"] in ("target", "geometric"):
         treatment = registry.weights.of(section)
         columns["rollout_is_weights"] = importance_weights(old, scored.behaviour, mask, treatment)
-        values |= weight_metrics(columns["rollout_is_weights"], mask)
+        values |= weight_metrics(importance_weights(old, scored.behaviour, mask), mask)  # before their treatment
     return columns
+
+
+def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values of tokens by the name of their histogram: those that the sampler saw, and the logarithm of the importance
+    weights before their treatment."""
+    weighted = method.section["sampler"] in ("target", "geometric") and method.section["loss"] == "policy_gradient"
+    if not weighted:
+        return dict(drawn)
+    return {**drawn, "log_weight": (scored.old - scored.behaviour)[scored.mask.bool()]}
 
 
 def _pair_columns(scored: Scored) -> tuple[Tensor | None, dict[str, Tensor] | None]:

@@ -9,7 +9,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,6 +169,15 @@ class Settings:
         if not 0 <= self.warmup <= 1 or self.weight_decay < 0:
             rule = "warmup is a share from 0 to 1, and weight_decay is not negative"
             raise ValueError(f"warmup={self.warmup}, weight_decay={self.weight_decay}: {rule}. Fix: correct it")
+
+
+def learned(section: Mapping[str, Any]) -> Settings:
+    """How the reward model of `task.learned_reward` is trained. ValueError: a setting is unknown or cannot work."""
+    given = {key: value for key, value in section.items() if key not in ("model", "share")}
+    known = [one.name for one in fields(Settings)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ValueError(f"it has no {', '.join(unknown)}; beside model and share it has {', '.join(known)}")
+    return Settings(**given)
 
 
 class Pair(NamedTuple):

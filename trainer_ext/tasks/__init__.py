@@ -99,6 +99,8 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     """
     if section.get("reward") == reward_models.NAME:
         return reward_models.of(section)
+    if section.get("learned_reward"):
+        return reward_models.RewardModel(Path())  # it is trained when a run starts
     module = get(section["name"])
     found: Callable[..., Any] = module.reward(section) if hasattr(module, "reward") else module.compute_score
     return found
@@ -160,16 +162,28 @@ def content(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _reserve(prompt: str) -> float:
+    """From 0 to 1, by other digits of the hash than those of the split."""
+    return int(_digest(prompt)[16:32], 16) / 2**64
+
+
 def _digest(prompt: str) -> str:
     return hashlib.sha256(" ".join(prompt.split()).encode()).hexdigest()
 
 
-def rows_by_split(section: Mapping[str, Any], shares: Mapping[str, float]) -> dict[str, list[Row]]:
-    """A task's prompts, divided. section: the configuration's section `task`; shares: trainer.split.
+def rows_by_split(
+    section: Mapping[str, Any], shares: Mapping[str, float], reserved: bool = False
+) -> dict[str, list[Row]]:
+    """A task's prompts, divided. section: the configuration's section `task`; shares: trainer.split; reserved: the
+    prompts of which a share is kept for the learned reward alone, instead of the others.
 
     Misfit: no prompt is left to train on, or a row is in another split.
     """
-    divided = divide(get(section["name"]).rows(section), shares)
+    rows = get(section["name"]).rows(section)
+    if section.get("learned_reward"):
+        share = float(section["learned_reward"]["share"])
+        rows = [row for row in rows if (row.split != TEST and _reserve(row.text) < share) == reserved]
+    divided = divide(rows, shares)
     if not divided[TRAIN]:
         raise empty(TRAIN)
     return divided

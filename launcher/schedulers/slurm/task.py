@@ -206,7 +206,7 @@ class Report:
 
     def __call__(self) -> int:
         """Write them all. SystemExit: one could not be written."""
-        command = [sys.executable, "-m", "analysis", "report"]
+        command = [sys.executable, "-m", "analysis", "report", "--judge"]
         codes = [subprocess.run([*command, folder], check=False).returncode for folder in self.experiments]
         if any(codes):
             raise SystemExit(max(codes))

@@ -67,7 +67,7 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     digest.update("".join(map(tasks.content, data)).encode())
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
-    settings = {key: value for key, value in task.items() if key not in tasks.NOT_DATA}
+    settings = {key: value for key, value in task.items() if key not in (*tasks.NOT_DATA, "reward", "reward_model")}
     made_of = [shape, {**settings, "warm_start": dict(warm)}, split, lengths, versions]
     digest.update(json.dumps(made_of, sort_keys=True).encode())
 

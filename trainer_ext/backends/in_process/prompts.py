@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from trainer_ext import chat, tasks
-from trainer_ext.evaluation import Answer
+from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.rewards import Messages, Score, Scorer
 from trainer_ext.sampling import draws
 
@@ -81,10 +81,12 @@ class Prompts:
         rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
         return [rows[text] for text in tasks.in_order(rows)[:size]]
 
-    def of_evaluations(self, size: int) -> list[tuple[str, Prompt]]:
-        """At most `size` prompts of each split, with their splits, for all evaluations. ValueError as in `of_split`."""
-        splits = (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)
-        return [(split, row) for split in splits for row in self.of_split(split, size)]
+    def of_evaluations(self, size: int, judged: int = 0) -> list[tuple[str, Prompt]]:
+        """At most `size` prompts of each split, with their splits, for an evaluation, and as many test prompts for
+        judges as there are of `judged`. ValueError as in `of_split`."""
+        splits = [(split, split, size) for split in (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)]
+        splits += [(JUDGED, tasks.TEST, judged)] if judged else []
+        return [(name, row) for name, split, count in splits for row in self.of_split(split, count)]
 
 
 def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, Score]], each: int) -> list[Answer]:

@@ -18,7 +18,7 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task, scores_of
 from trainer_ext.backends.in_process.sampler import Samples, load_module, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
-from trainer_ext.evaluation import Answer
+from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_where
@@ -119,16 +119,19 @@ class Rollout:
         given = torch.tensor(values, dtype=torch.float32, device=samples.batch.responses.device)
         return Drawn(samples, given, trained, metrics | rewards.metrics(scores), positions)
 
-    def prepare_evaluations(self, count: int) -> None:
-        """Choose at most `count` prompts of each split for all evaluations. ValueError: a split has no prompt."""
-        self._asked = self._prompts.of_evaluations(count)
+    def prepare_evaluations(self, count: int, judged: int = 0) -> None:
+        """Choose at most `count` prompts of each split for all evaluations, and so many for judges. ValueError: a split
+        has no prompt."""
+        self._asked = self._prompts.of_evaluations(count, judged)
 
-    def evaluate(self, step: int, drawn: int) -> list[Answer]:
-        """The policy's own responses to the prompts of evaluations: to each a greedy one, and `drawn` others.
+    def evaluate(self, step: int, drawn: int, judged: bool = False) -> list[Answer]:
+        """The policy's own responses to the prompts of evaluations: to each a greedy one, and `drawn` others. judged:
+        also to the prompts for judges.
 
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
-        asked, n = self._asked, 1 + drawn
+        asked = [one for one in self._asked if judged or one[0] != JUDGED]
+        n = 1 + drawn
         answers: list[Answer] = []
         width = max(1, self._most // n)
         for first in range(0, len(asked), width):

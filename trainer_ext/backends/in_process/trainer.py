@@ -22,9 +22,10 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
+from trainer_ext.continuing import judged
 from trainer_ext.evaluation import Answer
 from trainer_ext.methods import losses, policy_loss
-from trainer_ext.methods.update import Method, Scored, update
+from trainer_ext.methods.update import Method, Scored, positions, update
 
 
 class InProcess:
@@ -62,7 +63,8 @@ class InProcess:
             section, verl, config["task"], self.actor.tokenizer, prompts, modules, self._seed, self._device
         )
         if self._trainer["eval_every"]:
-            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]))
+            kept = judged(self._trainer, int(self._trainer["steps"]))
+            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]), kept)
         self.parameters = sum(p.numel() for p in self._policy.parameters())
         # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
         self._read = sum(map(multiplied_parameters, self._rollout.models))
@@ -86,7 +88,7 @@ class InProcess:
         pairs = self._rollout.pairs(step) if self._method.reads_pairs_of_task else None
         scored = self._scored(drawn, pairs)
         updates = update(self._method, scored, step)
-        self._newest = (scored.old, updates.advantages, scored.mask, drawn.positions)
+        self._newest = (scored.old, updates.advantages, scored.mask, positions(self._method, scored, drawn.positions))
         values = {**drawn.metrics, **updates.metrics}
         if updates.critic is not None:
             values |= self._update_critic(step, drawn.samples.batch, **updates.critic)
@@ -106,7 +108,7 @@ class InProcess:
 
     def evaluate(self, step: int) -> list[Answer]:
         """The policy's own responses to the prompts of evaluations."""
-        return self._rollout.evaluate(step, int(self._trainer["eval_samples"]))
+        return self._rollout.evaluate(step, int(self._trainer["eval_samples"]), bool(judged(self._trainer, step)))
 
     def _scored(self, drawn: Drawn, pairs: Batch | None) -> Scored:
         """The drawn batch with the log-probabilities and values of all models."""

@@ -28,8 +28,9 @@ from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
-from trainer_ext.evaluation import Answer
-from trainer_ext.methods.update import Method
+from trainer_ext.continuing import judged
+from trainer_ext.evaluation import JUDGED, Answer
+from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
 _TRIES = 3  # of a start of Ray
@@ -63,7 +64,8 @@ class Session:
         self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
         self._asked: list[tuple[str, Prompt]] = []
         if self._settings["eval_every"]:
-            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]))
+            kept = judged(self._settings, steps)
+            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]), kept)
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
@@ -131,8 +133,9 @@ class Session:
         """The answers of the policy after a step, and peak memory in bytes. Raises what Trainer.explained does."""
         with self.trainer.explained():
             self.trainer.global_steps = step
-            found = self.trainer.evaluate([prompt for _, prompt in self._asked])
-            return answers_to(self._asked, found, 1 + int(self._settings["eval_samples"])), self._peak()
+            prompts = [entry for entry in self._asked if judged(self._settings, step) or entry[0] != JUDGED]
+            found = self.trainer.evaluate([prompt for _, prompt in prompts])
+            return answers_to(prompts, found, 1 + int(self._settings["eval_samples"])), self._peak()
 
     def _peak(self) -> int:
         """The most bytes that the run was seen to hold, in memory and on its devices."""
@@ -159,7 +162,8 @@ class Session:
         """Histograms over the newest step's tokens."""
         assert self.trainer.newest is not None
         scored, updates = self.trainer.newest
-        return metrics.histograms(scored.old, updates.advantages, scored.mask, self._positions)
+        seen = positions(self._method, scored, self._positions)
+        return metrics.histograms(scored.old, updates.advantages, scored.mask, seen)
 
     def _on_devices(self) -> int:
         """The most bytes that ranks and servers have held on their devices."""
