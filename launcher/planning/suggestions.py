@@ -83,6 +83,8 @@ def key(name: str, value: object, verls: Collection[str]) -> str | None:
     """The fix for a key that is known under another name; None: it is not known. verls: the sections of verl's tree."""
     of_verl = f"verl.{name}" if name.partition(".")[0] in verls else None
     known = KEYS.get(name) or of_verl or KEYS.get(name.rpartition(".")[2])  # the last: optimizer.lr
+    if name.startswith("groups."):
+        return f"write experiment.{name}"
     if known is None:
         return None
     if name in _OF_OTHER_VALUES:

@@ -25,6 +25,11 @@ WORDS = [
     ("experiment.seeds=0,1,2", "experiment.seeds = [0, 1, 2]: on the command line seeds", "Fix: write seed=0,1,2"),
     ("seed=[0,1]", "seed = [0, 1]: on the command line seeds are listed without", "Fix: write seed=0,1"),
     ("seed=[3]", "seed = [3]: on the command line seeds", "Fix: write seed=3"),
+    (
+        "groups.C1.overrides={a: 1}",
+        "groups.C1.overrides = {'a': 1}: no such key",
+        "Fix: write experiment.groups.C1.overrides",
+    ),
     ("cluster.partition=main", "cluster.partition = main: no such key", "Fix: add cluster=slurm"),
     ("cluster.address=auto", "cluster.address = auto: no such key", "Fix: add cluster=ray"),
     ("cluster.max_running=3", "cluster.max_running = 3: no such key", "Fix: add cluster=ray or cluster=slurm"),
