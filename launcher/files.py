@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,10 @@ from typing import Any
 
 # How the names of unfinished files begin: of those being written, and of those whose writer died.
 ASIDE = ".tmp-"
+# Files from this size on have their digests remembered, unless they were written so recently that a further change
+# might leave the same time.
+_LARGE = 1 << 24
+_SETTLED_NS = 2_000_000_000
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
@@ -175,16 +180,27 @@ def mark_used(path: Path) -> bool:
 
 
 def content_digest(path: Path) -> str:
-    """The first 16 hex digits of the sha256 of a file's content. A process reads it again only if its size, times or
-    inode changed."""
+    """The first 16 hex digits of the sha256 of a file's content. It is read again only if its size, times or inode
+    changed; for a large file, this is remembered in the user's cache."""
     status = path.stat()
     return _content_digest(path.resolve(), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=4096)
-def _content_digest(path: Path, *_stamp: int) -> str:
+def _content_digest(path: Path, size: int, *stamp: int) -> str:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rlsweep", "digests")
+    kept = cache / hashlib.sha256(repr((str(path), size, stamp)).encode()).hexdigest()
+    if size >= _LARGE:
+        with suppress(OSError, UnicodeDecodeError):
+            if re.fullmatch("[0-9a-f]{16}", known := kept.read_text()):
+                return known
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    if size >= _LARGE and time.time_ns() - max(stamp[:2]) > _SETTLED_NS:
+        with suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True)
+            write_atomic(kept, digest)
+    return digest
 
 
 def load_yaml(path: Path) -> Any:

@@ -255,16 +255,24 @@ def test_other_content_is_another_run_and_a_worker_refuses_it(project, name):
         content.check(first)
 
 
-def test_a_file_is_read_again_only_if_it_changed(tmp_path):
+def test_a_large_file_is_read_again_only_if_it_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     weights = tmp_path / "weights"
-    weights.write_bytes(b"xx")
-    first, reads = content_digest(weights), files._content_digest.cache_info().misses
-    assert content_digest(weights) == first and files._content_digest.cache_info().misses == reads
+    weights.write_bytes(b"x" * files._LARGE)
+    first = content_digest(weights)
+    assert not (tmp_path / "cache").exists()  # it was written a moment ago
+    monkeypatch.setattr(files, "_SETTLED_NS", -1)
+    files._content_digest.cache_clear()
+    assert content_digest(weights) == first
+    (kept,) = (tmp_path / "cache" / "rlsweep" / "digests").iterdir()
+    kept.write_text("0" * 16)  # so that it shows who is asked
+    files._content_digest.cache_clear()
+    assert content_digest(weights) == "0" * 16
     times = weights.stat()
     with open(weights, "r+b") as file:
         file.write(b"y")
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert content_digest(weights) != first
+    assert content_digest(weights) not in (first, "0" * 16)
 
 
 def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_formula(project):
