@@ -11,6 +11,7 @@ import os
 import signal
 import traceback
 
+from launcher.run import records
 from launcher.worker import loaded
 
 MODULES = "RLSWEEP_WARM"
@@ -29,5 +30,8 @@ for name in filter(None, os.environ.get(MODULES, "").split(",")):
         loaded.note()  # before anybody edits the files
     except Exception:
         failure = traceback.format_exc()
+if os.environ.get(MODULES):
+    for model in records.Record.__subclasses__():
+        records.validator(model)  # or each worker would build those that it needs
 # A garbage collection would write to every page, and the forks would no longer share the memory.
 gc.freeze()
