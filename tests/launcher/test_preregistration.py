@@ -46,7 +46,7 @@ def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):
     freeze.freeze(planned)
     (first,) = kept(folder)
     assert list(first["hypotheses"]) == [
-        "H1", "H1_beside", "alpha", "fastest", "H2", "H3", "H4", "H5", "best", "reliable", "success"
+        "win_rate", "H1", "H1_beside", "alpha", "fastest", "H2", "H3", "H4", "H5", "best", "reliable", "success"
     ]  # fmt: skip
     assert (first["planned"], first["done"]) == (8, [])
     before = (folder / "hypotheses.json").read_bytes()
