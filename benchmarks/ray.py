@@ -69,7 +69,7 @@ def ours(multirun: str) -> float:
         scheduler.wait(120.0)
         with (
             contextlib.redirect_stdout(io.StringIO()),
-            progress.display(len(ids), planned.multirun, list, True) as display,
+            progress.Display(len(ids), planned.multirun, list, True) as display,
         ):
             reconciler = Reconciler(planned.multirun, scheduler, display, lambda _: "", launch)
             reconciler.run(ids[:first], Interruption())

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 # Pure Python, and no wheels: pip builds them, which takes setuptools and no compiler.
@@ -67,6 +68,13 @@ def test_the_pythons_here_are_those_of_the_project() -> None:
     named = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
     assert named == list(PYTHONS)
     assert "Python 3.11 or 3.12" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_hydra_has_a_safe_floor_and_the_tokenizer_of_deberta_its_library() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {one.name: one.specifier for one in map(Requirement, project["dependencies"])}
+    assert not needed["hydra-core"].contains("1.3.3")  # reported as vulnerable
+    assert "sentencepiece" in needed
 
 
 def test_a_wheel_has_every_package_and_the_configuration(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def styled() -> Iterator[None]:
 
     matplotlib.use("Agg")
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # docs/report.md says so
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # boxes in PNG and PDF
         yield
 
 

@@ -1,5 +1,5 @@
 """What an experiment may ask for by name: summaries of a run, and kinds of figures. Each is a function that a decorator
-registers; docs/extending-analysis.md has examples.
+registers; docs/extending.md has examples.
 
 Another installed package brings its own by an entry point of the group `rlsweep.analysis` that names a module with
 decorated functions. Such a module is imported when a plan asks for a name that this package does not register. This

@@ -76,9 +76,13 @@ def _hash(value: Any) -> str:
 
 def hashes(path: Path) -> tuple[str, str]:
     """The hash of a module's file, and that of its syntax tree; equal where the file is not Python."""
-    content = path.read_bytes()
+    return _hashes(path.read_bytes(), path.suffix == ".py")
+
+
+@lru_cache(maxsize=4096)
+def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
     digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    if path.suffix != ".py":
+    if not is_python:
         return digest, digest
     try:
         tree = ast.parse(content)
@@ -204,16 +208,7 @@ def hub_folder(name: str) -> Path:
 
 def _now(module: str) -> tuple[str, str]:
     path = find(module)
-    if path is None:
-        return GONE, GONE
-    status = path.stat()
-    return _hashes(path, status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-@lru_cache(maxsize=4096)
-def _hashes(path: Path, *_stamp: int) -> tuple[str, str]:
-    """`hashes`, computed once for each version of a file."""
-    return hashes(path)
+    return (GONE, GONE) if path is None else hashes(path)
 
 
 def digest_of(different: Mapping[str, tuple[str, str]]) -> str:

@@ -186,7 +186,7 @@ def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRe
 
     try:
         # As JSON: there a string is an enum's member, and in Python only a member is.
-        return _adapter(model).validate_json(json.dumps(value), strict=True)  # type: ignore[no-any-return, arg-type]
+        return validator(model).validate_json(json.dumps(value), strict=True)  # type: ignore[no-any-return, arg-type]
     except ValidationError as error:
         problems = error.errors()
         # The other keys of another format are not wrong.
@@ -195,7 +195,8 @@ def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRe
 
 
 @functools.cache
-def _adapter(model: Any) -> Any:
+def validator(model: Any) -> Any:
+    """pydantic's TypeAdapter of a kind of record."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)

@@ -100,7 +100,7 @@ def _module(name: str) -> ModuleType:
         module = tasks.get(name)
     except registry.UnknownChoice as error:
         close = nearest(name, known := tasks.names())
-        fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/add-a-task.md)"
+        fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/extending.md)"
         raise Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix) from error
     has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
     if "rows" not in has or len(has) < 2:

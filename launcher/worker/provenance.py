@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ def _source(source: Source) -> dict[str, Any]:
     return {**record, "repository": str(top), **tree, "patch": patch}
 
 
+@cache
 def packages() -> dict[str, str]:
     """Every installed distribution's version, by name."""
     versions = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}

@@ -11,7 +11,8 @@ import os
 import signal
 import traceback
 
-from launcher.worker import loaded
+from launcher.run import records
+from launcher.worker import loaded, provenance
 
 MODULES = "RLSWEEP_WARM"
 
@@ -29,5 +30,9 @@ for name in filter(None, os.environ.get(MODULES, "").split(",")):
         loaded.note()  # before anybody edits the files
     except Exception:
         failure = traceback.format_exc()
+if os.environ.get(MODULES):  # what every worker would compute
+    provenance.packages()
+    for model in records.Record.__subclasses__():
+        records.validator(model)  # type: ignore[arg-type]  # mypy asks the instances for __hash__
 # A garbage collection would write to every page, and the forks would no longer share the memory.
 gc.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.findings.study import Study, study
 from analysis.report.headline import answer
@@ -113,3 +116,23 @@ def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
         none = any(other.interval is None for other in each.primary.estimates)
         assert any(line.startswith("A mean time has no interval where") for line in answer(each).limits) == none
     assert found.primary.estimate("C1").interval is None
+
+
+@pytest.mark.parametrize(("n", "there"), [(3, False), (10, True)])
+def test_a_report_has_no_interval_of_a_mean_time_that_is_much_wider_than_the_times_scatter(
+    make_sweep: MakeSweep, n: int, there: bool
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        reached = (8 if group == "C1" else 10) + 5 * seed
+        return [{"step": step, "attempt": 1, REWARD: float(step >= reached)} for step in range(1, 61)]
+
+    primary = {"metric": REWARD, "summary": "time_to"}
+    asked = {"primary": primary, "time_to": [{"metric": REWARD, "at": 0.5}], "window": 1}
+    folder = make_sweep(("C0", "C1"), seeds=range(n), steps=60, analysis=asked, lines=lines)
+    assert main(["report", str(folder)]) == 0
+    block, *_ = json.loads((folder / "report/report.json").read_text())["comparisons"]
+    for group in block["groups"]:
+        low, high = stats.t.interval(0.95, n - 1, np.mean(group["values"]), stats.sem(group["values"]))
+        found = group["interval"]
+        assert (found is not None) is there, found
+        assert not found or found[1] - found[0] <= 1.3 * (high - low), found

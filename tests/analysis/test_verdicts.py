@@ -32,7 +32,9 @@ GROUPS = ("A", "B", "C", "D")
 SPREAD = np.array([-0.01, 0.0, 0.01])
 
 
-def sweep_of(make_sweep: MakeSweep, table: Mapping[str, Mapping[str, Any]], **more: Any) -> Path:
+def sweep_of(
+    make_sweep: MakeSweep, table: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any] | None = None, **more: Any
+) -> Path:
     """A sweep in which group g has the value table[metric][g], a list by seed, at every step."""
 
     def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
@@ -40,7 +42,7 @@ def sweep_of(make_sweep: MakeSweep, table: Mapping[str, Mapping[str, Any]], **mo
         return [{"step": step, "attempt": 1, "other/x": 0.0, **values} for step in range(1, 21)]
 
     groups = [group for group in GROUPS if any(group in by_group for by_group in table.values())]
-    return make_sweep(groups, steps=20, lines=lines, analysis={"primary": {"metric": UP}}, **more)
+    return make_sweep(groups, steps=20, lines=lines, analysis={"primary": {"metric": UP}, **(asked or {})}, **more)
 
 
 def judged(folder: Path, asked: Mapping[str, Any] | None = None, **given: Any) -> Verdict:
@@ -395,6 +397,19 @@ def test_efficiency_is_a_bound_where_times_are_cut(
 
 
 # ---------------------------------------------------------------- the report
+
+
+@pytest.mark.parametrize("given", [{"kind": "range", "low": 0, "high": 9}, {"kind": "variation", "at_most": 1}])
+def test_a_report_calls_no_claim_about_the_seeds_of_one_group_supported(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str], given: dict[str, Any]
+) -> None:
+    claims = {"H": {"claim": "It is so.", "group": "A", "metric": UP, **given}}
+    claims["J"] = {"claim": "All is so.", "kind": "all", "of": ["H"]}
+    folder = sweep_of(make_sweep, {UP: around(1.0, 2.0)}, {"hypotheses": claims})
+    assert main(["report", str(folder)]) == 0
+    found = json.loads((folder / "report/report.json").read_text())["hypotheses"]
+    assert [hypothesis["verdict"] for hypothesis in found] == ["not judged", "not judged"]
+    assert "H not judged: It is so.\nJ not judged: All is so.\n" in capsys.readouterr().out
 
 
 def test_report_shows_the_verdicts_whichever_way_they_fall(

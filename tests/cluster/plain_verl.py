@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends.verl_ray import plugin, rollout, workers  # isort: skip  (before verl reads the device)
+from trainer_ext.backends.verl_ray import plugin, rollout, servers, workers  # isort: skip  (before verl reads the device)
 
 import ray
 import torch
@@ -45,7 +45,7 @@ class Replica(rollout.Replica):
     """Starts such a server."""
 
     async def launch_servers(self) -> None:
-        name = rollout.server_name(self.replica_rank)
+        name = servers.server_name(self.replica_rank)
         method = {"sampler": "policy", "alpha": "none"}
         started = ray.remote(Server).options(name=name, num_cpus=0, max_concurrency=4096)
         length, most, dtype = self.config.response_length, self.config.max_num_seqs, self.config.dtype

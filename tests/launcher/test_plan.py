@@ -23,7 +23,6 @@ from launcher.tracking import settings as tracking
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
-from trainer_ext import registry
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -472,31 +471,12 @@ def test_the_experiments_of_the_page_on_configuration_plan_as_it_says(conf):
         assert {run.config["task"]["name"] for run in planned.runs.values()} == {"sorting"}
 
 
-@pytest.mark.parametrize(
-    ("page", "begin", "file", "words"),
-    [
-        ("add-a-task", "# @package _global_\ntask:", "task/mine", ["task=mine"]),
-        ("add-a-method", "# @package method\n", "method/trust_region/mine", ["method/trust_region=mine"]),
-        ("add-a-method", "defaults:", "method/mine", ["method=c0_grpo,mine", "experiment.baseline=c0_grpo"]),
-        ("configuration", "# @package analysis", "hypothesis/mine", ["experiment=bnto_main", "+hypothesis=mine"]),
-    ],
-)
-def test_a_file_of_the_documentation_is_accepted(page, begin, file, words, conf, new_tasks, monkeypatch):
-    monkeypatch.setattr(registry.trust_region, "_entries", dict(registry.trust_region._entries))
-    registry.trust_region("mine")(lambda ratio, advantages, width: -advantages * ratio)
-    modules = re.findall(
-        r"`trainer_ext/tasks/(\w+\.py)`:\n\n *```python\n(.*?)^ *```",
-        (ROOT / f"docs/{page}.md").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-    for name, text in modules:
-        (new_tasks / name).write_text(textwrap.dedent(text))
-    blocks = re.findall(
-        r"^ *```yaml\n(.*?)^ *```", (ROOT / f"docs/{page}.md").read_text(), flags=re.DOTALL | re.MULTILINE
-    )
-    (text,) = [text for text in map(textwrap.dedent, blocks) if text.startswith(begin)]
-    (conf / f"{file}.yaml").write_text(text)
-    assert make(*words, conf=conf).runs
+def test_a_hypothesis_of_the_documentation_is_accepted(conf):
+    text = (ROOT / "docs/configuration.md").read_text()
+    blocks = map(textwrap.dedent, re.findall(r"^ *```yaml\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE))
+    (block,) = [block for block in blocks if block.startswith("# @package analysis")]
+    (conf / "hypothesis/mine.yaml").write_text(block)
+    assert make("experiment=bnto_main", "+hypothesis=mine", conf=conf).runs
 
 
 def test_the_defaults_of_the_configuration_are_those_of_the_models():

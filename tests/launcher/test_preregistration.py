@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,6 +11,7 @@ from random import Random
 
 import pytest
 
+from analysis import __main__ as analysis
 from analysis.data.sweep import read_sweep
 from analysis.findings.study import registered, study
 from analysis.report.headline import answer
@@ -44,7 +46,7 @@ def test_the_first_declaration_stays_and_others_are_amendments(tmp_path):
     freeze.freeze(planned)
     (first,) = kept(folder)
     assert list(first["hypotheses"]) == [
-        "H1", "H1_beside", "alpha", "fastest", "H2", "H3", "H4", "H5", "best", "reliable", "success"
+        "win_rate", "H1", "H1_beside", "alpha", "fastest", "H2", "H3", "H4", "H5", "best", "reliable", "success"
     ]  # fmt: skip
     assert (first["planned"], first["done"]) == (8, [])
     before = (folder / "hypotheses.json").read_bytes()
@@ -180,6 +182,25 @@ def test_what_decides_and_was_changed_after_results_stands_above_the_question(st
     assert ". As declared: " in line and "in the final value of mean reward" in line
     story.launch(*BASE)
     assert story.first_lines() == ("", True)
+
+
+def test_the_screen_the_page_and_the_paper_begin_with_what_was_changed_after_results(story, capsys):
+    said = "Changed after 6 of 6 runs were done: summary = auc (declared: final). As declared: No method is better than"
+    folder = story.multirun / "small"
+
+    def begin():
+        assert analysis.main(["report", str(folder), "--format", "paper"]) == 0
+        page, paper = ((folder / "report" / name).read_text() for name in ("index.html", "paper/main.tex"))
+        before = {"^": capsys.readouterr().out, r'</h1>\s*<p class="\w+">': page, r"\\maketitle\s*": paper}
+        first = [bool(re.search(start + re.escape(said), text)) for start, text in before.items()]
+        return first, "The first measure is the declared question" in page
+
+    story.launch(*BASE)
+    story.finish()
+    story.launch(*BASE, "analysis.primary.summary=auc")
+    assert begin() == ([True, True, True], False)
+    story.launch(*BASE)
+    assert begin() == ([False, False, False], True)
 
 
 def test_a_choice_between_two_declarations_is_late(story):

@@ -274,7 +274,7 @@ def test_a_launch_without_a_file_has_a_name_of_its_own_whatever_its_seeds():
 
 @pytest.fixture
 def write_task(new_tasks, conf):
-    """Writes a task's module as docs/add-a-task.md says, with a file in conf/task."""
+    """Writes a task's module as docs/extending.md says, with a file in conf/task."""
 
     def write(text: str) -> Path:
         path = new_tasks / "mine.py"

@@ -15,19 +15,22 @@ from submitit.core.utils import FailedJobError
 
 from launcher import files
 from launcher.config import content
+from launcher.planning import freeze
 from launcher.planning.resources import Shape
 from launcher.project import PACKAGES
 from launcher.run import claim, launch_record
-from launcher.run.folder import read_state
+from launcher.run.folder import metrics_path, read_config, read_state, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.slurm import arrays, code_snapshot
+from launcher.schedulers.registry import Order
+from launcher.schedulers.slurm import arrays, cluster, code_snapshot
 from launcher.schedulers.slurm.scheduler import Slurm
 from launcher.schedulers.slurm.task import Task
-from launcher.worker import user_code, worker
+from launcher.worker import worker
 from tests.launcher.conftest import ROOT
-from tests.launcher.made import make_run
+from tests.launcher.experiments import make
+from tests.launcher.made import make_run, read_log
 from tests.waiting import DEADLINE
 
 
@@ -234,76 +237,84 @@ def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
 
 @pytest.fixture
 def users(tmp_path, monkeypatch):
-    """A git tree with a package, of which git ignores a file, and a reward that imports a module beside it."""
+    """A git tree with a package, of which git ignores a file, and a reward that imports a module beside it; and data
+    that git ignores."""
     tree = tmp_path / "us er"
-    (tree / "copied_pkg").mkdir(parents=True)
     texts = {
-        "copied_pkg/__init__.py": "RATE = 1\n",
+        "copied_pkg/__init__.py": "RATE = len(open(__path__[0] + '/words.txt').read())\n",
         "copied_pkg/words.txt": "words",
-        "copied_pkg/big.txt": "x" * (code_snapshot.LARGEST_FILE + 1),
+        "copied_pkg/big.txt": "x" * (9 << 20),
         ".gitignore": "words.txt\ndata/\n",
-        "rewards.py": "import beside\nimport copied_pkg\n\ndef f(*_): return beside.VALUE + copied_pkg.RATE\n",
+        "rewards.py": "import beside\nimport copied_pkg\n\ndef f(*_):\n    return beside.VALUE + copied_pkg.RATE\n",
         "beside.py": "VALUE = 1.0\n",
+        "data/x.jsonl": json.dumps({"prompt": "1?", "answer": "1"}) + "\n",
     }
     for name, text in texts.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
     subprocess.run(["git", "init", "-q", str(tree)], check=True)
     monkeypatch.syspath_prepend(tree)
     monkeypatch.setenv("PYTHONPATH", str(tree))
-    return tree
+    monkeypatch.chdir(tree)
+    yield tree
+    for name in ("copied_pkg", "beside"):
+        sys.modules.pop(name, None)
 
 
-IN_A_JOB = """
-import json, sys
-import copied_pkg
-from launcher.config import content
-from launcher.project import COPIES
-from launcher.worker import loaded
-from trainer_ext import rewards
-config = content.located(json.loads(sys.argv[1]), COPIES)
-content.check(config)
-words = open(copied_pkg.__path__[0] + "/words.txt").read()
-reward = rewards.function(config["task"]["reward"])()
-print(json.dumps([reward, words, sorted(loaded.record(config).modules)]))
-"""
+class Queued:
+    """A submitted launch of one run: its folder, the copy of the code, and its job, which begins with `run`."""
+
+    def __init__(self, multirun, *words):
+        own = ("method=c0_grpo", "experiment.name=queued", "model=qwen2_5_0_5b", "model.resources.devices=0")
+        words = (*own, "trainer.steps=1", "trainer.eval_every=0", "cluster=slurm", f"multirun={multirun}", *words)
+        planned, launch, train = make("task=file", *words), Launch(), "tests.launcher.steps:rewarded"
+        freeze.freeze(planned)
+        (run_id,) = planned.runs
+        self.folder, record = run_folder(multirun, run_id), launch_record.write(multirun, launch)
+        cluster.start(Order(ROOT, planned, [run_id], train, launch, record))
+        self.copy = record.with_suffix("") / "code"
+        shape = Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)
+        command = [sys.executable, "-m", "launcher.worker", str(self.folder), "--train", train]
+        self._job = [*arrays.parameters(planned.cluster, shape, self.copy)["setup"], shlex.join(command)]
+
+    def run(self):
+        """The state in which the run ends, with its message, and the rewards that it logs."""
+        subprocess.run(["sh", "-ec", "\n".join(self._job)], cwd=self.copy, capture_output=True)
+        state = read_state(self.folder)
+        return state.state, state.message, [line["value"] for line in read_log(metrics_path(self.folder)).records]
 
 
-def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users, tmp_path, monkeypatch):
-    monkeypatch.chdir(users)
-    (users / "data").mkdir()
-    (users / "data" / "x.jsonl").write_text("{}\n")
-    config = content.settled({"seed": 0, "task": {"reward": "rewards.py:f", "train_path": "data/x.jsonl"}})
-    copy = code_snapshot.copy(ROOT, tmp_path / "code", ROOT / "multirun", user_code.sources([config]))
+def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users, tmp_path):
+    queued = Queued(tmp_path / "m", f"task.train_path={users}/data/x.jsonl", f"task.reward={users}/rewards.py:f")
     for name in ("copied_pkg/__init__.py", "rewards.py", "beside.py"):
-        (users / name).write_text("raise SystemExit('edited')\n")
-    settings = {"sbatch": None, "setup": [], "signal_delay_s": 1, "gpu_type": None}
-    settings |= dict.fromkeys(("partition", "account", "qos", "constraint"))
-    setup = arrays.parameters(settings, Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60), copy)["setup"]
-    command = [*setup, shlex.join([sys.executable, "-c", IN_A_JOB, json.dumps(config)])]
-    done = subprocess.run(["sh", "-ec", "\n".join(command)], cwd=copy, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    reward, words, modules = json.loads(done.stdout)
-    assert (reward, words) == (2.0, "words")
-    assert "copied_pkg/__init__.py" in modules and not any(
-        ".outside" in name or "rewards.py" in name for name in modules
-    )
-    place = copy / PACKAGES / "copied_pkg"
+        (users / name).write_text("RATE = VALUE = 70.0\n\ndef f(*_):\n    return VALUE\n")
+    assert queued.run() == (RunState.DONE, None, [6.0])
+    (kept,) = (tmp_path / "m/code").glob("*.json")
+    modules = json.loads(kept.read_text())["modules"]
+    assert "copied_pkg/__init__.py" in modules
+    assert not any(".outside" in name or "rewards.py" in name for name in modules)
+    place = queued.copy / PACKAGES / "copied_pkg"
     assert (place / "big.txt").is_symlink() and (place / "words.txt").is_symlink()
     with pytest.raises(ValueError, match="other content"):
-        content.check(config)  # without the copy, the run is refused
+        content.check(read_config(queued.folder))  # without the copy, the run is refused
+
+
+def test_a_queued_run_finds_its_data_in_the_folder_of_the_launch(users, tmp_path):
+    queued = Queued(tmp_path / "m", "task.train_path=data/x.jsonl", "task.reward=rewards.py:f")
+    assert queued.run() == (RunState.DONE, None, [6.0])
+    assert read_config(queued.folder)["task"]["train_path"] == str(users / "data/x.jsonl")
 
 
 def test_a_copy_of_the_project_has_neither_large_nor_ignored_files(tmp_path, monkeypatch):
     tree = tmp_path / "tree"
     for name in ("launcher/__init__.py", "data/x.bin", "large.jsonl", "new.py", "multirun/r"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text("x" * (200 if name == "large.jsonl" else 10))
+        (tree / name).write_text("x" * (9 << 20 if name == "large.jsonl" else 10))
     (tree / ".gitignore").write_text("data/\n")
     subprocess.run(["git", "init", "-q", str(tree)], check=True)
-    monkeypatch.setattr(code_snapshot, "LARGEST_FILE", 100)
     copy = code_snapshot.copy(tree, tmp_path / "copy", tree / "multirun")
     assert {path.name for path in copy.iterdir()} == {"launcher", "large.jsonl", "new.py", ".gitignore"}
-    assert os.readlink(copy / "large.jsonl") == str(tree / "large.jsonl")
+    assert (copy / "large.jsonl").resolve() == tree / "large.jsonl"
     monkeypatch.setattr(code_snapshot, "LARGEST_SUM", 25)
     copy = code_snapshot.copy(tree, tmp_path / "again", tree / "multirun")
     assert (copy / "new.py").is_symlink() and not (copy / "launcher" / "__init__.py").is_symlink()

@@ -206,11 +206,8 @@ def test_five_failures_in_a_row_with_one_cause_stop_the_rest(sweeps):
     seeds = f"seed={','.join(map(str, range(12)))}"
     code, output = sweeps.run("method=c0_grpo", seeds, "trainer.steps=4", "cluster.slots=1", STEPS_END=ends)
     assert code == 1
-    assert (
-        "5 failures in a row with the same cause" in output
-        and "steps.py:" in output
-        and "7 runs were not submitted" in output
-    )
+    assert "5 failures in a row with the same cause" in output and "7 runs were not submitted" in output
+    assert "steps.py:" in output
     kinds = [state["state"] for state in sweeps.states().values()]
     assert (kinds.count("failed"), kinds.count("planned")) == (5, 7)
 
