@@ -108,6 +108,20 @@ def test_command_line_sweeps_multiply_the_groups_that_read_them():
     assert planned.experiments[0].seeds == (0, 1, 2, 3)
 
 
+def test_an_experiment_over_tasks_takes_task_files_with_paths_of_their_own(conf, tmp_path):
+    lines = {
+        "wmt": [{"translation": {"de": f"Hallo {number}", "en": "Hello"}} for number in range(40)],
+        "tldr": [{"prompt": f"Post {number}", "completion": "Short."} for number in range(40)],
+    }
+    for task in lines:
+        (tmp_path / f"{task}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[task]))
+        text = f"defaults: [{task}, _self_]\ntask: {{train_path: {tmp_path}/{task}.jsonl}}\n"
+        (conf / f"task/my_{task}.yaml").write_text(f"# @package _global_\n{text}")
+    planned = make("experiment=qstar_tasks", "seed=0", "scale.tasks=[my_wmt,my_tldr]", conf=conf)
+    read = {(run.config["task"]["name"], run.config["task"]["train_path"]) for run in planned.runs.values()}
+    assert read == {(task, f"{tmp_path}/{task}.jsonl") for task in lines}
+
+
 def test_a_single_value_reaches_just_the_groups_that_read_it_and_fixes_a_factor():
     planned = make("experiment=bnto_grid", "method.gamma=0.9", "seed=0")
     assert by_group(planned) == {"C0": 1, "C1": 24, "C2": 24, "C3": 24}
