@@ -72,8 +72,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     ]
     known = {_shown(path) for path in (*inputs, *modules)}
     # The backend may load its modules in processes of its own.
-    backend = (ROOT / _BACKENDS / str((config.get("trainer") or {}).get("backend"))).glob("*.py")
-    loaded = {*_noted.values(), *((str(path.relative_to(ROOT)), *hashes(path)) for path in backend)}
+    loaded = {*_noted.values(), *backend_files(str((config.get("trainer") or {}).get("backend")))}
     noted = sorted(module for module in loaded if module[0] not in known)
     return Code(
         modules={place: file for place, file, _ in noted},
@@ -82,6 +81,11 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
         libraries=versions(),
         hub=hub or {},
     )
+
+
+def backend_files(backend: str = "*") -> list[tuple[str, str, str]]:
+    """The path and the hashes of each file of a backend, or of all."""
+    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in ROOT.glob(f"{_BACKENDS}/{backend}/*.py")]
 
 
 def _shown(path: Path) -> str:

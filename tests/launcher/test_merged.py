@@ -41,7 +41,10 @@ def said(key, value):
     """One override as Hydra reads it: a choice of a group, or a value (of verl's, one that our files need not have)."""
     if isinstance(value, str) and "/" in key:
         return f"{key}={value}"
-    text = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, dict):  # Hydra's grammar has no quoted keys
+        text = "{" + ", ".join(f"{key}: {json.dumps(item)}" for key, item in value.items()) + "}"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value)
     return f"{'++' if key.startswith('verl.') else ''}{key}={text}"
 
 

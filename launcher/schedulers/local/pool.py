@@ -121,7 +121,7 @@ class Pool:
         self._next_guard = 0.0
         os.environ.update({**ONE_THREAD, **_COUNT_ALONE})  # also for a server that Python starts in place of a dead one
         modules = (
-            "launcher.worker.worker",
+            __name__,  # which every fork imports, with the worker
             "launcher.config.verl_tree",
             "launcher.worker.provenance",
             "omegaconf",

@@ -116,7 +116,7 @@ class Session:
             scored, _ = trainer.newest
             values = {**trainer.values, **self._drawn()}
             trainer.on_step_end()
-            tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+            self._clear(batch)
             rows, new = len(scored.rewards), int(scored.mask.sum())
             self._samples, self._tokens = self._samples + rows, self._tokens + new
             values |= {
@@ -128,6 +128,9 @@ class Session:
             if self._target_samples is not None:
                 values["samples/target"] = float(self._target_samples)
             return values, self._samples, self._tokens, self._peak()
+
+    def _clear(self, batch: Any) -> None:
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
     def evaluate(self, step: int) -> tuple[list[Answer], int]:
         """The answers of the policy after a step, and peak memory in bytes. Raises what Trainer.explained does."""
