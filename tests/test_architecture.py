@@ -48,6 +48,7 @@ RANKS = {
         "tasks",
         "reward_models",
         "artifacts",
+        "price",
         "rank_memory",
         "chat",
         "sizes",

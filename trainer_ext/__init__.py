@@ -14,6 +14,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tasks           prompts and their splits, demonstrations and rewards
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
+    price           how long a step of a run takes, by arithmetic
     rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic, and whether it has so much
     chat            how many tokens the messages of a prompt are
     sizes           which sizes of a run do not fit together, and what a vLLM server cannot do for it

@@ -16,14 +16,17 @@ from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.registry import figure
+from launcher.run.compute import HOUR_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # of groups of one colour, in the order of DASHES
 _MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
 _DECADES = 1e3
+_HOURS = 2  # from which on times are in hours
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
 
 
@@ -127,12 +130,14 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
     corner = "steps-pre" if picture.directions[0] == "higher" else "steps-post"
     axes.plot(*steps, drawstyle=corner, color=NEUTRAL, linewidth=1.1, linestyle=(0, (4, 2)), zorder=1)
     axes.margins(0.06)
-    _name(axes, [f"{metric.axis}, {way} is better" for metric, way in zip(about, picture.directions, strict=True)])
+    both = zip((axes.xaxis, axes.yaxis), about, strict=True)
+    names = [f"{metric.label} (h)" if _in_hours(axis, metric.unit) else metric.axis for axis, metric in both]
+    _name(axes, [f"{name}, {way} is better" for name, way in zip(names, picture.directions, strict=True)])
     canvas.set_figheight(4.0 + 0.2 * legend(canvas, "upper", entries))
     level = format_level(settings.alpha)
     listed = ", ".join(sweep.label(group) for group in members)
     texts = [
-        f"Final values of {about[0].axis} and {about[1].axis}: each run (small), mean over seeds with its {level} t "
+        f"Final values of {names[0]} and {names[1]}: each run (small), mean over seeds with its {level} t "
         f"interval. On the front of the means, the broken line, no other method is better by both: {listed}.",
         "Methods whose means are near each other may change places with other seeds.",
     ]
@@ -176,6 +181,18 @@ def _scale(axes: Axes, points: Array) -> None:
             scale("log")
             axis.set_major_formatter("{x:g}")  # of itself it would write TeX
             axis.set_minor_formatter(NullFormatter())
+
+
+def _in_hours(axis: Axis, unit: str) -> bool:
+    """Whether an axis has ticks at hours: it is in seconds, and goes on for hours."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = axis.get_view_interval()
+    if unit != "s" or high < _HOURS * HOUR_S:
+        return False
+    hours = [hour for hour in MaxNLocator(6).tick_values(low / HOUR_S, high / HOUR_S) if low <= hour * HOUR_S <= high]
+    axis.set_ticks([hour * HOUR_S for hour in hours], [f"{hour:g}" for hour in hours])
+    return True
 
 
 def _name(axes: Axes, labels: Sequence[str]) -> None:

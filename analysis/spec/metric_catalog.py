@@ -112,6 +112,7 @@ _KNOWN = {
         Metric("qstar/ess_ratio_std", "standard deviation of the ESS ratio over positions"),
         Metric("qstar/solver_passes", "passes over the vocabulary that the solver took", "passes"),
         Metric("qstar/solver_residual", "residual of the solver"),
+        Metric("qstar/entropy_residual", "residual of the entropy formula"),
         Metric("qstar/degenerate_fraction", "degenerate, share of positions"),
         Metric("qstar/weight_max", "largest importance weight"),
         Metric("qstar/weight_min", "smallest importance weight"),

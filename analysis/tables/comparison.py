@@ -18,6 +18,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
+from analysis.tables.checks import checks
 from analysis.tables.compute import checklist, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
@@ -39,7 +40,7 @@ def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
     every = [
         main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
-        checklist(study), runs(study), brief(study),
+        checklist(study), checks(study), runs(study), brief(study),
     ]  # fmt: skip
     return [table for table in every if table.rows]
 

@@ -42,6 +42,7 @@ IGNORED_IF_EMPTY = frozenset(
         "trainer.eval_scores",
         "trainer.judged",
         "task.learned_reward",
+        "task.limit",
     }
 )
 # The sections of a composed configuration that can change a result.

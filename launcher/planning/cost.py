@@ -1,8 +1,9 @@
 """What the rest of a plan costs: device-hours, wall time, storage; from the model's file, corrected by measured runs.
 
 The seconds of a run's step are the median over done runs of the same kind and method; without such runs, over those of
-the same kind and any method; without those, `model.seconds_per_step`. The kind of a run is what decides the work of a
-step: model, task, trainer, and the differences to verl that set batches, lengths and sampling.
+the same kind and any method; without those, `model.seconds_per_step`; without a value, arithmetic
+(trainer_ext.price). The kind of a run is what decides the work of a step: model, task, trainer, and the differences to
+verl that set batches, lengths and sampling.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from launcher.run.folder import find_state, read_config, read_summary, run_folde
 from launcher.run.lifecycle import RunState
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
+ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
 # Reading a configuration takes 2 ms, and the newest runs resemble the next ones most.
 OTHERS, SIZED = 200, 20
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The seconds of a training step, their source (METHOD, KIND or FILE), and the number of runs measured."""
+    """The seconds of a training step, their source (METHOD to GUESS), and the number of runs measured."""
 
     seconds: float
     source: str
@@ -75,7 +77,12 @@ class History:
         """The expected seconds of a step of the run."""
         if run.id not in self._rates:
             kind = _kind(run.config)
-            rate = Rate(float(run.config["model"].get("seconds_per_step") or 0), FILE, 0)
+            stated = run.config["model"].get("seconds_per_step")
+            rate = Rate(60.0, GUESS, 0)
+            if stated is not None:
+                rate = Rate(float(stated), FILE, 0)
+            elif run.step_seconds is not None:
+                rate = Rate(run.step_seconds, ARITHMETIC, 0)
             for key, source in ((kind, KIND), (f"{kind} {_method(run.config)}", METHOD)):
                 if key in self._medians:
                     rate = Rate(self._medians[key], source, len(self._seconds[key]))

@@ -18,7 +18,8 @@ from launcher.config.verl_tree import Base
 class PlannedRun:
     """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration.
 
-    checkpoint: bytes of one of its checkpoints, by arithmetic; None: the sizes of its model are not known here.
+    checkpoint, step_seconds: bytes of one of its checkpoints and seconds of a step, by arithmetic; None: the sizes of
+    its model are not known here.
     """
 
     id: str
@@ -26,6 +27,7 @@ class PlannedRun:
     base: str
     config: Mapping[str, Any]
     checkpoint: int | None
+    step_seconds: float | None
 
 
 @dataclass(frozen=True)

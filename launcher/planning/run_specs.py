@@ -250,7 +250,7 @@ class _Builder:
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
-        checkpoint: int | None = None
+        arithmetic: tuple[int | None, float | None] = None, None
         before: Mapping[str, Any] = {}
         settled: dict[str, Any] = {}
         for seed in seeds:
@@ -271,7 +271,8 @@ class _Builder:
             config = preflight.settled(config)
             if can_start is None:  # whatever the seed
                 can_start = self._can_start(variant, config, base, sources)
-                checkpoint = self._context.checkpoint(config, base, variant.architecture) if can_start else None
+                if can_start:
+                    arithmetic = self._context.checkpoint_and_step(config, base, variant.architecture)
                 evaluated = bool(config["trainer"].get("eval_every"))
                 of_reward = self._context.task(config["task"]).metrics(evaluated)
                 of_scores = preflight.score_metrics(config["trainer"]) if evaluated else set()
@@ -289,7 +290,7 @@ class _Builder:
                     self._problems.add(self._where, "configuration", str(error.filename), rule, fix)
                     return runs
                 digest = identity.identity(base.hash, config)
-                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, checkpoint)))
+                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *arithmetic)))
         return runs
 
     def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:

@@ -363,9 +363,12 @@ class PlanningContext:
         key = "sizes", config["model"], config["method"], config["trainer"], config["verl"], base.hash
         return self._once(key, check)
 
-    def checkpoint(self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None) -> int | None:
-        """Bytes of a checkpoint of a run that can start; None: not known. declared: as for `sizes`."""
-        return preflight.checkpoint(config, verl_tree.merged(base.tree, config["verl"]), declared)
+    def checkpoint_and_step(
+        self, config: Mapping[str, Any], base: Base, declared: Mapping[str, Any] | None
+    ) -> tuple[int, float] | tuple[None, None]:
+        """Of a run that can start, bytes of a checkpoint, and seconds of a step; None: not known. declared: as for
+        `sizes`."""
+        return preflight.checkpoint_and_step(config, verl_tree.merged(base.tree, config["verl"]), declared)
 
     def _no_header(self, where: str, package: str) -> None:
         rule = "the file does not begin with its header"

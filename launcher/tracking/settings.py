@@ -7,22 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from launcher.run import catalog
 
 # W&B's own limit.
 LONGEST_TAG = 64
-OFFLINE: Final = "offline"
 ONLINE: Final = "online"
 
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]{1,128}$", description="1 to 128 letters, digits, and _ . -")]
 
 
+def _renamed(value: Any) -> Any:
+    """The present name of a mode; earlier versions called `none` offline."""
+    return "none" if value == "offline" else value
+
+
 class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
     """Trackers beside the local files. An entity of None is the W&B user's own default."""
 
-    wandb: Literal["offline", "online"] = OFFLINE
+    wandb: Annotated[Literal["none", "online"], BeforeValidator(_renamed)] = "none"
     project: _Name = "rlsweep"
     entity: _Name | None = None
     tensorboard: bool = False

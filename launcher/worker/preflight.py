@@ -425,14 +425,23 @@ def check_size(
     return None if too_large is None else _of(too_large)
 
 
-def checkpoint(config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None) -> int | None:
-    """Bytes of a checkpoint of the run; None: the sizes of its model are not known here. The arguments are those of
-    check_size; nothing objects to the run.
+def checkpoint_and_step(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> tuple[int, float] | tuple[None, None]:
+    """Bytes of a checkpoint of the run, and the seconds of its step by arithmetic; None: the sizes of its model are not
+    known here. The arguments are those of check_size; nothing objects to the run.
     """
-    from trainer_ext import memory
+    from trainer_ext import memory, price
+    from trainer_ext.reward_models import folders
 
-    model = _architecture(config["model"], declared, _trusts(verl))
-    return None if model is None else memory.checkpoint(config["method"], verl, model)
+    section, method, trust = config["model"], config["method"], _trusts(verl)
+    model = _architecture(section, declared, trust)
+    if model is None:
+        return None, None
+    target = memory.target_of(model, section, method, _target(method, trust))
+    learned = model.parameters if config["task"].get("learned_reward") else 0  # of about the policy's size
+    seconds = price.step_seconds(config, verl, model, target, folders.parameters(config["task"]) or learned)
+    return memory.checkpoint(method, verl, model), seconds
 
 
 def _architecture(

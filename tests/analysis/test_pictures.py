@@ -72,6 +72,24 @@ def test_every_picture_is_drawn_laid_out_and_toggled(whole: dict[str, tuple[str,
         assert (said in caption) == (name != PARETO), name
 
 
+@pytest.mark.parametrize(("seconds", "hours"), [(600.0, False), (360.0 * 120, True)])
+def test_a_pareto_over_long_times_is_over_hours(
+    seconds: float, hours: bool, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        made = qstar.lines(group, seed, cell)
+        return [{**line, "cost/wall_seconds": (1 + 0.1 * seed) * seconds * line["step"] / qstar.STEPS} for line in made]
+
+    analysis = {**qstar.ANALYSIS, "figures": [{"pareto": ["cost/wall_seconds", qstar.EVAL]}], "hypotheses": None}
+    folder = make_sweep(("ppo", "q_star"), steps=qstar.STEPS, analysis=analysis, lines=timed)
+    caption, canvas = drawn(monkeypatch, folder)["pareto_cost_wall_seconds__eval_reward_mean"]
+    axes, unit = canvas.axes[0], "h" if hours else "s"
+    assert axes.get_xlabel().startswith(f"wall time ({unit})") and f"wall time ({unit})" in caption
+    if hours:
+        ticks = list(zip(axes.get_xticks(), (label.get_text() for label in axes.get_xticklabels()), strict=True))
+        assert len(ticks) >= 2 and all(float(text) * 3600 == pytest.approx(at) for at, text in ticks)
+
+
 def test_scatter_has_the_line_and_the_same_scale_on_both_axes(whole: dict[str, tuple[str, Any]]) -> None:
     caption, canvas = whole[SCATTER]
     axes = canvas.axes[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from launcher import files
 from launcher.__main__ import main
 from launcher.execution import forecast
 from launcher.planning import cost, freeze
-from launcher.planning.cost import FILE, KIND, METHOD, History, makespan
+from launcher.planning.cost import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, makespan
 from launcher.run.folder import find_state, read_state, run_folder, write_state
 from launcher.run.lifecycle import NEW, RunState
 from tests.launcher.experiments import make
@@ -75,6 +76,33 @@ def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
 
 def history_of_none(planned, *runs):
     return History(planned.multirun, {run.id: run for run in runs} or planned.runs, [])
+
+
+def seconds_of(*words):
+    """The seconds of a step that the plan of one run expects, where nothing has been measured."""
+    (run,) = make("method=c0_grpo", "cluster=slurm", "model=qwen2_5_0_5b", "task=hh_rlhf", *words).runs.values()
+    assert history_of_none(SimpleNamespace(multirun=Path("none")), run).rate(run).source == ARITHMETIC
+    return history_of_none(SimpleNamespace(multirun=Path("none")), run).rate(run).seconds
+
+
+def test_an_unmeasured_step_is_priced_by_method_precision_server_and_evaluation():
+    plain = seconds_of()
+    assert seconds_of("method=c0_ppo") > plain  # a critic
+    read_target = [seconds_of(f"method={name}") for name in ("off_policy", "q_star")]
+    assert min(read_target) > plain  # which reads each token, too
+    assert seconds_of("method=dpo") < plain  # trains on two of the four responses to each prompt
+    assert seconds_of("trainer.eval_every=10", "trainer.eval_samples=16") > plain
+    assert seconds_of("model.resources.device_type=H100") < plain
+    ray = seconds_of("trainer=verl_ray")  # bfloat16 on devices
+    assert ray < seconds_of("trainer=verl_ray", "trainer.dtype=float32")
+    assert seconds_of("model=llama_7b", "trainer=verl_ray") > 20
+
+
+def test_an_unmeasured_model_without_known_sizes_has_a_guess(tmp_path):
+    words = ("method=c0_grpo", "seed=0", "task=gsm8k", "model=pretrained", "model.path=some/name")
+    (run,) = make(*words, f"multirun={tmp_path}").runs.values()
+    assert run.step_seconds is None
+    assert History(tmp_path, {run.id: run}, []).rate(run) == cost.Rate(60.0, GUESS, 0)
 
 
 def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):

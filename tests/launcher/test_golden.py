@@ -35,7 +35,7 @@ COMMAND = (
     "trainer.steps=12",
     "trainer.checkpoint_every=2",
     "cluster.slots=2",
-    "tracking.wandb=offline",
+    "tracking.wandb=none",
     "seed=0,1,2",
 )
 

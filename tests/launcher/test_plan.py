@@ -17,11 +17,12 @@ from launcher.config.identity import SECTIONS
 from launcher.config.verl_tree import merged
 from launcher.planning import freeze
 from launcher.planning.plan import Experiment
+from launcher.planning.resources import shape
 from launcher.run.folder import read_config, read_state, run_folder
 from launcher.tracking import settings as tracking
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import SHIPPED, by_group, levels, make, refused, shipped, write_experiment
+from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -75,18 +76,22 @@ def test_an_experiment_is_headed_by_its_command_its_claim_and_its_cost(name, pla
     assert head[2] == f"# python launch.py -m experiment={name}"
     assert head[3].startswith("# Claim: ") and len(head[3]) > len("# Claim: q*")
     costs = [line for line in head if line.startswith("# Cost: ")]
-    full, design = (cost_of(planned_once(name, scale)) for scale in ("full", "design"))
-    assert costs == [f"# Cost: {full}" + (f"; scale=design: {design}" if design != full else "") + "."]
+    full, words = planned_once(name, "full"), f"# Cost: {cost_of(planned_once(name, 'full'))}"
+    if full.runs.keys() != planned_once(name, "design").runs.keys():
+        design = "scale=design", "trainer=verl_ray"
+        more = "cluster=slurm", "model.resources.device_memory_gb=null"  # llama_30b does not fit devices of 80 GB
+        words += f"; {' '.join(design)}: {cost_of(make(f'experiment={name}', *design, *more))}"
+    assert costs == [f"{words}."]
 
 
 def cost_of(planned):
     """The runs of a plan and what they cost before anything was measured, on the devices that their models ask for."""
     hours = 0.0
     for run in planned.runs.values():
-        model = SHIPPED.compose([f"model={run.config['model']['name']}"]).tree["model"]
-        devices = model["resources"]["nodes"] * max(1, model["resources"]["devices"])
-        hours += run.config["trainer"]["steps"] * run.config["model"]["seconds_per_step"] * devices / 3600
-    unit = "device-hours" if devices and model["resources"]["devices"] else "CPU-hours"
+        model = run.config["model"]
+        seconds = run.step_seconds if model["seconds_per_step"] is None else model["seconds_per_step"]
+        hours += run.config["trainer"]["steps"] * seconds * shape(run.config).units / 3600
+    unit = "device-hours" if model["resources"]["devices"] else "CPU-hours"
     return f"{len(planned.runs)} runs, {float(f'{hours:.2g}'):,g} {unit}"
 
 
@@ -101,6 +106,20 @@ def test_command_line_sweeps_multiply_the_groups_that_read_them():
     assert by_group(planned) == {"C0": 4, "C1": 8, "asymmetric_clip": 4, "PTRW": 4, "q_star": 4}
     assert planned.experiments[0].factors == {"method.gamma": {"label": "gamma", "levels": [0.8, 1.2]}}
     assert planned.experiments[0].seeds == (0, 1, 2, 3)
+
+
+def test_an_experiment_over_tasks_takes_task_files_with_paths_of_their_own(conf, tmp_path):
+    lines = {
+        "wmt": [{"translation": {"de": f"Hallo {number}", "en": "Hello"}} for number in range(40)],
+        "tldr": [{"prompt": f"Post {number}", "completion": "Short."} for number in range(40)],
+    }
+    for task in lines:
+        (tmp_path / f"{task}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[task]))
+        text = f"defaults: [{task}, _self_]\ntask: {{train_path: {tmp_path}/{task}.jsonl}}\n"
+        (conf / f"task/my_{task}.yaml").write_text(f"# @package _global_\n{text}")
+    planned = make("experiment=qstar_tasks", "seed=0", "scale.tasks=[my_wmt,my_tldr]", conf=conf)
+    read = {(run.config["task"]["name"], run.config["task"]["train_path"]) for run in planned.runs.values()}
+    assert read == {(task, f"{tmp_path}/{task}.jsonl") for task in lines}
 
 
 def test_a_single_value_reaches_just_the_groups_that_read_it_and_fixes_a_factor():

@@ -308,7 +308,7 @@ COMMAND_LINE = [
     (["cluster.retry.lost=x"], "command line: cluster.retry.lost = x: must be a number of times"),
     (["cluster.slots=1,2"], "this key belongs to a whole experiment and cannot be swept"),
     (["tracking.wandb=loud"], "command line: tracking.wandb = loud: must be one of"),
-    (["tracking.wandb=offline,online"], "this key belongs to a whole experiment and cannot be swept"),
+    (["tracking.wandb=none,online"], "this key belongs to a whole experiment and cannot be swept"),
     (["base.config=nosuch"], "verl's configuration does not compose"),
     (["~trainer.steps"], "can be set, but not deleted"),
     (["method.gamma=["], "not an override in Hydra's grammar"),

@@ -29,8 +29,9 @@ from launcher.run.folder import (
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
 from launcher.tracking import rows as logs
-from launcher.tracking.settings import Labels, labels
+from launcher.tracking.settings import Labels, Settings, labels, read_settings
 from launcher.worker import attempt as attempts
+from tests.launcher.experiments import make
 from tests.launcher.live import HISTOGRAM
 from tests.launcher.wandb_server import WandbServer
 from tests.waiting import DEADLINE, until
@@ -50,6 +51,13 @@ def server() -> Iterator[WandbServer]:
 def folder(tmp_path: Path) -> Path:
     """A run of 3 steps of seed 7, as a launcher leaves it."""
     return make_run(tmp_path, RUN, steps=3)
+
+
+@pytest.mark.parametrize(("written", "read"), [("offline", "none"), ("none", "none"), ("online", "online")])
+def test_the_earlier_name_of_a_mode_is_read(written, read):
+    assert read_settings({"wandb": written, "project": "p"}) == Settings(wandb=read, project="p")
+    planned = make("method=c0_grpo", f"tracking.wandb={written}")
+    assert read_settings(planned.tracking).wandb == read
 
 
 def make_run(multirun: Path, run_id: str, steps: int, state: str = RunState.DONE) -> Path:

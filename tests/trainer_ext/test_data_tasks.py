@@ -116,6 +116,26 @@ def test_wmt_translates_from_the_source_to_the_target(tmp_path):
     assert rows("wmt", tmp_path, source="en", target="de")[0].ground_truth == "Die Katze schläft."
 
 
+def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
+    assert len(rows("wmt", tmp_path, limit=1)) == 1
+    file = write(tmp_path / "b.jsonl", LINES["wmt"][:1])
+    with file.open("a") as text:
+        text.write("this is not JSON")
+    assert len(tasks.get("wmt").rows(section("wmt", file, limit=1))) == 1
+    with pytest.raises(tasks.BadData, match="line 2: not JSON"):
+        tasks.get("wmt").rows(section("wmt", file))
+
+
+def test_parquet_is_read_in_parts(tmp_path):
+    count = 70_000  # more than a part
+    texts = [{"de": f"Satz {number}", "en": f"Sentence {number}"} for number in range(count)]
+    pq.write_table(pa.table({"translation": texts}), tmp_path / "a.parquet")
+    found = [line["translation"]["en"] for _, line in tables.lines(str(tmp_path / "a.parquet"), "train")]
+    assert found == [text["en"] for text in texts]
+    first = tasks.get("wmt").rows(section("wmt", tmp_path / "a.parquet", limit=3))
+    assert [row.ground_truth for row in first] == ["Sentence 0", "Sentence 1", "Sentence 2"]
+
+
 def test_natural_questions_take_any_of_the_answers(tmp_path):
     found = rows("natural_questions", tmp_path)
     assert [row.prompt for row in found] == ["who wrote faust", "what is 6*7", "capital of peru"]

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from trainer_ext import registry
+from trainer_ext.sampling import alpha
+from trainer_ext.sampling.geometric import asymmetry
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 ALIVE = torch.tensor([True, True, False, True])
@@ -33,6 +35,30 @@ def test_a_solver_is_reported_only_where_one_ran(rule, written):
     proposal(pair(), ALIVE)
     assert SOLVER & proposal.metrics().keys() == written
     assert {name: len(values) for name, values in proposal.positions.items()} == {"alpha": 3, "ess_ratio": 3}
+
+
+def test_the_error_of_the_entropy_formula_is_how_far_q_is_from_symmetry():
+    theta, target, _ = pair()
+    proposal = FromGeometric(registry.alpha.of({"alpha": "entropy"}), temperature=0.7)
+    proposal([theta, target], ALIVE)
+    errors = []
+    for row in (0, 1, 3):
+        p, t = theta[row].double(), target[row].double()
+        entropies = [-(x.exp() * x).sum() for x in (p, t)]
+        q = (entropies[0] / sum(entropies) * (p - t) + t).log_softmax(-1)
+        to_target, to_policy = ((q.exp() * (q - x)).sum() for x in (t, p))
+        errors.append(float(abs(to_target - to_policy)))
+    assert proposal.metrics()["qstar/entropy_residual"] == pytest.approx(sum(errors) / 3, rel=1e-4)
+    assert min(errors) > 1e-3
+
+
+def test_at_the_symmetric_point_there_is_no_error_and_masked_tokens_do_not_count():
+    theta, target, _ = pair()
+    theta[:, 0] = target[:, 1] = -torch.inf
+    theta, target = theta.log_softmax(-1), target.log_softmax(-1)
+    solution = alpha.solve(theta, target)
+    error = asymmetry(theta, target, solution.log_q)
+    torch.testing.assert_close(error, torch.zeros(4), rtol=0, atol=1e-5)
 
 
 def test_samples_of_the_target_have_the_effective_sample_size_of_their_weights():

@@ -28,6 +28,12 @@ def log_geometric_mean(log_p_theta: Tensor, log_p_t: Tensor, alpha: Tensor | flo
     return torch.where(log_z > -math.inf, weighted - log_z, mixture), log_z[..., 0]
 
 
+def asymmetry(log_p_theta: Tensor, log_p_t: Tensor, log_q: Tensor) -> Tensor:
+    """KL(q||p_t) - KL(q||p_theta) in nats, (...) of (..., V), over the tokens that both have."""
+    both = (log_p_theta > -math.inf) & (log_p_t > -math.inf)
+    return (log_q.exp() * torch.where(both, log_p_theta - log_p_t, 0.0)).sum(dim=-1)
+
+
 def effective_sample_size(log_p: Tensor, log_q: Tensor) -> Tensor:
     """ESS of samples from q as samples from p, per sample: 1 / sum_v p(v)^2 / q(v), (...) of (..., V).
 

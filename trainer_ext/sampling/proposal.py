@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_ext import registry
 from trainer_ext.sampling import alpha
-from trainer_ext.sampling.geometric import effective_sample_size
+from trainer_ext.sampling.geometric import asymmetry, effective_sample_size
 
 Proposal = Callable[[Sequence[Tensor], Tensor], Tensor]
 
@@ -97,11 +97,13 @@ class FromGeometric:
             theta, target, self.rule.name, initial=initial, log_p_ref=reference, **self.rule.settings
         )
         self._last = solution.alpha
-        log_q = solution.log_q
+        log_q, residual = solution.log_q, solution.residual
+        if self.rule.name == "entropy":  # a formula for the alpha that kl_symmetry solves for
+            residual = asymmetry(theta, target, log_q)
         if self.temperature != 1.0:
             log_q = (log_q / self.temperature).log_softmax(dim=-1)
         ess = [effective_sample_size(p, log_q) for p in (theta, target)]
-        columns = [solution.alpha, *ess, solution.passes, solution.residual.abs(), solution.degenerate]
+        columns = [solution.alpha, *ess, solution.passes, residual.abs(), solution.degenerate]
         self.seen.append(torch.stack([column.double() for column in columns], dim=1)[alive])
         return log_q
 
@@ -129,4 +131,6 @@ class FromGeometric:
             values["qstar/solver_passes"] = float(passes.mean())
         if self.rule.name in alpha.SOLVED:
             values["qstar/solver_residual"] = float(residual.mean())
+        if self.rule.name == "entropy":
+            values["qstar/entropy_residual"] = float(residual.mean())
         return values

@@ -9,6 +9,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> li
     """The prompts of `task.train_path`, and those of the test data if there are any.
 
     `task.train_path`: a hub name, whose split `task.hub_test_split` comes with it, or a local file. `task.test_path`:
-    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. columns: which have text
-    in each line. BadData names a line.
+    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. `task.limit`: how many
+    lines of each are read, the first ones; null, or no such key: all. columns: which have text in each line. BadData
+    names a line.
     """
     path, subset = task["train_path"], task["hub_subset"]
     parts: list[tuple[str, str, str | None]] = [(path, "train", None)]
@@ -33,8 +35,11 @@ def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> li
         parts.append((task["test_path"], "train", TEST))
     elif not is_local(path):
         parts.append((path, task["hub_test_split"], TEST))
-    found = [make(*at, split) for place, of_hub, split in parts for at in lines_with(columns, place, of_hub, subset)]
-    return [row for row in found if row is not None]
+    found = []
+    for place, of_hub, split in parts:
+        read = islice(lines_with(columns, place, of_hub, subset), task.get("limit"))
+        found += [row for at in read if (row := make(*at, split)) is not None]
+    return found
 
 
 def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -50,7 +55,8 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        for number, row in enumerate(pq.read_table(file).to_pylist(), 1):
+        batches = pq.ParquetFile(file).iter_batches()
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
             yield f"{file}, row {number}", row
         return
     with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as texts:
