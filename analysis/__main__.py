@@ -133,11 +133,10 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.importing import Asked, BadImport, Naming, import_runs
-    from analysis.spec.validation import BadPlan
-    from analysis.tables.wording import counted
+    from analysis.sources import BadImport, ImportRequest, Naming, import_runs
+    from analysis.spec.validation import BadPlan, counted
 
-    asked = Asked(
+    request = ImportRequest(
         sources=tuple(chosen.sources),
         into=chosen.into,
         naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
@@ -150,7 +149,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         command=shlex.join(["python", "-m", "analysis", "import", *words]),
     )
     try:
-        done = import_runs(asked)
+        done = import_runs(request)
     except (BadImport, BadPlan) as error:
         print(error, file=sys.stderr)
         return 2

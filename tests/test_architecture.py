@@ -68,12 +68,12 @@ RANKS = {
         "__main__",
         "report",
         "sections",
-        "judging",
         "figures",
         "tables",
         "findings",
-        "importing",
+        "judging",
         "data",
+        "sources",
         "spec",
         "stats",
         "numbers",
@@ -89,7 +89,7 @@ BETWEEN = {
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {
     ("analysis.__main__", "launcher"): "power is asked before the launch, so it composes the plan as a launch does",
-    ("analysis.importing", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
+    ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",

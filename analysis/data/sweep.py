@@ -254,14 +254,3 @@ def _why(state: State) -> str:
     first = (error.get("message") or "").strip().partition("\n")[0]
     why = state.message or ": ".join(filter(None, (error.get("type"), first)))
     return f"{state.state}: {why}" if why and why != state.state else str(state.state)
-
-
-def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= leaves(value, f"{at}{key}.")
-        else:
-            flat[f"{at}{key}"] = value
-    return flat

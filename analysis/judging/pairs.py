@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.data.responses import Response, Responses, responses
 from analysis.data.sweep import Cell, Sweep
-from analysis.findings.responses import Response, Responses, responses
-from analysis.judging.settings import BadJudge, Choice
+from analysis.judging.settings import BadJudge, PairSelection
 
 #: Both runs of a pair, the prompt's id, and the step of the evaluation.
 Place = tuple[str, str, str, int]
@@ -58,7 +58,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairsToJudge:
     """The pairs of an experiment after each of `steps`, the last first, and then prompt by prompt: the first of them
     are of all methods and seeds.
 
@@ -79,7 +79,7 @@ class Pairs:
         return self.steps[0]
 
 
-def pairs(sweep: Sweep, choice: Choice) -> Pairs:
+def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
     """The pairs that a judge compares. Raises BadJudge where there are none."""
     newest = responses(sweep)
     if newest is None:
@@ -109,7 +109,7 @@ def pairs(sweep: Sweep, choice: Choice) -> Pairs:
             + ("raise judge.max_characters" if made else "run the methods with the same seeds")
         )
     last = {pair.own.answer.id for pair in made if pair.step == steps[0]}
-    return Pairs(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
+    return PairsToJudge(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
 
 
 def _steps(newest: Responses, points: int) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def _steps(newest: Responses, points: int) -> tuple[int, ...]:
     return tuple(sorted({full[math.ceil((number + 1) * len(full) / points) - 1] for number in range(points)}))[::-1]
 
 
-def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
+def _contrasts(sweep: Sweep, choice: PairSelection) -> Iterator[tuple[str, str]]:
     if len(sweep.groups) < 2:
         raise BadJudge(f"{sweep.folder}: there is one method, and a comparison needs two. Fix: add a group")
     if choice.design == "all":

@@ -14,15 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from analysis.data.responses import visible
 from analysis.data.sweep import Sweep
-from analysis.judging import declared
-from analysis.judging.declared import Declared, Kind
 from analysis.judging.journal import VERDICTS, Verdict
 from analysis.judging.pairs import Pair, pairs
-from analysis.judging.settings import BadJudge, Choice, slug
-from analysis.spec.validation import Section
-from analysis.tables.formats import visible
-from analysis.tables.wording import counted
+from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, slug
+from analysis.spec.validation import Section, counted
 from launcher.files import write_atomic, write_json
 
 FORMAT = 1
@@ -44,7 +41,7 @@ class Key(Section):
 
     format: Literal[1] = 1
     seed: int
-    choice: Choice
+    choice: PairSelection
     items: tuple[Item, ...]
 
 
@@ -53,7 +50,7 @@ def content_of(pair: Pair) -> str:
     return pair.key(NAME, False)
 
 
-def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: int) -> tuple[Path, int, int]:
+def export(sweep: Sweep, page: Path, choice: PairSelection, count: int | None, seed: int) -> tuple[Path, int, int]:
     """Write a page of `count` pairs (None: all), drawn by `seed`, in an order and on sides drawn by it, too. Returns
     the path of its key, and how many pairs it shows, of how many.
 
@@ -72,7 +69,7 @@ def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: in
         texts = zip(("prompt", "first", "second"), (pair.prompt, *pair.shown(item.swapped)), strict=True)
         shown.append({field: visible(text) for field, text in texts})
     data = json.dumps({"export": name, "items": shown}, ensure_ascii=False).replace("<", "\\u003c")
-    kept = declared.folder(sweep.folder) / "exports" / f"{name}.json"
+    kept = judges_folder(sweep.folder) / "exports" / f"{name}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, key)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +84,7 @@ def _drawn(seed: int, what: str, content: str) -> str:
 def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
     """Keep the answers of these files; a line on each. Raises BadJudge with everything that is wrong, before anything
     is kept."""
-    exports = {path.stem: path for path in (declared.folder(sweep.folder) / "exports").glob("*.json")}
+    exports = {path.stem: path for path in (judges_folder(sweep.folder) / "exports").glob("*.json")}
     wrong: list[str] = []
     read = []
     for file in files:
@@ -97,8 +94,8 @@ def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
             wrong.append(str(error))
     if wrong:
         raise BadJudge("\n".join(wrong))
-    declared.keep(sweep.folder, Declared(name=NAME, kind=Kind.RATERS))
-    folder = declared.folder(sweep.folder) / "answers"
+    keep_judge(sweep.folder, Judge(name=NAME, kind=Kind.RATERS))
+    folder = judges_folder(sweep.folder) / "answers"
     folder.mkdir(exist_ok=True)
     lines = []
     for content, count in read:
@@ -142,10 +139,10 @@ def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]
     return {"format": FORMAT, "export": export, "rater": shown, "answers": answers}, len(items)
 
 
-def answers(experiment: Path) -> Iterator[tuple[str, Choice, list[tuple[Item, Verdict]]]]:
+def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[Item, Verdict]]]]:
     """All answers that were imported: the rater, from which pairs the page was drawn, and the verdict on each pair.
     Raises BadJudge for a file that cannot be read."""
-    folder = declared.folder(experiment)
+    folder = judges_folder(experiment)
     for path in sorted((folder / "answers").glob("*.json")):
         try:
             content = json.loads(path.read_bytes())

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.judging import journal, rating
-from analysis.judging.declared import Declared, Kind, judges
 from analysis.judging.journal import Verdict
-from analysis.judging.pairs import Pair, Pairs, Place, pairs
-from analysis.judging.settings import BadJudge
+from analysis.judging.pairs import Pair, PairsToJudge, Place, pairs
+from analysis.judging.settings import BadJudge, Judge, Kind, judges
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import cohens_kappa, fleiss_kappa
 from launcher.run import evaluations
@@ -38,7 +37,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JudgedPair:
     """A pair as judged. score: 1 where the method's own response won, 0 where it lost, 0.5 for a tie, the mean of
     several verdicts; None where there is none, or where it does not count: of two runs, only the prompts before the
     first one that is not judged yet count, because the ties of equal texts are known for all. verdicts: in both orders
@@ -66,11 +65,11 @@ class Judged:
     """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. raters: agreement
     between them. notes: what a reader must know."""
 
-    judge: Declared
+    judge: Judge
     title: str
     step: int
     prompts: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JudgedPair, ...]
     raters: tuple[Agreement, ...] = ()
     notes: tuple[str, ...] = ()
     first_shown: float | None = None
@@ -161,14 +160,14 @@ def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
 # ---------------------------------------------------------------- kinds of judges
 
 
-def _by_model(sweep: Sweep, judge: Declared) -> Judged:
+def _by_model(sweep: Sweep, judge: Judge) -> Judged:
     chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
     content = journal.read(journal.path(sweep.folder.parent, identity))
     outcomes, hosts = [], set()
     unfinished: set[tuple[str, str, int]] = set()
     for pair in chosen.pairs:
         runs = pair.own.run, pair.other.run, pair.step
-        asked = [content.of(pair.key(identity, swapped)) for swapped in (False, True)]
+        asked = [content.entry(pair.key(identity, swapped)) for swapped in (False, True)]
         verdicts = tuple(one.verdict for one in asked if one.verdict is not None)
         state, score = State.OPEN, None
         if pair.equal:
@@ -180,7 +179,7 @@ def _by_model(sweep: Sweep, judge: Declared) -> Judged:
         else:
             unfinished.add(runs)
         hosts |= {one.host for one in asked if one.host}
-        outcomes.append(Outcome(pair, state, None if runs in unfinished else score, verdicts))
+        outcomes.append(JudgedPair(pair, state, None if runs in unfinished else score, verdicts))
     at = f" at {', '.join(sorted(hosts))}" if hosts else ""
     first = [verdict for one in outcomes if one.state is State.JUDGED for verdict in one.verdicts]
     bad = [f"{content.bad} lines of the journal cannot be read and are left out"] if content.bad else []
@@ -189,19 +188,19 @@ def _by_model(sweep: Sweep, judge: Declared) -> Judged:
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), notes, _first_shown(first))
 
 
-def _by_score(sweep: Sweep, judge: Declared) -> Judged:
+def _by_score(sweep: Sweep, judge: Judge) -> Judged:
     chosen = pairs(sweep, judge.choice)
     score = scores(sweep, chosen, str(judge.asked["score"]))
     outcomes = []
     for pair in chosen.pairs:
         own, other = (score[one.run, one.answer.id, pair.step] for one in (pair.own, pair.other))
         won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
-        outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, won))
+        outcomes.append(JudgedPair(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
 
 
-def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
+def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str, int], float]:
     """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a
     further number of an evaluation. Raises BadJudge where a run has no such score."""
     shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
@@ -227,7 +226,7 @@ def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int],
     return kept
 
 
-def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
+def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
     places: dict[Place, Pair] = {}
     given: dict[str, dict[Place, float]] = {}
     verdicts: list[Verdict] = []
@@ -247,7 +246,7 @@ def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
                 given.setdefault(rater, {})[pair.place] = 1 - won if item.swapped else won
     names = sorted(given)
     outcomes = [
-        Outcome(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
+        JudgedPair(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
         for place, pair in places.items()
     ]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
@@ -263,7 +262,7 @@ def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
     return float(np.mean(decided)) if decided else None
 
 
-def _notes(chosen: Pairs) -> tuple[str, ...]:
+def _notes(chosen: PairsToJudge) -> tuple[str, ...]:
     notes = [f"{chosen.too_long} pairs are left out because their texts are too long"] if chosen.too_long else []
     return (*notes, *([f"Runs without responses: {'; '.join(chosen.gaps)}"] if chosen.gaps else []))
 

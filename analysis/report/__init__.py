@@ -20,10 +20,10 @@ from typing import Any
 
 import orjson
 
+from analysis.data.responses import responses
 from analysis.figures.figures import figures
 from analysis.findings.levels import levels
 from analysis.findings.parquet import results
-from analysis.findings.responses import responses
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.judging.results import read_judged

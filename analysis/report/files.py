@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.data.responses import Responses
 from analysis.figures.canvas import Figure
 from analysis.figures.traces import to_csv
-from analysis.findings.responses import Responses
 from analysis.findings.study import Study
 from analysis.findings.verdicts import Verdict
 from analysis.report.headline import Answer
-from analysis.sections import Section
+from analysis.sections import PageSection
 from analysis.tables import formats
 from analysis.tables.table import Table
 
@@ -31,7 +31,7 @@ class Report:
     tables: tuple[Table, ...]
     verdicts: tuple[Verdict, ...]
     figures: tuple[Figure, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
     responses: Responses | None
 
     @property

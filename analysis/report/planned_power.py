@@ -24,11 +24,12 @@ from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import capital
 from analysis.spec.precheck import Findable
 from analysis.spec.settings import Settings
+from analysis.spec.validation import counted
 from analysis.stats import power
 from analysis.stats.power import MOST_SEEDS, POWER
 from analysis.tables.formats import to_text
 from analysis.tables.table import Entry, table
-from analysis.tables.wording import counted, test_name
+from analysis.tables.wording import test_name
 
 EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # standard deviations
 SEEDS = (3, 5, 6, 8, 10, 20)

@@ -6,10 +6,10 @@ import csv
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.data.responses import Example, ResponseContrast, Responses, visible
 from analysis.data.sweep import Sweep
-from analysis.findings.responses import Contrast, Example, Responses
 from analysis.numbers import format_number
-from analysis.tables.formats import csv_of, visible
+from analysis.tables.formats import csv_of
 from analysis.tables.wording import factors
 
 MOST = 1200  # characters of a text on the page; tables/responses.csv has all
@@ -39,7 +39,7 @@ def examples(evaluation: Responses, sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def _contrast(c: Contrast, sweep: Sweep) -> dict[str, Any]:
+def _contrast(c: ResponseContrast, sweep: Sweep) -> dict[str, Any]:
     labels = [sweep.label(group) for group in c.groups]
     compared = len(labels) == 2 and c.better + c.worse + c.equal > 0
     return {

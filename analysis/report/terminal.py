@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from analysis.spec.validation import counted
 from analysis.tables.formats import to_text
-from analysis.tables.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

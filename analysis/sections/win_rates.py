@@ -9,8 +9,8 @@ import numpy as np
 
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.findings.worst_case import worst_cases
-from analysis.judging.declared import Kind
 from analysis.judging.results import Judged, State, agreements, with_win_rates
+from analysis.judging.settings import Kind
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry

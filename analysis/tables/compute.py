@@ -10,9 +10,10 @@ import numpy as np
 from analysis.data.sweep import Run
 from analysis.findings.study import Study
 from analysis.numbers import format_level, format_number
+from analysis.spec.validation import counted
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
-from analysis.tables.wording import counted, seeds_in_words
+from analysis.tables.wording import seeds_in_words
 from launcher.run.compute import HOUR_S, unit
 
 _MOST_MACHINES = 4  # that are named

@@ -1,7 +1,6 @@
 """A table as Markdown, LaTeX (booktabs), CSV and aligned text.
 
-The displayed cells are rounded; CSV holds the numbers themselves, in columns of their own. `visible` makes text of a
-language model safe to display.
+The displayed cells are rounded; CSV holds the numbers themselves, in columns of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,19 +141,3 @@ def _kind(column: str, cells: Sequence[str]) -> str:
     if column in _WRAPPED or (column in _LEFT and max(map(len, cells), default=0) > _WIDE):
         return "p{0.2\\linewidth}"
     return "l" if column in _LEFT else "r"
-
-
-_JOINERS = "\u200c\u200d\u00ad"  # of no width, but part of some scripts and of emoji; and the soft hyphen
-
-
-def visible(text: str) -> str:
-    """The text with a visible mark for each character that is invisible or changes the direction of what follows."""
-    return "".join(map(_mark, text))
-
-
-def _mark(char: str) -> str:
-    if char in "\n\t" or char in _JOINERS:
-        return char
-    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(char):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
-    return char

@@ -13,8 +13,9 @@ from analysis.findings.levels import AtCell, at_cells, dominant, uneven
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
+from analysis.spec.validation import counted
 from analysis.tables.table import share
-from analysis.tables.wording import all_levels, counted, factors, seeds_in_words
+from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
 from launcher.run.campaign_record import Condition, Taken
 
