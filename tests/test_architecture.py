@@ -105,8 +105,7 @@ PURE = (
     "launcher.planning.design",
     "launcher.config.identity",
     "analysis.stats",
-    "analysis.data.derived",
-    "analysis.spec.derived_metric",
+    "analysis.spec.metric_catalog",
 )
 IMPURE = {"os", "io", "pathlib", "time", "datetime", "random", "subprocess", "socket", "tempfile", "shutil"}
 _NAMED = re.compile(rf"({'|'.join(RANKS)})(\.\w+)+\.?(:\w+)?")

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.data import derived
-from analysis.data.normalized import normalized
+from analysis.data.normalized import added, normalized
 from analysis.data.sweep import BadPlan, Sweep
 from analysis.findings.study import Measure, range_of, time_to, versus
 from analysis.numbers import format_number
@@ -27,8 +26,7 @@ from analysis.spec.settings import Settings
 from analysis.spec.validation import counted
 from analysis.stats import power
 from analysis.stats.power import MOST_SEEDS, POWER
-from analysis.tables.formats import to_text
-from analysis.tables.table import Entry, table
+from analysis.tables.table import Entry, table, to_text
 from analysis.tables.wording import test_name
 
 EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # standard deviations
@@ -133,7 +131,7 @@ def planned(
     if sweep is None:
         return PlannedPower(name, asked, listed, None, {})
     (sweep,) = normalized(asked, sweep)
-    sweep = derived.added(sweep, [question.metric for question in listed])
+    sweep = added(sweep, [question.metric for question in listed])
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     if asked.metric not in recorded:
         known = sorted(metric for metric in recorded if not metric.endswith(" as recorded"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from analysis.spec.validation import counted
-from analysis.tables.formats import to_text
+from analysis.tables.table import to_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,12 +5,9 @@ Its modules:
     overview       every method in one row
     equal_cost     what methods reach for the same cost
     grid           the effects of the factors of a grid
-    grid_tables    tables of grids
-    grid_figures   figures of grids
     many_cells     scores over many cells, such as the tasks of a benchmark
     model_sizes    results and differences by model size
     win_rates      what judges say of the responses, and of each other
-    unpaired       groups that share no seed with the baseline
 """
 
 from __future__ import annotations
@@ -23,13 +20,10 @@ from analysis.figures.figures import saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
-from analysis.sections.grid import cell_results, grids
-from analysis.sections.grid_figures import heat_maps, main_effects
-from analysis.sections.grid_tables import grid_tables
+from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
-from analysis.sections.overview import overview
-from analysis.sections.unpaired import unpaired_table
+from analysis.sections.overview import overview, unpaired_table
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
 from analysis.tables.wording import drawn_apart, range_note

@@ -19,8 +19,7 @@ from analysis.spec.validation import counted
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
-from analysis.tables.checks import checks
-from analysis.tables.compute import checklist, used_by
+from analysis.tables.compute import checklist, checks, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 from launcher.run.compute import unit

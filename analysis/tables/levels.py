@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
 from analysis.data.sweep import Sweep
-from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.levels import AtCell, at_cells, dominant, uneven
+from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.data.histograms import read_histograms
+from analysis.data.metric_log import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
