@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import Sweep, read_sweep
+from analysis.data.sweep import Sweep
 from analysis.judging import journal, rating
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, PairsToJudge, Place, pairs
@@ -123,14 +122,6 @@ def judged(sweep: Sweep) -> tuple[Judged, ...]:
     """The judges of an experiment with what they said, in their order; none where none was asked. Raises BadJudge."""
     by = {Kind.MODEL: _by_model, Kind.SCORE: _by_score, Kind.RATERS: _by_raters}
     return tuple(by[judge.kind](sweep, judge) for judge in judges(sweep.folder))
-
-
-def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
-    """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
-    that cannot be read."""
-    sweep = read_sweep(folder)
-    by = judged(sweep)
-    return with_win_rates(sweep, by), by
 
 
 def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:

@@ -24,12 +24,12 @@ from analysis.figures.figures import figures
 from analysis.findings.levels import levels
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
-from analysis.judging.results import read_judged
 from analysis.report.files import FORMATS, files_of, results, write_all
 from analysis.report.files import Report as Report
 from analysis.report.headline import answer
 from analysis.report.page import page, to_csv
 from analysis.sections import sections
+from analysis.sections.win_rates import read_judged
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import missing, tables

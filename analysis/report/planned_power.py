@@ -10,12 +10,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from analysis.data.normalized import added, normalized
-from analysis.data.sweep import BadPlan, Sweep
+from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.findings.study import Measure, range_of, time_to, versus
 from analysis.numbers import format_number
 from analysis.spec import precheck, registry
@@ -118,6 +119,11 @@ class PlannedPower:
     questions: tuple[Question, ...]
     sweep: Sweep | None
     earlier: Mapping[str, Earlier]
+
+
+def earlier_sweep(folder: Path | None) -> Sweep | None:
+    """The earlier sweep that a command names, if it names one. Raises BadPlan as `read_sweep` does."""
+    return None if folder is None else read_sweep(folder)
 
 
 def planned(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.findings.worst_case import worst_cases
-from analysis.judging.results import Judged, State, agreements, with_win_rates
+from analysis.judging.results import Judged, State, agreements, judged, with_win_rates
 from analysis.judging.settings import Kind
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
@@ -18,6 +20,14 @@ from analysis.stats.ratings import ELO
 from analysis.tables import wording
 from analysis.tables.comparison import comparison_table, worst
 from analysis.tables.table import Entry, Table, ends, table
+
+
+def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
+    """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
+    that cannot be read."""
+    sweep = read_sweep(folder)
+    by = judged(sweep)
+    return with_win_rates(sweep, by), by
 
 
 def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:

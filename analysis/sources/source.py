@@ -7,7 +7,7 @@
         def read(self, places, step, keys): ...
 
 A module of this package in analysis/sources/formats is found by its place, one of another installed package by an entry
-point of the group `rlsweep.sources` (docs/extending.md).
+point of the group `rlsweep.sources` (docs/write-a-source.md).
 """
 
 from __future__ import annotations

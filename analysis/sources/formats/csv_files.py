@@ -46,7 +46,7 @@ class _Table:
     path: Path
     header: tuple[str, ...]
     step: str
-    own: tuple[str, ...]
+    run_columns: tuple[str, ...]
     columns: Mapping[str, Column]
     unused: Counter[str]
 
@@ -58,7 +58,7 @@ class _Table:
         return _rows(self.path, self.header, Counter(), [])
 
     def run(self, cells: Mapping[str, str]) -> _Run:
-        return tuple(level_of(cells.get(key, "")) for key in self.own)
+        return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
 
     def at(self, cells: Mapping[str, str]) -> int:
         """The step of a row. Raises ValueError if it is not a whole number, 0 or more."""
@@ -175,9 +175,9 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: list[s
     twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
     if twice:
         problems.append(f"{path}: two columns are called {twice[0]}; fix: rename or remove one of them")
-    own = tuple(key for key in dict.fromkeys(keys) if key in header)
-    columns = {name: Column(name) for name in header if name and name not in own}
-    table = _Table(path, header, _step_in(header, step) or "", own, columns, Counter())
+    run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
+    columns = {name: Column(name) for name in header if name and name not in run_columns}
+    table = _Table(path, header, _step_in(header, step) or "", run_columns, columns, Counter())
     for line, cells in _rows(path, header, table.unused, problems):
         for name, column in columns.items():
             column.see(line, cells.get(name, ""))
@@ -205,8 +205,8 @@ def _logs(
             runs[0][2].add(at, values)
     for table in tables:
         of_table = {run: log for other, run, log in runs if other is table}
-        _resolve(table, of_table, ordered=not (table.own or episodes))
-    return [(table.path, dict(zip(table.own, run, strict=False)), log) for table, run, log in runs]
+        _resolve(table, of_table, ordered=not (table.run_columns or episodes))
+    return [(table.path, dict(zip(table.run_columns, run, strict=False)), log) for table, run, log in runs]
 
 
 def _runs(table: _Table, problems: list[str]) -> list[tuple[_Run, Log]]:
@@ -259,7 +259,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     few = [
         (place, name)
         for place, name in enumerate(table.header, start=2)
-        if name not in ("", table.step, *table.own)
+        if name not in ("", table.step, *table.run_columns)
         and 1 < len({row[place] for row in rows}) <= len(rows) / 2
         and not _ATTEMPT.search(name)
     ]
