@@ -182,13 +182,13 @@ def _spent(tokens: Tokens, settings: JudgeSettings) -> str:
 
 def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
     """What a judge has said so far, of the runs and, if people judge, of each other."""
-    one = next((one for one in judged(sweep) if one.judge.name == name), None)
-    if one is None:
+    results = next((results for results in judged(sweep) if results.judge.name == name), None)
+    if results is None:
         return []
-    counts = [f"{one.count(state)} {state}" for state in State if one.count(state)]
+    counts = [f"{results.count(state)} {state}" for state in State if results.count(state)]
     lines = [f"Pairs: {', '.join(counts)}.", *([used] if used else [])]
-    against = one.against(sweep)
-    rates = one.win_rates(against)
+    against = results.against(sweep)
+    rates = results.win_rates(against)
     for group in sweep.groups:
         own = [rate for (of, _), rate in rates.items() if of == group]
         if own and group != against:
@@ -196,7 +196,7 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
             lines.append(
                 f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
             )
-    for both in one.raters:
+    for both in results.raters:
         kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
         names, common = " and ".join(both.names), counted(both.pairs, "common pair")
         lines.append(f"{names}: {both.same:.0%} of {common} alike, {kappa}")

@@ -93,8 +93,10 @@ def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
     for step in steps:
         recorded = newest if step == newest.step else responses(sweep, step)
         by_run: dict[_Run, dict[str, Response]] = {}
-        for one in recorded.recorded if recorded is not None else ():
-            by_run.setdefault((one.group, one.seed, one.cell, one.run), {}).setdefault(one.answer.id, one)
+        for response in recorded.recorded if recorded is not None else ():
+            by_run.setdefault((response.group, response.seed, response.cell, response.run), {}).setdefault(
+                response.answer.id, response
+            )
         runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
         together = [(by_run[own], by_run[other]) for own, other in runs]
         prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
@@ -137,11 +139,11 @@ def _contrasts(sweep: Sweep, choice: PairSelection) -> Iterator[tuple[str, str]]
 
 def _runs(by_run: Mapping[_Run, dict[str, Response]], method: str, other: str) -> Iterator[tuple[_Run, _Run]]:
     """Two runs of one seed whose cells have the same levels of the factors that both have."""
-    for one, two in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
-        levels, others = dict(one[2]), dict(two[2])
+    for run, theirs in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
+        levels, others = dict(run[2]), dict(theirs[2])
         alike = all(levels[label] == others[label] for label in levels.keys() & others.keys())
-        if one[1] == two[1] and alike and one[3] != two[3]:
-            yield one, two
+        if run[1] == theirs[1] and alike and run[3] != theirs[3]:
+            yield run, theirs
 
 
 def unique(chosen: Sequence[Pair], judge: str) -> dict[str, tuple[Pair, bool]]:
