@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -217,6 +218,17 @@ def test_no_module_takes_the_name_of_what_its_package_imported():
             if isinstance(node, ast.ImportFrom) and node.module not in (package, None):
                 taken = {f"{package}.{alias.asname or alias.name}" for alias in node.names} & set(MODULES)
                 assert taken <= {node.module}, f"{package}: {', '.join(taken)}"
+
+
+def test_a_class_name_exists_once_in_the_analysis():
+    names = Counter(
+        node.name
+        for module, path in MODULES.items()
+        if within(module, "analysis")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_exception_is_one():
