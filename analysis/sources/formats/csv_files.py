@@ -131,7 +131,7 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     """The column of steps; "" for a monitor, whose steps are the sums of the lengths."""
     if step is not None:
         return step if step in header else None
-    return next((one for one in STEPS if one in header), "" if tuple(header[:3]) == _MONITOR else None)
+    return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
 
 
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:

@@ -30,7 +30,8 @@ class WandbFiles:
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """As Source.found; the names are the ids of the runs."""
-        paths = place.rglob("run-*.wandb") if place.is_dir() else [place]
+        root = place.resolve()
+        paths = root.rglob("run-*.wandb") if root.is_dir() else [root]
         return {path: path.stem.removeprefix("run-") for path in paths}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
