@@ -163,7 +163,7 @@ def test_a_reward_model_of_200_pairs_is_the_reward_and_tilts_the_target(
         logs = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
         assert [[json.loads(line)["step"] for line in lines] for lines in logs] == [[1, 2, 3, 4, 5]] * 2
         run("-m", "analysis", "judge", str(multirun / name), "--by", "reward")
-    (trained,) = (multirun / "rewards").glob("[!.]*")
+    (trained,) = (multirun / "cache" / "rewards").glob("[!.]*")
     card = json.loads((trained / "card.json").read_text())
     assert card["pairs"]["train"] > 100 and card["test"]["accuracy"] > 0.9
 
