@@ -551,6 +551,7 @@ def test_every_shipped_campaign_plans_with_the_models_of_the_designs(name, tmp_p
 def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report(tmp_path):
     planner = stages.Planner(ROOT, ["campaign=qstar", "scale=tiny", f"multirun={tmp_path}"], SHIPPED)
     above = {stage.name: stage for stage in planner.all(None)}
+    assert len(above["settings"].plan.runs) == 48 + 42  # while nothing is decided, the most that it can be
     runs = {entry.group: above["settings"].plan.runs[entry.id] for entry in above["settings"].experiments[0].entries}
     fixed = runs["ppo_fixed"].config["verl"]["actor_rollout_ref"]["actor"]["optim"]["lr"]
     for level, others in ((10 * fixed, 42), (fixed, 0)):  # the best rate may be the fixed one
