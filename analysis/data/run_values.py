@@ -240,10 +240,9 @@ def _cut(
     # of one value for each run, as of an evaluation at the end, one is as good as another near the end
     spacing = max(map(curve_summaries.interval, several.values()), default=curve_summaries.FINAL * furthest)
     ended = [run for run in runs if run.id in every and run.problem is None]
-    place = {run.id: (run.group, run.cell) for run in ended}
-    first = _of_most([(place[run.id], float(every[run.id][0])) for run in ended])
-    opened = _of_most([(place[run.id], float(run.curves.steps[0])) for run in ended])
-    last = _of_most([(place[run.id], float(every[run.id][-1])) for run in ended])
+    first = _of_most([((run.group, run.cell), float(every[run.id][0])) for run in ended])
+    opened = _of_most([((run.group, run.cell), float(run.curves.steps[0])) for run in ended])
+    last = _of_most([((run.group, run.cell), float(every[run.id][-1])) for run in ended])
     late, short = {}, {}
     whole: list[tuple[float, float]] = []
     for run in runs:
