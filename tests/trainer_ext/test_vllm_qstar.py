@@ -273,12 +273,13 @@ def test_the_reported_log_probabilities_are_those_of_q(asked, drawn, policy):
 @pytest.mark.vllm
 @pytest.mark.timeout(1800)
 def test_an_engine_of_the_target_reports_its_log_probabilities_whatever_the_policy(of_target):
+    """The target's logits are larger than those of q: those of transformers in float32 and float64 differ by 1e-5."""
     for drawn in ("first", "updated"):
         log_p, answers = forward(of_target.models["target"], of_target, of_target.answers[drawn]), of_target.answers
         reported = torch.tensor([value for one in answers[drawn] for value in one["log_probs"]], dtype=torch.float64)
         apart = float((chosen(log_p, answers[drawn]) - reported).abs().max())
         print(f"{drawn}: at most {apart:.1e} from log p of the target")
-        assert apart < 1e-5
+        assert apart < 3e-5
     theta, target = (forward(of_target.models[name], of_target, answers["first"]) for name in ("policy", "target"))
     sizes = 1 / (2 * theta - target).double().exp().sum(dim=-1)
     for found in answers["metrics"]:
