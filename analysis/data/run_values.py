@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,14 @@ class CommonRange:
             steps, values = points, np.interp(points, steps, values)
         start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
         return registry.Curve(steps, values, start, self.end(run_id), window, direction)
+
+    @cached_property
+    def alike(self) -> Mapping[tuple[int, float], list[str]]:
+        """The runs that are summarised at the same steps, in their order."""
+        groups: dict[tuple[int, float], list[str]] = {}
+        for run_id in self.curves:
+            groups.setdefault(self.grid_key(run_id), []).append(run_id)
+        return groups
 
     def grid_key(self, run_id: str) -> tuple[int, float]:
         """What runs have in common that are summarised at the same steps."""
@@ -356,8 +365,7 @@ def value_of(
 def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
     """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
     cache."""
-    key = common.grid_key(run_id)
-    alike = [run for run in common.curves if common.grid_key(run) == key]
+    alike = common.alike[common.grid_key(run_id)]
     first = alike.index(run_id) // _TOGETHER * _TOGETHER
     return alike[first : first + _TOGETHER]
 
