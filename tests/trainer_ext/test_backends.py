@@ -164,7 +164,7 @@ def test_every_metric_of_the_vocabulary_is_written(backend, new_run, tmp_path):
     bertscore, harmlessness = f"{{model: {classifier}}}", f"{{model: {classifier}, label: LABEL_0}}"
     scores = f"{{rouge_l: {{}}, bleu: {{}}, bertscore_f1: {bertscore}, harmlessness: {harmlessness}}}"
     positions = {"off_policy": ["ess_ratio", "log_weight"]}
-    positions |= dict.fromkeys(("q_star", "entropy_alpha"), ["alpha", "ess_ratio", "log_weight"])
+    positions |= {method: ["alpha", "ess_ratio", "log_weight"] for method in ("q_star", "entropy_alpha")}
     for method in (
         *("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"),
         *("off_policy", "entropy_alpha"),
