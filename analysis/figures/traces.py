@@ -128,13 +128,17 @@ def _panel(canvas: Canvas, axes: Axes) -> Panel:
 def to_json(figure: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
     """For the page's script: five digits, each x array once. labels: of the groups."""
     xs: dict[tuple[float | None, ...], int] = {}
+    known: dict[bytes, int] = {}
     traces = []
     most = max(20, min(_A_TRACE, _A_FIGURE // max(1, len(figure.traces))))
     for trace in figure.traces:
         kept = _places(trace.x.size, most)
+        key = trace.x[kept].tobytes()
+        if key not in known:
+            known[key] = xs.setdefault(_short(trace.x[kept]), len(xs))
         entry: dict[str, Any] = {
             "p": trace.panel, "g": trace.group, "s": trace.seed, "w": trace.what, "n": trace.name,
-            "x": xs.setdefault(_short(trace.x[kept]), len(xs)), "y": _short(trace.y[kept]),
+            "x": known[key], "y": _short(trace.y[kept]),
         }  # fmt: skip
         if trace.interval is not None:
             entry["i"] = [_short(end[kept]) for end in trace.interval]
@@ -178,18 +182,21 @@ _EXPONENTS = (1e-4, 1e16)  # Python writes numbers outside with one
 def to_csv(figure: Traces) -> str:
     """All values drawn, in full precision: a row per point, empty fields for what does not exist."""
     rows = [_cells("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")]
+    # A thousand runs have a million points. What all rows of a trace, or many traces, have in common is written once.
+    same: dict[bytes, Iterable[str]] = {}
     for trace in figure.traces:
-        low, high = trace.interval or (None, None)
-        # Cells that are the same in all rows are written once: a thousand runs have a million points.
-        about = _cells(trace.panel, trace.group, trace.seed, trace.what)
-        of_x, of_y = _cells(figure.panels[trace.panel].x[0]), _cells(trace.name)
-        columns = (trace.steps, trace.x, trace.shown if trace.name else None, low, high)
-        rows += [
-            f"{about},{step},{of_x},{x},{of_y},{y},{least},{most}"
-            for step, x, y, least, most in zip(
-                *map(_fields, columns), strict=False
-            )  # a column without values has no end
-        ]
+        low, high = (_fields(end) for end in trace.interval or (None, None))
+        about, of_x, of_y = (
+            repeat(_cells(*cells))
+            for cells in (
+                (trace.panel, trace.group, trace.seed, trace.what), (figure.panels[trace.panel].x[0],), (trace.name,)
+            )
+        )  # fmt: skip
+        steps, y = _fields(trace.steps), _fields(trace.shown if trace.name else None)
+        key = trace.x.tobytes()
+        x = same[key] if key in same else same.setdefault(key, _fields(trace.x))
+        # A repeated cell has no end; x has one.
+        rows += map(",".join, zip(about, steps, of_x, x, of_y, y, low, high, strict=False))
     return "\n".join([*rows, ""])
 
 
