@@ -144,8 +144,8 @@ def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: Ma
 def test_report_is_the_same_under_any_pandas_for_it_loads_none(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]})
     code = (
-        "import sys; from pathlib import Path; from analysis.data import cache; from analysis.report import write;"
-        "cache.SMALL = 0; write(Path(sys.argv[1])); write(Path(sys.argv[1])); print('pandas' in sys.modules)"
+        "import sys; from pathlib import Path; from analysis.data import metric_log; from analysis.report import write;"
+        "metric_log.SMALL = 0; write(Path(sys.argv[1])); write(Path(sys.argv[1])); print('pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
