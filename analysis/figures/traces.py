@@ -182,21 +182,20 @@ _EXPONENTS = (1e-4, 1e16)  # Python writes numbers outside with one
 def to_csv(figure: Traces) -> str:
     """All values drawn, in full precision: a row per point, empty fields for what does not exist."""
     rows = [_cells("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")]
-    # A thousand runs have a million points. What all rows of a trace, or many traces, have in common is written once.
-    same: dict[bytes, Iterable[str]] = {}
+    # A thousand runs have a million points. What many traces have in common, steps and x, is written once.
+    same: dict[tuple[bytes, ...], list[str]] = {}
     for trace in figure.traces:
+        if not trace.x.size:
+            continue
+        between = _cells(figure.panels[trace.panel].x[0]), _cells(trace.name)
+        key = trace.x.tobytes(), b"" if trace.steps is None else trace.steps.tobytes(), *map(str.encode, between)
+        if key not in same:
+            points = zip(_fields(trace.steps), repeat(between[0]), _fields(trace.x), repeat(between[1]), strict=False)
+            same[key] = list(map(",".join, points))
+        about = repeat(_cells(trace.panel, trace.group, trace.seed, trace.what))
         low, high = (_fields(end) for end in trace.interval or (None, None))
-        about, of_x, of_y = (
-            repeat(_cells(*cells))
-            for cells in (
-                (trace.panel, trace.group, trace.seed, trace.what), (figure.panels[trace.panel].x[0],), (trace.name,)
-            )
-        )  # fmt: skip
-        steps, y = _fields(trace.steps), _fields(trace.shown if trace.name else None)
-        key = trace.x.tobytes()
-        x = same[key] if key in same else same.setdefault(key, _fields(trace.x))
-        # A repeated cell has no end; x has one.
-        rows += map(",".join, zip(about, steps, of_x, x, of_y, y, low, high, strict=False))
+        cells = zip(about, same[key], _fields(trace.shown if trace.name else None), low, high, strict=False)
+        rows.append("\n".join(map(",".join, cells)))
     return "\n".join([*rows, ""])
 
 

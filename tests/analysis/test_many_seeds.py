@@ -72,9 +72,9 @@ def pixels(draw: Any) -> np.ndarray[Any, Any]:
 def test_bundle_stands_where_its_lines_would() -> None:
     x = np.linspace(0, 10, 50)
     rows = {f"seed.{k}--C1": (f"seed {k}", x, 0.3 + 0.5 * np.sin(x + k)) for k in range(2)}
-    look = {"color": "#0072B2", "linewidth": 1.5, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
+    look = {"color": "#0072B2", "linewidth": 1.8, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
     empty = pixels(lambda axes: None)
-    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.5, "zorder": 2}
+    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.8, "zorder": 2}
     lines = pixels(lambda axes: [axes.plot(*own[1:], **line) for own in rows.values()])
     image = pixels(lambda axes: axes.add_artist(Bundle("seeds--C1", rows, look, DPI)))
     ours, theirs = np.argwhere(image - empty > 0.5), np.argwhere(lines - empty > 0.5)
