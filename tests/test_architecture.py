@@ -62,6 +62,7 @@ RANKS = {
         "rewards",
         "texts",
         "sandbox",
+        "objection",
         "registry",
     ),
     "analysis": (

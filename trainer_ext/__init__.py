@@ -28,5 +28,6 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     rewards         what reward functions return, and functions that a configuration names
     texts           words of texts, and how texts differ from each other
     sandbox         runs programs that a model wrote, with tests, where they can harm nothing
+    objection       why a run could not start
     registry        the choices of each part of a method, registered by decorator
 """

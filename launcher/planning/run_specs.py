@@ -21,6 +21,7 @@ from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
+from launcher.text import one_line
 from launcher.worker import preflight
 from launcher.worker.preflight import Objection
 
@@ -370,7 +371,7 @@ class _Builder:
             if objection.file is not None:
                 where, at = objection.file, objection.key
             value = None if objection.file is not None and objection.value is None else brief(objection.value)
-            self._problems.add(where, at, value, objection.rule, objection.fix)
+            self._problems.add(where, at, value, one_line(objection.rule), objection.fix)
         return not objections
 
     def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:

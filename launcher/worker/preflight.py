@@ -20,28 +20,12 @@ from launcher.project import ROOT
 from launcher.text import nearest, one_line
 from launcher.worker import isolated
 from launcher.worker.isolated import Ended
+from trainer_ext.objection import Objection
 
 if TYPE_CHECKING:
     from trainer_ext.architectures import Architecture
-    from trainer_ext.continuing import Obstacle
     from trainer_ext.rewards import Together
-    from trainer_ext.sizes import Misfit
     from trainer_ext.tasks import Row
-
-
-@dataclass(eq=False)
-class Objection(Exception):
-    """Why a run could not start. file: the one to correct; None: whatever set the key."""
-
-    key: str
-    value: Any
-    rule: str
-    fix: str
-    file: str | None = None
-
-
-def _of(misfit: Misfit | Obstacle, file: str | None = None) -> Objection:
-    return Objection(misfit.key, misfit.value, one_line(misfit.rule), misfit.fix, file)
 
 
 def unusable(key: str, value: Any, ended: Ended) -> Objection:
@@ -77,7 +61,7 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
     whether its runs are started on this machine, which must then be able to isolate the programs that they test. What
     the user's code raises is passed on.
     """
-    from trainer_ext import sizes, tasks
+    from trainer_ext import tasks
 
     functions: tuple[str, ...] = ()
     try:
@@ -87,8 +71,6 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
         numbers = _asked(module, section, function, runs_here) if local else frozenset()
     except Objection as objection:
         return TaskCheck(functions, (objection,))
-    except sizes.Misfit as misfit:
-        return TaskCheck(functions, (_of(misfit),))
     return TaskCheck(functions, (), numbers)
 
 
@@ -111,8 +93,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
-    """The function that a task names. Raises Objection, and Misfit."""
-    from trainer_ext import sizes, tasks
+    """The function that a task names. Raises Objection."""
+    from trainer_ext import tasks
     from trainer_ext.reward_models.folders import learned
 
     if asked := section.get("learned_reward"):
@@ -123,7 +105,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
             raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
     try:
         return tasks.reward(section)
-    except sizes.Misfit:
+    except Objection:
         raise
     except ValueError as error:
         if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
@@ -135,7 +117,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
 def _asked(
     module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
 ) -> frozenset[str]:
-    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection, Misfit."""
+    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     from trainer_ext import rewards, sandbox, tasks
 
     try:
@@ -256,7 +238,7 @@ def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Obje
     do, and which of its scores cannot be used. verl: verl's tree merged."""
     from trainer_ext import scores, sizes
 
-    return list(map(_of, [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]))
+    return [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
 
 
 def check_continuation(
@@ -265,8 +247,7 @@ def check_continuation(
     """Why a run does not continue a shorter one. verl: the whole tree; shorter: the other's section `trainer`."""
     from trainer_ext import continuing
 
-    found = continuing.obstacles({**config, "verl": verl}, shorter)
-    return list(map(_of, found))
+    return list(continuing.obstacles({**config, "verl": verl}, shorter))
 
 
 def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
@@ -281,7 +262,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
 
     The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
     """
-    from trainer_ext import chat, sizes, tasks
+    from trainer_ext import chat, tasks
 
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
@@ -289,14 +270,14 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
         divided = tasks.divide(_rows(module, section), trainer["split"])
-    except sizes.Misfit as error:
-        return _of(error, _file(module))
+    except Objection as error:
+        return Objection(error.key, error.value, error.rule, error.fix, _file(module))
     too_long: list[tuple[int, str]] = []
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
-            misfit = tasks.empty(split)
+            empty = tasks.empty(split)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
-            return Objection(misfit.key, value, misfit.rule, misfit.fix)
+            return Objection(empty.key, value, empty.rule, empty.fix)
         if count is None:
             continue
         try:
@@ -410,7 +391,7 @@ def check_size(
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        return _of(misfit)
+        return misfit
     sequence = devices.Parallel.of(section).sequence
     if sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
@@ -421,8 +402,7 @@ def check_size(
         return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
     target = memory.target_of(model, section, method, _target(method, trust))
     reward_model = folders.parameters(config["task"])
-    too_large = rank_memory.misfit(config, verl, model, target, reward_model)
-    return None if too_large is None else _of(too_large)
+    return rank_memory.misfit(config, verl, model, target, reward_model)
 
 
 def checkpoint_and_step(
