@@ -8,12 +8,13 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     execution     one launch: plan, freeze, run what is missing until every run has ended, report
     schedulers    where runs go: local, slurm, ray, and Hydra's launcher plugins
     planning      from the command line to frozen runs, checked before anything is written
-    worker        one attempt at a frozen run; the only room that calls the trainer
+    worker        one attempt at a frozen run; the only room that calls the application's work
     status        the states of an experiment's runs, counted and printed
     tracking      W&B and TensorBoard
-    config        composing, checking and identifying configurations; verl's tree
+    config        composing and identifying configurations
     run           the format of a run's folder, its states, and the ownership of a run
     nodes         the nodes of a run, and a Ray over those of a SLURM job
+    application   what is asked of an application, and calls of a user's code in another process
     errors        the problems of a plan, and errors in the use of a command
     secrets       masking secrets
     output        standard output that cannot be written

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from launcher import application
 from launcher.errors import Usage, not_installed
 from launcher.files import BadRunFolder
 from launcher.output import Dropping, drop_what_cannot_be_written
@@ -36,6 +37,7 @@ COMMANDS = (
     "delete",
     "completion",
 )
+_OF_THE_APPLICATION = frozenset({"evaluate", "export"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 
@@ -47,7 +49,9 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
-        module = import_module(f"launcher.commands.{name}")
+        module = (
+            application.command(name) if name in _OF_THE_APPLICATION else import_module(f"launcher.commands.{name}")
+        )
         command = commands.add_parser(
             name, help=module.HELP, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )

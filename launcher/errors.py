@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from launcher.text import printable, say
 
@@ -23,6 +24,19 @@ class Problem:
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {self.value}"
         return printable(f"{self.where}: {self.key}{value}: {self.rule}. Fix: {self.fix}")
+
+
+class Objection(Protocol):
+    """Why a run could not start, as an application says it: the value as it is, and the file to correct.
+
+    file: None: whatever set the key. With a file, the value None means that the key alone says it.
+    """
+
+    key: str
+    value: Any
+    rule: str
+    fix: str
+    file: str | None
 
 
 class InvalidPlan(Exception):

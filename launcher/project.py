@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The project's own packages.
-OURS = frozenset({"launcher", "trainer_ext", "analysis"})
 #: In a launch's copy of the project: the copies of files from outside of it, by absolute path, and those of packages.
 COPIES = ROOT / ".outside"
 PACKAGES = ".packages"

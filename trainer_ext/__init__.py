@@ -2,6 +2,7 @@
 
 Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
 
+    application     what the launcher asks: checks, verl's tree, method parts, prices
     train           one run, from its configuration to its summary
     backends        one folder for each way to run verl
     plugin          the losses, estimators and analysis metrics for runs of verl itself

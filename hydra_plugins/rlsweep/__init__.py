@@ -35,6 +35,6 @@ class InstalledParts(SearchPathPlugin):
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": []},
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": [], "application": None},
     provider="rlsweep",
 )

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import application, packages
 from launcher.commands import completion
 from launcher.config import content, identity
 from launcher.errors import Usage
-from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, OURS, ROOT
+from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog, code, transitions
 from launcher.run.folder import (
     base_path,
@@ -149,7 +150,9 @@ def _changed(folder: Path) -> dict[str, str]:
     unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
     records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
     names = {name for record in records if record is not None for name in code.changes(record)}
-    outside = {name: "changed" for name in names if name.partition("/")[0] not in {*OURS, *code.LIBRARIES}}
+    outside = {
+        name: "changed" for name in names if name.partition("/")[0] not in {*packages(), *application().libraries}
+    }
     return {**outside, **unknown, **content.changes(config)}
 
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,42 +40,16 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
+from launcher.application import Composed, File
+
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 MISSING = "???"
 
 
-@dataclass(frozen=True)
-class File:
-    """One file of a composition: its path without .yaml, the package it is merged into, and its content."""
-
-    path: str
-    package: str
-    content: Mapping[str, Any]
-
-    @property
-    def tree(self) -> Mapping[str, Any]:
-        """The content at its place in the whole."""
-        content = self.content
-        for part in reversed(self.package.split(".") if self.package else []):
-            content = {part: content}
-        return content
-
-
-@dataclass(frozen=True)
-class Composed:
-    """A composed configuration without its `hydra` section: plain values, interpolations as they are.
-
-    Shared between callers: copy before changing. choices: by group; files: in the order of merging.
-    """
-
-    tree: Mapping[str, Any]
-    choices: Mapping[str, str | None]
-    files: tuple[File, ...]
-
-    def chosen(self, group: str) -> list[str]:
-        """The files of a group that are part of the composition, also where a group has a list of choices."""
-        return [file.path.removeprefix(f"{group}/") for file in self.files if file.path.rpartition("/")[0] == group]
+def spelled(choices: Iterable[str]) -> str:
+    """A choice of a group that takes a list, in the form of Hydra's overrides; equal subsets give one text."""
+    return f"[{','.join(sorted(set(choices)))}]"
 
 
 class NotPlain(Exception):

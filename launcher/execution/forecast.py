@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from launcher.application.isolated import Ended, Isolated
 from launcher.execution.budget import Budget, Work
 from launcher.planning import added_seeds
 from launcher.planning.cost import Estimate, History, estimate
@@ -21,7 +22,6 @@ from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import slots, visible_devices
 from launcher.text import byte_size, hours, more_than
 from launcher.tracking.settings import ONLINE
-from launcher.worker.isolated import Ended, Isolated
 
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:

@@ -42,7 +42,8 @@ class ReconcilingSweeper:
     A subclass may run other words than those of an experiment: run_words(words, conf, plugin, more) -> exit code.
     """
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, arguments: Sequence[str] = (), application: str | None = None) -> None:
+        """application: read by `launcher.application`, in every process."""
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
         self._more: list[Path] = []

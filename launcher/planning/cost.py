@@ -1,9 +1,8 @@
 """What the rest of a plan costs: device-hours, wall time, storage; from the model's file, corrected by measured runs.
 
 The seconds of a run's step are the median over done runs of the same kind and method; without such runs, over those of
-the same kind and any method; without those, `model.seconds_per_step`; without a value, arithmetic
-(trainer_ext.price). The kind of a run is what decides the work of a step: model, task, trainer, and the differences to
-verl that set batches, lengths and sampling.
+the same kind and any method; without those, `model.seconds_per_step`; without a value, the application's arithmetic.
+The application says which runs are of one kind: those with equal work in a step.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import application
 from launcher.config import content, identity
 from launcher.planning.plan import PlannedRun
 from launcher.planning.resources import shape
@@ -71,19 +71,20 @@ class History:
                         self._learn(folder, read_config(folder))
         self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
         self._rates: dict[str, Rate] = {}
+        self._kinds_by_id: dict[str, tuple[str, str, str]] = {}
         self._bytes: dict[str, float | None] = {}
 
     def rate(self, run: PlannedRun) -> Rate:
         """The expected seconds of a step of the run."""
         if run.id not in self._rates:
-            kind = _kind(run.config)
+            _, kind, of_method = self._kinds(run)
             stated = run.config["model"].get("seconds_per_step")
             rate = Rate(60.0, GUESS, 0)
             if stated is not None:
                 rate = Rate(float(stated), FILE, 0)
             elif run.step_seconds is not None:
                 rate = Rate(run.step_seconds, ARITHMETIC, 0)
-            for key, source in ((kind, KIND), (f"{kind} {_method(run.config)}", METHOD)):
+            for key, source in ((kind, KIND), (of_method, METHOD)):
                 if key in self._medians:
                     rate = Rate(self._medians[key], source, len(self._seconds[key]))
             self._rates[run.id] = rate
@@ -91,7 +92,7 @@ class History:
 
     def size(self, run: PlannedRun) -> float | None:
         """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
-        model = _model(run.config)
+        model = self._kinds(run)[0]
         if model not in self._bytes:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
@@ -102,6 +103,11 @@ class History:
         written = -(-trainer["steps"] // trainer["checkpoint_every"])
         return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
 
+    def _kinds(self, run: PlannedRun) -> tuple[str, str, str]:
+        if run.id not in self._kinds_by_id:
+            self._kinds_by_id[run.id] = application().kinds(run.config)
+        return self._kinds_by_id[run.id]
+
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         if identity.INPUTS not in config:  # an older version froze it
             config = content.settled(config)
@@ -110,12 +116,12 @@ class History:
         except files.BadRunFolder:
             summary = {}  # not part of the plan
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
-        self._done[_model(config)].append(folder)
+        model, kind, of_method = application().kinds(config)
+        self._done[model].append(folder)
         if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
             return
-        kind = _kind(config)
         self._seconds[kind].append(seconds / steps)
-        self._seconds[f"{kind} {_method(config)}"].append(seconds / steps)
+        self._seconds[of_method].append(seconds / steps)
 
 
 def estimate(
@@ -183,17 +189,3 @@ def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def _model(config: Mapping[str, Any]) -> str:
-    return identity.canonical_json(identity.science(config)["model"])
-
-
-def _method(config: Mapping[str, Any]) -> str:
-    return identity.canonical_json(identity.science(config)["method"])
-
-
-def _kind(config: Mapping[str, Any]) -> str:
-    verl, task = config.get("verl") or {}, identity.by_content(config)["task"]
-    work = [verl.get("data"), (verl.get("actor_rollout_ref") or {}).get("rollout")]
-    return f"{_model(config)} {identity.canonical_json([task, config['trainer'].get('backend'), work])}"

@@ -10,9 +10,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from analysis.spec.validation import closest
-from launcher.config.hydra_compose import Composer
+from launcher.application import application
+from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics
-from launcher.planning import method_parts, suggestions
 from launcher.planning.plan import CodeChoice
 from launcher.text import one_line, shown
 
@@ -213,7 +213,7 @@ def _listed(level: Any) -> tuple[str, ...]:
 
 
 def _takes_list(composer: Composer, key: str) -> bool:
-    return key == HYPOTHESIS or method_parts.is_list_part(composer, key)
+    return key == HYPOTHESIS or application().parts().is_list_part(composer, key)
 
 
 def choice_levels(
@@ -228,7 +228,7 @@ def choice_levels(
     if unknown:
         return None
     if _takes_list(composer, key):
-        return list(map(method_parts.spelled, choices))
+        return list(map(spelled, choices))
     if () in choices:
         problems.add(where, at, "[]", "this group needs a choice", "name one")
         return None
@@ -244,7 +244,7 @@ def unknown_option(composer: Composer, where: str, key: str, group: str, name: s
     """Add the problem of a choice that a group does not offer."""
     options = composer.options(group)
     rule = f"there is no conf/{group}/{name.removesuffix('.yaml')}.yaml; available: {', '.join(options)}"
-    meant = suggestions.option(group, name, options)
+    meant = application().option(group, name, options)
     fix = f"use {meant}" if meant else closest(name, options, otherwise="use one of these, or add the file")
     if meant and name.endswith(".yaml"):
         rule = f"a file is chosen by its name, without folder and ending; available: {', '.join(options)}"

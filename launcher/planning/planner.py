@@ -23,9 +23,11 @@ from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
+from launcher.application import Composed
+from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
-from launcher.config.hydra_compose import Composed, Composer
-from launcher.planning import added_seeds, continuation, design, experiment_spec, method_parts, schema
+from launcher.config.hydra_compose import Composer
+from launcher.planning import added_seeds, continuation, design, experiment_spec, schema
 from launcher.planning.clusters import CLUSTERS, Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
@@ -34,7 +36,6 @@ from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
-from launcher.worker import preflight
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
@@ -43,6 +44,7 @@ _HYPOTHESES = "analysis.hypotheses"
 _METRIC = "must be a metric's key"
 _OF_GROUP = re.compile(r"experiment\.groups\.[^.]+")
 _LONGEST_NAME = 80  # characters, before the hash
+_IMPORT_S = 60.0
 
 
 #: Seeds to add, by experiment and group.
@@ -60,7 +62,7 @@ def make(
     """
     composer = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders())
     planner = _Planner(root, composer, arguments, added or {})
-    with closing(planner.isolated):
+    with closing(planner.checks):
         return planner.plan()
 
 
@@ -70,7 +72,7 @@ class _Planner:
     def __init__(self, root: Path, composer: Composer, arguments: Sequence[str], added: AddedSeeds) -> None:
         self._root, self._composer, self._added = root, composer, added
         self._context = PlanningContext(composer, arguments)
-        self.isolated = self._context.isolated
+        self.checks = self._context.checks
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
         # Quoted, a secret with a quote in it would no longer be recognized.
@@ -83,10 +85,7 @@ class _Planner:
         sections: dict[str, dict[str, Any]] = {}
         self._check_hydras()
         if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
-            wrong = self._context.called(preflight.IMPORT_S, "analysis", None, registry.load)
-            if wrong is not None:
-                self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
-                self._problems.raise_any()
+            self._try_entry_points()
         for name in self._arguments.experiments:
             try:
                 composed = self._composer.compose(self._context.selection(name))
@@ -122,6 +121,16 @@ class _Planner:
             code_choice=self._arguments.code_choice,
         )
         return continuation.continued(planned)
+
+    def _try_entry_points(self) -> None:
+        """Import the analysis of other packages in a process of its own. Raises InvalidPlan."""
+        with closing(Isolated()) as isolated:
+            try:
+                isolated.call(_IMPORT_S, registry.load)
+            except Ended as ended:
+                key = "analysis" if ended.file is None else f"line {ended.line}"
+                self._problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct it")
+        self._problems.raise_any()
 
     def _check_hydras(self) -> None:
         """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""
@@ -187,7 +196,7 @@ class _Planner:
 
     def _experiment(self, name: str | None, tree: Mapping[str, Any], composed: Composed) -> Experiment:
         where = self._context.file_of(name)
-        default = composed.choices.get("method") or method_parts.BASELINE
+        default = composed.choices.get("method") or self._context.parts.BASELINE
         declared = tree.get("experiment") or {}
         section = experiment_spec.check_dropped("experiment", declared, composed, where, self._problems)
         if name is None and "experiment.name" not in self._arguments.values:
@@ -344,7 +353,7 @@ class _Planner:
             origin = self._arguments.origin(breach.key, next(sources, where))
             fix = breach.fix
             if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
-                fix = self._context.metric(breach.value) or fix
+                fix = self._context.meant_metric(breach.value) or fix
             if breach.rule == NO_SUCH_KEY:
                 fix = self._context.suggested(breach.key, breach.value) or fix
             if breach.key.startswith(f"{_HYPOTHESES}."):

@@ -9,11 +9,11 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.drawn import drawn_from
-from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import content, hydra_compose, identity, verl_tree
-from launcher.config.verl_tree import Base
-from launcher.planning import design, method_parts
+from launcher.config import content, hydra_compose, identity
+from launcher.config.hydra_compose import spelled
+from launcher.errors import Objection
+from launcher.planning import design
 from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal
 from launcher.planning.experiment_spec import ExperimentSpec, Group
@@ -21,9 +21,6 @@ from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
-from launcher.text import one_line
-from launcher.worker import preflight
-from launcher.worker.preflight import Objection
 
 _Sources = Mapping[str, tuple[str, str]]
 
@@ -124,7 +121,7 @@ class _Builder:
             if unknown:
                 continue
             try:
-                combined = method_parts.combine(self._composer, group.methods, where, at, self._problems)
+                combined = self._context.parts.combine(self._composer, group.methods, where, at, self._problems)
             except hydra_compose.ERRORS as error:
                 self._context.does_not_compose(self._where, error)
                 continue
@@ -136,7 +133,7 @@ class _Builder:
     def _pinned(self, name: str, group: Group) -> list[str] | None:
         """The choices of parts that a group's overrides make, for Hydra; None (and problems) if one is not sound."""
         pinned: list[str] = []
-        known = [f"method/{part}" for part in method_parts.parts(self._composer)]
+        known = [f"method/{part}" for part in self._context.parts.parts(self._composer)]
         for key, choice in group.choices.items():
             at = f"experiment.groups.{name}.overrides.{key}"
             if key not in known:
@@ -193,7 +190,7 @@ class _Builder:
         for key in keys:
             section, _, rest = key.partition(".")
             part = rest.partition(".")[0]
-            if section == "method" and rest.count(".") < 2 and part in method_parts.parts(self._composer):
+            if section == "method" and rest.count(".") < 2 and part in self._context.parts.parts(self._composer):
                 refused.add(key)
                 options = ", ".join(self._composer.options(f"method/{part}"))
                 rule = "a part of a method is chosen as a group, not set as a value"
@@ -247,11 +244,11 @@ class _Builder:
         variant = self._variant(cell.group, cell.choices)
         if variant is None:
             return []
-        base = self._context.base(variant, self._where)
+        checks, composed = self._context.checks, variant.composed
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
-        arithmetic: tuple[int | None, float | None] = None, None
+        estimate: tuple[int | None, float | None] = None, None
         before: Mapping[str, Any] = {}
         settled: dict[str, Any] = {}
         for seed in seeds:
@@ -261,25 +258,17 @@ class _Builder:
                 self._context.does_not_compose(self._where, error)
                 return []
             sound = [self._parts_fit(variant, cell.group), self._is_sound(variant, config, sources)]
-            if base is None or not isinstance(config["verl"], Mapping):
+            sound.append(self._unopposed(checks.refusals(composed, config), variant, sources))
+            if not all(sound):
                 continue
-            config["verl"], refused = self._context.differences(base, config, variant.verl_keys)
-            for bad in refused:
-                where, at = self._origin(bad.key, variant, sources)
-                report(self._problems, where, bad, at)
-            if refused or not all(sound):
-                continue
-            config = preflight.settled(config)
+            config, base = checks.settle(composed, config)
             if can_start is None:  # whatever the seed
-                can_start = self._can_start(variant, config, base, sources)
+                self._context.used_bases[base.hash] = base
+                objections = checks.objections(composed, config, base, self._context.cluster)
+                can_start = self._unopposed(objections, variant, sources)
                 if can_start:
-                    arithmetic = self._context.checkpoint_and_step(config, base, variant.architecture)
-                evaluated = bool(config["trainer"].get("eval_every"))
-                of_reward = self._context.task(config["task"]).metrics(evaluated)
-                of_scores = preflight.score_metrics(config["trainer"]) if evaluated else set()
-                of_judges = {WIN_RATE} if evaluated and config["trainer"].get("eval_responses") else set()
-                written = variant.promises.written(config) | of_reward | of_scores | of_judges
-                self._written.setdefault(cell.group, set()).update(written)
+                    estimate = checks.estimate(composed, config, base)
+                self._written.setdefault(cell.group, set()).update(checks.metrics(composed, config))
                 self._sources.setdefault(cell.group, set()).add(drawn_from(config))
             if can_start:
                 try:
@@ -291,7 +280,7 @@ class _Builder:
                     self._problems.add(self._where, "configuration", str(error.filename), rule, fix)
                     return runs
                 digest = identity.identity(base.hash, config)
-                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *arithmetic)))
+                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *estimate)))
         return runs
 
     def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:
@@ -330,7 +319,8 @@ class _Builder:
             return COMMAND_LINE
         if key in self._factors.choices or key in group.choices:
             return self._where
-        choices = {method: method_parts.chosen_parts(self._composer, method)[part] for method in group.methods}
+        composed = {method: self._composer.compose([f"method={method}"]) for method in group.methods}
+        choices = {method: self._context.parts.chosen(self._composer, own)[part] for method, own in composed.items()}
         likely = [method for method, choice in choices.items() if choice == variant.parts[part]] or group.methods
         return f"{self._composer.folder.name}/method/{likely[-1]}.yaml"
 
@@ -349,29 +339,11 @@ class _Builder:
                 report(self._problems, where, breach, at)
         return not breaches
 
-    def _can_start(self, variant: ConfigVariant, config: Mapping[str, Any], base: Base, sources: _Sources) -> bool:
-        """Whether the task works, and the files' requirements of each other are met."""
-        task = self._context.task(config["task"])
-        tree = verl_tree.merged(base.tree, config["verl"])
-        objections = [*task.objections, *self._context.choices(variant, config["method"])]
-        if not objections:
-            section = {**config["task"], "functions": list(task.functions)}
-            known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}
-            for key, rule, fix in variant.promises.unmet(known):
-                key = "task.name" if key == "task.functions" else key
-                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], rule, fix))
-        if not objections:
-            prompts = self._context.prompts(config, tree["data"]["max_prompt_length"])
-            objections = [
-                *([prompts] if prompts is not None else []),
-                *self._context.sizes(config, base, variant.architecture),
-            ]
+    def _unopposed(self, objections: Sequence[Objection], variant: ConfigVariant, sources: _Sources) -> bool:
+        """Whether there is no objection; each is added with the place that set its key."""
         for objection in objections:
             where, at = self._origin(objection.key, variant, sources)
-            if objection.file is not None:
-                where, at = objection.file, objection.key
-            value = None if objection.file is not None and objection.value is None else brief(objection.value)
-            self._problems.add(where, at, value, one_line(objection.rule), objection.fix)
+            report(self._problems, where, objection, at)
         return not objections
 
     def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:
@@ -381,7 +353,7 @@ class _Builder:
                 where, at = sources[prefix]
                 return where, at + key.removeprefix(prefix)
         below = next((known for known in sources if known.startswith(f"{key}.")), None)
-        if below is not None:  # verl.nosuch, of verl.nosuch.x=1
+        if below is not None:  # section.nosuch, of section.nosuch.x=1
             where, at = sources[below]
             return where, at.removesuffix(below.removeprefix(key))
         return self._composer.source(variant.overrides, key) or self._where, key
@@ -451,10 +423,10 @@ def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: 
             fix = "declare one group for each method" if key == "method" else "remove it"
             rule = f"{key} is not a factor"
         elif context.composer.is_group(key):
-            spelled = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
-            if spelled is None:
+            chosen = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
+            if chosen is None:
                 return None
-            choices[key] = spelled
+            choices[key] = chosen
         elif key.partition(".")[0] in SECTIONS and key != "seed":
             values[key] = list(levels)
         else:
@@ -490,10 +462,10 @@ def _exclusions(
 
 def _alternatives(context: PlanningContext, key: str, value: Any) -> tuple[Any, ...]:
     """The levels that an exclusion names for a key: a list of them, or one."""
-    if method_parts.is_list_part(context.composer, key):
+    if context.parts.is_list_part(context.composer, key):
         several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
         choices = list(value) if several else [value]
-        return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
+        return tuple(spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 

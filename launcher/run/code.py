@@ -4,7 +4,7 @@ and what it loaded from the hub.
     multirun/code/<id>.json                     one file for all attempts with equal code; state.json names it
     multirun/<experiment>/code_choices.jsonl    a line for each `accept_code=true`
 
-A module is named by its path below the folder of its top-level package: trainer_ext/methods/ratio.py. It has two
+A module is named by its path below the folder of its top-level package: analysis/stats/paired.py. It has two
 hashes: of the file, and of the syntax tree without docstrings, which neither comments nor the layout change.
 """
 
@@ -21,14 +21,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from launcher.application import application
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
 from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 
-#: The libraries whose version is recorded by name, because a run's numbers depend on them.
-LIBRARIES = ("verl", "torch", "transformers")
 _DIGITS = 16
-_CONFIGURING = "launcher/config/verl_tree.py"
 GONE = "gone"
 
 
@@ -37,7 +35,8 @@ class Code(Record):
     """code/<id>.json. `modules` has the hash of each module's file, `syntax` that of its syntax tree, both by module.
 
     `data` has the hash of each data file that the task read and that is not part of the run's identity, by path;
-    `libraries` the versions of LIBRARIES; `hub` the commits of the hub's models/NAME and datasets/NAME.
+    `libraries` the versions of the application's libraries; `hub` the commits of the hub's models/NAME and
+    datasets/NAME.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -54,9 +53,7 @@ class Code(Record):
 
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
-        commit of each model and data set of the hub.
-
-        Modules of `launcher` compute nothing; of them only the one counts that makes the configuration of the trainer.
+        commit of each model and data set of the hub. Modules of `launcher` compute nothing.
         """
         syntax = {name: digest for name, digest in self.syntax.items() if counts(name)}
         return {**syntax, **self.data, **self.libraries, **self.hub}
@@ -64,7 +61,7 @@ class Code(Record):
 
 def counts(module: str) -> bool:
     """Whether a change of this module may change a result."""
-    return not module.startswith("launcher/") or module == _CONFIGURING
+    return not module.startswith("launcher/")
 
 
 def _hash(value: Any) -> str:
@@ -118,9 +115,9 @@ def find(module: str) -> Path | None:
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
-    """The installed versions of LIBRARIES; those that are not installed are left out."""
+    """The installed versions of the application's libraries; those that are not installed are left out."""
     found = {}
-    for name in LIBRARIES:
+    for name in application().libraries:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -238,6 +235,6 @@ def said(name: str, value: tuple[str, str]) -> str:
         return f"{name} is gone"
     if name.startswith(("models/", "datasets/")):
         then, now = then[:12], now[:12]
-    elif name not in LIBRARIES:
+    elif name not in application().libraries:
         return name
     return f"{name} {then} is {now}"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import files
 from launcher.run.folder import cache_folder, multirun_of, read_config
-from launcher.worker.worker import function_of, whole_config
+from trainer_ext.application.verl_tree import completed
 
-EVALUATE = "trainer_ext.backends:evaluate"
-EVALUATE_MODEL = "trainer_ext.backends:evaluate_model"
-EXPORT = "trainer_ext.backends:export"
 _COLUMNS = ("prompt", "response", "reward", "ground_truth", "split", "sample")
 
 
@@ -32,7 +29,9 @@ def evaluate(folder: Path, step: int, checkpoint: Path, changes: Mapping[str, Ma
     changes: values of the sections `task` and `trainer` to use instead of the run's. ValueError: the evaluation cannot
     be made with them.
     """
-    config = whole_config(folder, read_config(folder))
+    from trainer_ext import backends
+
+    config = completed(folder, read_config(folder))
     if "split" not in config["trainer"]:
         raise ValueError("an older version planned it and kept no prompts back, so there is nothing to evaluate it on")
     for section, values in changes.items():
@@ -40,7 +39,7 @@ def evaluate(folder: Path, step: int, checkpoint: Path, changes: Mapping[str, Ma
             config[section][key] = value
     changed = {section: dict(values) for section, values in changes.items() if values}
     about = {**_origin(folder, config, step), "changes": changed}
-    return _evaluated(EVALUATE, config, checkpoint, cache_folder(multirun_of(folder)), step, about)
+    return _evaluated(backends.evaluate, config, checkpoint, cache_folder(multirun_of(folder)), step, about)
 
 
 def evaluate_model(planned: Path, model: Path, cache: Path) -> Evaluated:
@@ -48,19 +47,21 @@ def evaluate_model(planned: Path, model: Path, cache: Path) -> Evaluated:
 
     ValueError: as in `evaluate`.
     """
+    from trainer_ext import backends
+
     config = read_config(planned)
     about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
-    return _evaluated(EVALUATE_MODEL, whole_config(planned, config), model, cache, 0, about)
+    return _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
 
 
 def _evaluated(
-    function: str, config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
+    function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
 ) -> Evaluated:
     from trainer_ext import evaluation
     from trainer_ext.rewards import RewardFailed
 
     try:
-        answers = function_of(function)(config, weights, cache, step)
+        answers = function(config, weights, cache, step)
     except RewardFailed as error:
         raise ValueError(str(error)) from error
     trainer = config["trainer"]
@@ -88,10 +89,12 @@ def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> 
     Returns the content of its rlsweep.json, which says where the weights come from. FileNotFoundError: the run deleted
     the checkpoint meanwhile. ValueError: the backend cannot export.
     """
+    from trainer_ext import backends
+
     config = read_config(folder)
     with files.new_folder(out) as draft:
         cache = cache_folder(multirun_of(folder))
-        function_of(EXPORT)(whole_config(folder, config), checkpoint, cache, draft, dtype)
+        backends.export(completed(folder, config), checkpoint, cache, draft, dtype)
         about = {**_origin(folder, config, step), "dtype": dtype}
         files.write_json(draft / "rlsweep.json", about)
     return about

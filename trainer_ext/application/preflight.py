@@ -1,7 +1,7 @@
-"""Whether a run could start, asked of the trainer before anything is submitted: its task, and its prompts.
+"""Whether a run could start, asked before anything is submitted: its task, prompts, method, models and memory.
 
 Only `check_choice` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_choice`) is called
-in a process of its own, by `launcher.worker.isolated`.
+in a process of its own, by `launcher.application.isolated`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launcher.application import isolated
+from launcher.application.isolated import Ended, shown_path
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
-from launcher.worker import isolated
-from launcher.worker.isolated import Ended
+from trainer_ext import (
+    architectures,
+    chat,
+    devices,
+    evaluation,
+    memory,
+    price,
+    rank_memory,
+    registry,
+    rewards,
+    sandbox,
+    scores,
+    sizes,
+    tasks,
+)
+from trainer_ext.architectures import Architecture
 from trainer_ext.objection import Objection
-
-if TYPE_CHECKING:
-    from trainer_ext.architectures import Architecture
-    from trainer_ext.rewards import Together
-    from trainer_ext.tasks import Row
+from trainer_ext.reward_models import folders
+from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
+from trainer_ext.rewards import Together
+from trainer_ext.tasks import Row
 
 
 def unusable(key: str, value: Any, ended: Ended) -> Objection:
     """The objection to a user's code that gave no answer. key, value: what chooses that code."""
-    rule, fix = f"its code cannot be used: {ended.what}", "correct it"
+    fix = "correct it"
     if ended.late and key.startswith("task."):
         fix = "correct it, or raise task.reward_timeout_s"
     if ended.file is None:
-        return Objection(key, value, rule, fix)
-    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
+        return Objection(key, value, ended.rule, fix)
+    return Objection(f"line {ended.line}", None, ended.rule, fix, ended.shown_file)
 
 
 @dataclass(frozen=True)
@@ -48,8 +63,6 @@ class TaskCheck:
 
     def metrics(self, evaluated: bool) -> set[str]:
         """The metrics that a run writes of these numbers. evaluated: whether the run makes evaluations."""
-        from trainer_ext import evaluation, rewards
-
         kinds = (rewards.metric, evaluation.metric) if evaluated else (rewards.metric,)
         return {kind(name) for kind in kinds for name in self.numbers}
 
@@ -61,8 +74,6 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
     whether its runs are started on this machine, which must then be able to isolate the programs that they test. What
     the user's code raises is passed on.
     """
-    from trainer_ext import tasks
-
     functions: tuple[str, ...] = ()
     try:
         module = _module(str(section.get("name")))
@@ -76,8 +87,6 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
 
 def _module(name: str) -> ModuleType:
     """A task's module. Raises Objection."""
-    from trainer_ext import registry, tasks
-
     try:
         module = tasks.get(name)
     except registry.UnknownChoice as error:
@@ -94,9 +103,6 @@ def _module(name: str) -> ModuleType:
 
 def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
     """The function that a task names. Raises Objection."""
-    from trainer_ext import tasks
-    from trainer_ext.reward_models.folders import learned
-
     if asked := section.get("learned_reward"):
         try:
             learned(asked)
@@ -118,8 +124,6 @@ def _asked(
     module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
-    from trainer_ext import rewards, sandbox, tasks
-
     try:
         rows = _rows(module, section)
     except tasks.BadData as error:
@@ -185,8 +189,6 @@ IMPORT_S = 60.0
 def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
     """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
     its file declares."""
-    from trainer_ext import registry
-
     for part, included in registry.INCLUDED.items():
         chosen = method.get(part)
         of_list = part == registry.credit.name and isinstance(chosen, Mapping)
@@ -202,8 +204,6 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
 
     settings: where the choice reads them; declared: those that its file declares.
     """
-    from trainer_ext import registry
-
     part = next(part for part in (*registry.SINGLE, registry.credit) if part.name == of)
     registry.load("rlsweep.methods")
     if name not in part:
@@ -226,35 +226,10 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         chosen.metrics(*ones)
 
 
-def settled(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the values that its devices decide, in place of `auto` and null."""
-    from trainer_ext import devices
-
-    return devices.settled(config)
-
-
 def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
     """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
     do, and which of its scores cannot be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes
-
     return [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
-
-
-def check_continuation(
-    config: Mapping[str, Any], verl: Mapping[str, Any], shorter: Mapping[str, Any]
-) -> list[Objection]:
-    """Why a run does not continue a shorter one. verl: the whole tree; shorter: the other's section `trainer`."""
-    from trainer_ext import continuing
-
-    return list(continuing.obstacles({**config, "verl": verl}, shorter))
-
-
-def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
-    """The metrics of the section's further scores of responses."""
-    from trainer_ext import scores
-
-    return scores.metrics(trainer)
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
@@ -262,8 +237,6 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
 
     The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
     """
-    from trainer_ext import chat, tasks
-
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
         return None
@@ -310,8 +283,6 @@ def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], 
     """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
-    from trainer_ext import chat
-
     count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
     return None if count is None else lambda row: count(row.messages)
 
@@ -324,9 +295,6 @@ def check_folders(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import architectures
-    from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
-
     section, method, trust = config["model"], config["method"], _trusts(verl)
     whole = True
     for key, path, needed in (
@@ -362,8 +330,6 @@ def check_folders(
 
 def _target(method: Mapping[str, Any], trust_remote_code: bool) -> Architecture | None:
     """The sizes of the target in method.target_path; None where no path is given, or its sizes are not known here."""
-    from trainer_ext import architectures
-
     path = method.get("target_path")
     return None if path is None else architectures.of_model(path, trust_remote_code)
 
@@ -375,9 +341,6 @@ def check_size(
 
     verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
     """
-    from trainer_ext import devices, memory, rank_memory, sizes
-    from trainer_ext.reward_models import folders
-
     section, method = config["model"], config["method"]
     trust = _trusts(verl)
     model = _architecture(section, declared, trust)
@@ -411,9 +374,6 @@ def checkpoint_and_step(
     """Bytes of a checkpoint of the run, and the seconds of its step by arithmetic; None: the sizes of its model are not
     known here. The arguments are those of check_size; nothing objects to the run.
     """
-    from trainer_ext import memory, price
-    from trainer_ext.reward_models import folders
-
     section, method, trust = config["model"], config["method"], _trusts(verl)
     model = _architecture(section, declared, trust)
     if model is None:
@@ -427,8 +387,6 @@ def checkpoint_and_step(
 def _architecture(
     section: Mapping[str, Any], declared: Mapping[str, Any] | None, trust_remote_code: bool
 ) -> Architecture | None:
-    from trainer_ext import architectures
-
     if section.get("kind") == "embedded":
         return architectures.embedded(section)
     own = architectures.of_model(section.get("path"), trust_remote_code)
@@ -446,4 +404,4 @@ def _file(module: ModuleType) -> str:
 
 def _shown(path: str | None) -> str | None:
     """A file relative to the project where it is part of it."""
-    return None if path is None else str(Path(path).relative_to(ROOT) if Path(path).is_relative_to(ROOT) else path)
+    return None if path is None else shown_path(path)

@@ -22,7 +22,7 @@ from launcher.run.folder import cache_folder, read_config, run_folder
 from launcher.text import nearest
 
 if TYPE_CHECKING:
-    from launcher.worker.policy import Evaluated
+    from trainer_ext.application.policy import Evaluated
 
 SCORES = "trainer.eval_scores"
 HELP = "evaluate a run's checkpoint again, on more prompts or other data, or a model in a folder"
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
     from launcher.errors import InvalidPlan
-    from launcher.worker.policy import write
+    from trainer_ext.application.policy import write
 
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
@@ -73,7 +73,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
     """What is evaluated, in words, and the evaluation of a run's checkpoint."""
-    from launcher.worker import policy
+    from trainer_ext.application import policy
 
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
@@ -86,7 +86,7 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
     from launcher.planning import freeze, planner
-    from launcher.worker.policy import evaluate_model
+    from trainer_ext.application.policy import evaluate_model
 
     if given.checkpoint is not None:
         raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")

@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    from launcher.worker import policy
+    from trainer_ext.application import policy
 
     with selection.using(folder, step, checkpoint):
         origin = policy.export(folder, step, checkpoint, out, given.dtype)
