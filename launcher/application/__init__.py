@@ -116,43 +116,30 @@ class Composed:
         return [file.path.removeprefix(f"{group}/") for file in self.files if file.path.rpartition("/")[0] == group]
 
 
-class Composer(Protocol):
-    """Composes the configuration files."""
-
-    def compose(self, overrides: Sequence[str]) -> Composed:
-        """The composition of these overrides."""
-
-    def content(self, path: str) -> Mapping[str, Any]:
-        """The content of one file, by its path without .yaml."""
-
-    def options(self, group: str) -> list[str]:
-        """The files of a group."""
-
-    def subgroups(self, group: str) -> list[str]:
-        """The groups below a group."""
-
-
 class Parts(Protocol):
-    """The parts of which a method is composed: each is a configuration group below `method`."""
+    """The parts of which a method is composed: each is a configuration group below `method`.
+
+    composer: a launcher.config.hydra_compose.Composer.
+    """
 
     BASELINE: str
 
-    def parts(self, composer: Composer) -> list[str]:
+    def parts(self, composer: Any) -> list[str]:
         """Their names."""
 
-    def is_list_part(self, composer: Composer, group: str) -> bool:
+    def is_list_part(self, composer: Any, group: str) -> bool:
         """Whether a group takes a list of choices."""
 
-    def chosen(self, composer: Composer, composed: Composed) -> dict[str, str]:
+    def chosen(self, composer: Any, composed: Composed) -> dict[str, str]:
         """The choice that a composition makes for each part, in the form of Hydra's overrides."""
 
     def unmet(
-        self, composer: Composer, overrides: Sequence[str], method: Mapping[str, Any]
+        self, composer: Any, overrides: Sequence[str], method: Mapping[str, Any]
     ) -> Iterator[tuple[str, str, str]]:
         """(part, rule, fix) of what the chosen parts need of each other and do not have."""
 
     def combine(
-        self, composer: Composer, methods: Sequence[str], where: str, at: str, problems: Diagnostics
+        self, composer: Any, methods: Sequence[str], where: str, at: str, problems: Diagnostics
     ) -> tuple[list[str], dict[str, tuple[Any, str]]] | None:
         """Overrides of groups, and values with the method that sets each, that compose all the methods at once.
 
@@ -242,13 +229,6 @@ class Application(Protocol):
     @staticmethod
     def completed(folder: Path, config: Mapping[str, Any]) -> Any:
         """The frozen configuration of a run's folder as `work` takes it."""
-
-    @staticmethod
-    def commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path) -> dict[str, str]:
-        """The commit of each model and data set on the hub that the run uses, so far as it is known.
-
-        code_ids: the records of code of the run's attempts until now.
-        """
 
     @staticmethod
     def pinned(config: Mapping[str, Any], commits: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import gc
 import importlib
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,8 @@ from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
 from launcher.project import COPIES, ROOT
-from launcher.run.code import Code, hashes, versions
+from launcher.run.code import Code, hashes, hub_commit, read, versions
+from launcher.run.folder import multirun_of
 
 _LIBRARY_FOLDERS = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 
@@ -112,6 +113,17 @@ def is_library(file: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
     return any(file.is_relative_to(folder) for folder in _LIBRARY_FOLDERS)
+
+
+def hub_commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path) -> dict[str, str]:
+    """The commit of each name on the hub: that of earlier attempts, or that in the hub's cache on this machine.
+
+    code_ids: the records of code of these attempts. A name that is not in the cache yet is left out.
+    """
+    records = (read(multirun_of(folder), code_id) for code_id in code_ids)
+    earlier = {name: commit for record in records if record is not None for name, commit in record.hub.items()}
+    found = {name: earlier.get(name) or hub_commit(name) for name in content.hub_names(config)}
+    return {name: commit for name, commit in found.items() if commit is not None}
 
 
 _user_packages = functools.cache(installed_parts.packages)

@@ -230,7 +230,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         function: Train = function_of(train)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
-        commits = application().commits(config, state.code_ids(), folder)
+        commits = loaded.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
         given = application().pinned(config, commits) if attempt.nodes.count == 1 else config
         summary = function(application().completed(folder, given), attempt)
@@ -270,7 +270,7 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
 def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: Mapping[str, str]) -> State:
     """The state with the code that this attempt has loaded until now. commits: of names on the hub, as far as they were
     known before."""
-    used = {**application().commits(config, state.code_ids(), folder), **commits}
+    used = {**loaded.hub_commits(config, state.code_ids(), folder), **commits}
     code_id = code.keep(multirun_of(folder), loaded.record(config, used))
     return state.replace(code={**state.code, str(state.attempt): code_id})
 

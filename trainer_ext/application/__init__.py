@@ -162,12 +162,6 @@ class Application:
         return {"histograms.jsonl": lambda line: line["step"] % interval == 0, "responses.jsonl": is_among_first}
 
     @staticmethod
-    def commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path) -> dict[str, str]:
-        from trainer_ext.application import hub
-
-        return hub.commits(config, code_ids, folder)
-
-    @staticmethod
     def pinned(config: Mapping[str, Any], commits: Mapping[str, str]) -> dict[str, Any]:
         from trainer_ext.application import hub
 

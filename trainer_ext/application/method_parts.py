@@ -12,8 +12,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from analysis.spec.validation import words
-from launcher.application import Composed, Composer
-from launcher.config.hydra_compose import ERRORS, spelled
+from launcher.application import Composed
+from launcher.config.hydra_compose import ERRORS, Composer, spelled
 from launcher.errors import Diagnostics
 from launcher.planning import schema
 from launcher.text import shown
