@@ -8,8 +8,7 @@ Its modules; the launcher and every run import this one, so that it imports the 
     verl_tree      verl's own configuration tree, and its merge with a run's differences
     method_parts   methods composed from parts
     other_names    what users probably mean by a name that the configuration does not have
-    hub            which commits of models and data sets on the hub a run uses
-    policy         a run's policy outside of training: evaluated again, or exported
+    hub            a run's models at their commits on the hub
     commands       the commands `evaluate` and `export`
 """
 

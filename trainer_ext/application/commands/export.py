@@ -10,10 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
+from launcher import files
 from launcher.commands import completion, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
+from launcher.run.folder import cache_folder, multirun_of, read_config
+from trainer_ext.application.commands.evaluate import origin
+from trainer_ext.application.verl_tree import completed
 
 HELP = "write a run's trained model as a folder that transformers loads"
 TYPES = ("float32", "bfloat16", "float16")
@@ -32,13 +37,28 @@ def run(given: argparse.Namespace) -> int:
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    from trainer_ext.application import policy
-
     with selection.using(folder, step, checkpoint):
-        origin = policy.export(folder, step, checkpoint, out, given.dtype)
+        about = export(folder, step, checkpoint, out, given.dtype)
     if given.json:
-        print(json.dumps({"folder": str(out), **origin}, indent=1))
+        print(json.dumps({"folder": str(out), **about}, indent=1))
     else:
         print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
         print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')
     return EXIT_FINE
+
+
+def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> dict[str, Any]:
+    """Write the policy of a run's checkpoint to `out`, which becomes a folder only when it is complete.
+
+    Returns the content of its rlsweep.json, which says where the weights come from. FileNotFoundError: the run deleted
+    the checkpoint meanwhile. ValueError: the backend cannot export.
+    """
+    from trainer_ext import backends
+
+    config = read_config(folder)
+    with files.new_folder(out) as draft:
+        cache = cache_folder(multirun_of(folder))
+        backends.export(completed(folder, config), checkpoint, cache, draft, dtype)
+        about = {**origin(folder, config, step), "dtype": dtype}
+        files.write_json(draft / "rlsweep.json", about)
+    return about
