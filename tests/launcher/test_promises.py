@@ -85,6 +85,10 @@ REFUSED = [
         "it has no epoch; beside model and share it has epochs, lr, batch_size",
     ),
     (
+        ["experiment=qstar_main", "task.learned_reward={model: policy, share: 0.5, epochs: 0}"],
+        "epochs=0: it must be at least 1",
+    ),
+    (
         ["method=c0_grpo", "task=gsm8k", "model=qwen2_5_0_5b", "task.learned_reward={model: policy, share: 0.5}"],
         "must be a task with pairs, from which task.learned_reward learns",
     ),
