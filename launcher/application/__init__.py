@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from launcher import files
-from launcher.errors import Diagnostics, Objection
+from launcher.errors import Diagnostics, Objection, Usage
 from launcher.project import ROOT
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
@@ -245,8 +245,11 @@ class Application(Protocol):
 
 @functools.cache
 def name() -> str:
-    """The application's class, as MODULE:CLASS."""
-    named: str = files.load_yaml(ROOT / "conf" / "config.yaml")["hydra"]["sweeper"]["application"]
+    """The application's class, as MODULE:CLASS. Usage: conf/config.yaml does not say it."""
+    file = ROOT / "conf" / "config.yaml"
+    named = ((files.load_yaml(file).get("hydra") or {}).get("sweeper") or {}).get("application")
+    if not isinstance(named, str):
+        raise Usage(f"{file}: hydra.sweeper.application = {named}: must be MODULE:CLASS. Fix: restore the line")
     return named
 
 
