@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.tables.formats import literal
+from analysis.tables.table import literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

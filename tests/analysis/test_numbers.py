@@ -9,7 +9,7 @@ import pytest
 from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
 from analysis.stats.dispersion import split
 from analysis.tables import wording
-from analysis.tables.formats import latex_escape
+from analysis.tables.table import latex_escape
 
 
 @pytest.mark.parametrize(
