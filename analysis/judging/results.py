@@ -129,10 +129,11 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
     judged."""
     if not by:
         return sweep
-    rates = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    each = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    rates = {step: {run_id: rate for (_, run_id), rate in of.items()} for step, of in each.items()}
     runs = []
     for run in sweep.runs:
-        own = {step: rate[run.group, run.id] for step, rate in rates.items() if (run.group, run.id) in rate}
+        own = {step: rate[run.id] for step, rate in rates.items() if run.id in rate}
         if own and run.curves.steps.size:
             values = np.array([own.get(int(step), np.nan) for step in run.curves.steps])
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))

@@ -497,6 +497,23 @@ def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the
     assert (folder / "report" / "figures" / "curve_eval_win_rate.svg").is_file()
 
 
+def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> None:
+    """As a baseline at its tuned and at its fixed setting, where the best setting is the fixed one."""
+    folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 1, "prompts": 5})
+    plan = json.loads((folder / "plan.json").read_text())
+    for group in ("C1", "PTRW"):
+        plan["groups"][f"{group}_fixed"] = {**plan["groups"][group], "label": f"{group}, fixed"}
+        plan["runs"] += [{**run, "group": f"{group}_fixed"} for run in plan["runs"] if run["group"] == group]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert main(["report", str(folder), "--judge"]) == 0
+    tables = json.loads((folder / "report" / "report.json").read_text())["tables"]
+    rows = [*tables["main"], *tables["metrics"], *tables["win_rates"]]
+    values = {(row["metric"], row["summary"], row["group"]): row["mean"] for row in rows}
+    for metric, summary, group in [key for key in values if key[2] in ("C1", "PTRW")]:
+        assert values[metric, summary, f"{group}_fixed"] == values[metric, summary, group]
+    assert values["eval/win_rate", "final", "PTRW_fixed"] == 0.5
+
+
 def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, capsys: Any) -> None:
     with serving() as server:
         folder = judgeable(win_rate={"base_url": server.url, "model": "some/model"})

@@ -91,6 +91,11 @@ def test_means_are_shown_with_digits_that_give_the_shown_difference(means: Any, 
     assert round(first - second, decimals_of(*difference, 3)) == pytest.approx(float(shown))
 
 
+def test_a_difference_of_rounding_alone_needs_no_decimals() -> None:
+    mean = 0.6989247311827957, (0.53, 0.87)
+    assert decimals_of_means([mean, (0.6989247311827956, (0.65, 0.75))], (1.1e-16, None)) == 2
+
+
 def test_two_clusters_have_a_size() -> None:
     found = split([786.0, 785, 787, 786, 785, 786, 787, 786, 753, 752.5])
     assert found is not None

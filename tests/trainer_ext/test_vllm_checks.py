@@ -82,6 +82,7 @@ def test_a_server_takes_the_devices_of_whole_ranks() -> None:
 
 
 @pytest.mark.usefixtures("with_vllm")
+@pytest.mark.parametrize("method", ["q_star", "off_policy", "sft"])
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -91,9 +92,9 @@ def test_a_server_takes_the_devices_of_whole_ranks() -> None:
         ("llama", "its tokenizer is another one than the policy's"),
     ],
 )
-def test_a_target_that_reads_other_tokens_is_refused(models, target, words) -> None:
+def test_a_target_that_reads_other_tokens_is_refused(models, target, words, method) -> None:
     paths = (f"model.path={models['policy']}", f"method.target_path={models[target]}")
-    found = refusals("model=pretrained", "method=q_star", *paths)
+    found = refusals("model=pretrained", f"method={method}", *paths)
     assert ([words in one for one in found] == [True]) if words else found == []
     if words:
         assert f"method.target_path = {models[target]}" in found[0] and "the policy's tokenizer" in found[0]
@@ -110,9 +111,10 @@ def test_a_server_of_the_policy_gets_its_weights_before_the_first_step(models) -
     assert servers.sleep_level(found["engine_kwargs"]["vllm"]) is None
 
 
+@pytest.mark.parametrize("method", ["q_star", "off_policy", "sft"])
 @pytest.mark.parametrize(("count", "level"), [(0, 0), (8, 1)])
-def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, count, level) -> None:
-    config = configuration(*VLLM, "method=q_star", "model=pretrained", f"model.path={models['policy']}")
+def test_a_server_with_a_target_holds_both_models_and_keeps_them_when_it_sleeps(models, method, count, level) -> None:
+    config = configuration(*VLLM, f"method={method}", "model=pretrained", f"model.path={models['policy']}")
     config["model"]["resources"]["devices"] = count
     found = servers.vllm_section(config, models["policy"], models["target"])
     own = found["engine_kwargs"]["vllm"]
