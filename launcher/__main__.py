@@ -13,11 +13,10 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher import application
-from launcher.errors import Usage, not_installed
+from launcher.errors import Usage, not_installed, print_error
 from launcher.files import BadRunFolder
 from launcher.output import Dropping, drop_what_cannot_be_written
 from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
-from launcher.secrets import mask
 from launcher.text import nearest, shown
 
 COMMANDS = (
@@ -95,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run_command(given)
     except (Usage, BadRunFolder) as error:
-        print(mask(f"error: {error}"), file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
     except OSError as error:  # such as a folder of another user, or a full disk
-        print(mask(f"error: {error}"), file=sys.stderr)
+        print_error(error)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

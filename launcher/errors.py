@@ -80,6 +80,13 @@ def not_installed() -> str | None:
     return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
 
 
+def print_error(error: BaseException) -> None:
+    """Print an error on standard error, without secrets."""
+    from launcher.secrets import mask
+
+    print(mask(f"error: {error}"), file=sys.stderr, flush=True)
+
+
 def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:
     """Print one line for each problem on standard error, without secrets. otherwise: what happened to everything
     else."""

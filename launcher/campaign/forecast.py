@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launcher.campaign.stages import PlannedStage, shared_budget
 from launcher.execution.forecast import Forecast, budget_line, sized, storage_words, warnings
 from launcher.planning import hypotheses, preregistration
-from launcher.planning.campaign_stages import PlannedStage, shared_budget
 from launcher.planning.plan import Plan
 from launcher.run import catalog
 from launcher.run.campaign_record import CampaignRecord

@@ -42,10 +42,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
+    from launcher.campaign import stages
     from launcher.errors import InvalidPlan
     from launcher.execution import checks, code_changes
     from launcher.execution.forecast import Forecast, budget_line
-    from launcher.planning import campaign_stages as stages
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
@@ -81,23 +81,14 @@ def run(given: argparse.Namespace) -> int:
 
 def _run_campaign(given: argparse.Namespace) -> int:
     """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
-    from launcher.campaign import forecast
+    from launcher.campaign import campaign, forecast, stages
     from launcher.config import installed_parts
     from launcher.config.hydra_compose import Composer
-    from launcher.execution import checks
-    from launcher.planning import campaign_stages as stages
     from launcher.planning.planner import ROOT_CONFIG
-    from launcher.run import campaign_record
 
     composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
-    planner = stages.Planner(ROOT, given.overrides, composer)
-    planned = planner.all(None)
-    for stage in planned:
-        checks.refuse(stage.plan, None, launches=False)
-    record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
-    if record is not None:
-        planned = planner.all(record)
-    document = forecast.document(planner.asked.campaign, planned, record)
+    declared = stages.read(ROOT, given.overrides, composer)
+    document = forecast.document(declared.name, *campaign.plan_and_check(declared))
     if given.json:
         print(json.dumps(document, indent=1))
     else:

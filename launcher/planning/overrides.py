@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from analysis.spec.validation import closest
+from launcher import secrets
 from launcher.application import application
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics
@@ -57,8 +59,23 @@ class Arguments:
 
     def origin(self, key: str, otherwise: str) -> str:
         """Who set a key: the command line, or else `otherwise`."""
-        mine = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self.values)
-        return COMMAND_LINE if mine else otherwise
+        return COMMAND_LINE if is_within(key, self.values) else otherwise
+
+
+def key_of(word: str) -> str:
+    """The key of an override."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The command of a launch with these overrides, without secrets."""
+    # Quoted, a secret with a quote in it would no longer be recognized.
+    return " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in words)])
+
+
+def is_within(key: str, names: Iterable[str]) -> bool:
+    """Whether a dotted key is one of the names, or below one."""
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
 def is_override(argument: str) -> bool:
@@ -73,7 +90,7 @@ def is_bare(argument: str, before: str) -> bool:
 
 def is_hydras(word: str) -> bool:
     """Whether an override, or its key, is Hydra's own."""
-    key = word.lstrip("+~").partition("=")[0]
+    key = key_of(word)
     return key == "hydra" or key.startswith(("hydra.", "hydra/"))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +29,7 @@ from launcher.config.hydra_compose import Composer
 from launcher.planning import added_seeds, continuation, design, experiment_spec, schema
 from launcher.planning.clusters import CLUSTERS, Budget
 from launcher.planning.experiment_spec import ExperimentSpec
-from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, command_line, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
@@ -75,9 +74,7 @@ class _Planner:
         self.checks = self._context.checks
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
-        # Quoted, a secret with a quote in it would no longer be recognized.
-        lasting = [word for word in arguments if not is_code_choice(word)]
-        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
+        self._command = command_line([word for word in arguments if not is_code_choice(word)])
 
     def plan(self) -> Plan:
         """The plan. Raises InvalidPlan."""

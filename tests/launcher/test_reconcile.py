@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.campaign import sweeper
 from launcher.errors import InvalidPlan
-from launcher.execution import sweep, sweeper
+from launcher.execution import sweep
 from launcher.execution.progress import Display
 from launcher.execution.reconciler import interruptible
 from launcher.planning import freeze, planner
@@ -82,7 +83,7 @@ def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
     frozen(tmp_path, one=RunState.DONE)
     (path,) = tmp_path.glob("runs/*/state.json")
     path.write_text("")
-    assert sweeper.run_sweep(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
+    assert sweeper.run(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"error: {path}: not JSON") and f"Fix: restore the file, or move {path.parent} away" in line
 

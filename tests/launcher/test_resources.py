@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import main
+from launcher.campaign import sweeper
 from launcher.errors import InvalidPlan
-from launcher.execution import sweeper
 from launcher.planning import cost
 from launcher.planning.resources import Shape, seconds, shape
 from launcher.schedulers.local import cluster as local
@@ -157,7 +157,7 @@ def test_a_dry_run_and_a_launch_refuse_the_same(words, said, tmp_path, monkeypat
     dry = capsys.readouterr().err
     assert said.replace("{file}", f"{tmp_path}/file") in dry
     assert not (tmp_path / "new").exists()
-    assert sweeper.run_sweep(words) == 2
+    assert sweeper.run(words) == 2
     assert said.replace("{file}", f"{tmp_path}/file") in capsys.readouterr().err
 
 
