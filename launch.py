@@ -30,8 +30,7 @@ def pack(words: list[str]) -> list[str]:
 
 def main() -> int:
     """Run Hydra's application with the sweeper, and return the exit code."""
-    from launcher.output import drop_what_cannot_be_written
-    from launcher.project import EXIT_INTERRUPTED
+    from launcher.project import EXIT_INTERRUPTED, drop_what_cannot_be_written
 
     drop_what_cannot_be_written()
     try:

@@ -17,7 +17,6 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     application   what is asked of an application, and calls of a user's code in another process
     errors        the problems of a plan, and errors in the use of a command
     secrets       masking secrets
-    output        standard output that cannot be written
     files         atomic writes, YAML and JSON lines
     text          text for people: counts, durations, suggestions for misspelt names
     project       the project's folder, and the exit codes

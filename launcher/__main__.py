@@ -15,8 +15,7 @@ from pathlib import Path
 from launcher import application
 from launcher.errors import Usage, not_installed, print_error
 from launcher.files import BadRunFolder
-from launcher.output import Dropping, drop_what_cannot_be_written
-from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
+from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, Dropping, drop_what_cannot_be_written
 from launcher.text import nearest, shown
 
 COMMANDS = (

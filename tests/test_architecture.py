@@ -32,7 +32,6 @@ RANKS = {
         "application",
         "errors",
         "secrets",
-        "output",
         "files",
         "text",
         "project",
@@ -99,6 +98,7 @@ BETWEEN = {
     ("trainer_ext.application", "analysis.spec"),  # the words of objections
     ("analysis", "launcher.run"),  # the format of a run's folder
     ("launcher.planning", "analysis.spec"),  # the schema of what may be asked
+    ("launcher.campaign", "analysis.spec"),
 }
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {

@@ -237,9 +237,9 @@ def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]
     return result
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Plain values, interpolations as they are."""
-    value = OmegaConf.to_container(config, resolve=False)
+def plain(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
+    """Plain values, interpolations as they are, or replaced."""
+    value = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(value, dict)
     return {str(key): item for key, item in value.items()}
 
@@ -292,10 +292,7 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree with every interpolation replaced. Raises omegaconf.errors.OmegaConfBaseException."""
     if not interpolates(tree):
         return dict(tree)
-    config = OmegaConf.create(dict(tree))
-    value = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(value, dict)
-    return {str(key): item for key, item in value.items()}
+    return plain(OmegaConf.create(dict(tree)), resolve=True)
 
 
 # ---------------------------------------------------------------- Hydra's internals

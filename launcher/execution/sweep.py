@@ -17,7 +17,7 @@ from launcher import files
 from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, looks, progress
 from launcher.execution.code_changes import Decision
-from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
+from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Plan
@@ -47,11 +47,6 @@ _LISTED = 5
 Again = Callable[[AddedSeeds], Plan]
 
 
-def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> int:
-    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Arguments and errors as in `sweep`."""
-    return sweep(root, plan, train, plugin, again).code
-
-
 @dataclass(frozen=True)
 class Swept:
     """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
@@ -63,7 +58,7 @@ class Swept:
 
     @property
     def code(self) -> int:
-        """The exit code of the command."""
+        """The exit code of the command: 0, 1 with runs not done, 130 after Ctrl-C."""
         if self.outcome.interrupted:
             return EXIT_INTERRUPTED
         if self.outcome.detached:
@@ -188,18 +183,14 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
+    titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
+    devices = {run_id: shape(plan.runs[run_id].config).units for run_id in run_ids}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
     print(f"{names}: {counts} on {started.name}", flush=True)
     if started.starting is not None:
         print(started.starting, flush=True)
-
-    def describe(run_id: str) -> str:
-        return catalog.title(entries[run_id].model_dump())
-
-    def devices(run_id: str) -> int:
-        return shape(plan.runs[run_id].config).units
 
     try:
         forecast = Forecast(
@@ -223,15 +214,14 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             display_of(len(run_ids), plan.multirun, look, queued) as display,
             interruptible(display.say) as interruption,
         ):
-            limit = plan.cluster.get("breaker")
             reconciler = Reconciler(
                 plan.multirun,
                 started.scheduler,
                 display,
-                describe,
-                launched,
-                limit,
+                titles,
                 devices,
+                launched,
+                plan.cluster.get("breaker"),
                 budget_of(plan, forecast),
             )
             if started.detached is None:

@@ -15,7 +15,7 @@ from launcher.config.hydra_compose import spelled
 from launcher.errors import Objection
 from launcher.planning import design
 from launcher.planning import overrides as command_line
-from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal
+from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal, excludes
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
@@ -72,8 +72,13 @@ class _Builder:
         self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
         self._scaled_choices = self._chosen_by_scale(scaled)
         self._factors = _resolved_factors(context, spec, self._where)
-        pinned = [key for group in spec.groups.values() for key in group.values]
-        self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
+        #: By key of a value: the file that sets it for the experiment, and under which key.
+        self._places = {
+            **{key: (self._where, f"experiment.scales.{self._scale}.{key}") for key in self._scaled},
+            **{key: (self._where, f"experiment.factors.{key}") for key in spec.factors},
+            **{key: (self._where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
+            **{key: (COMMAND_LINE, key) for key in (*self._fixed, *self._arguments.value_factors)},
+        }
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
         self._written: dict[str, set[str]] = {}
@@ -165,7 +170,7 @@ class _Builder:
         kept = []
         for seed in self._spec.all_seeds:
             rules = [rule for rule, _ in self._factors.excluded]
-            out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
+            out = {number for number, rule in enumerate(rules) if excludes(rule, {**fixed, "seed": seed})}
             matched |= out
             if not out and seed in self._seeds[cell.group]:
                 kept.append(seed)
@@ -176,7 +181,7 @@ class _Builder:
             return  # a group that is not sound may be the one that an exclusion speaks of
         for number, (rule, at) in enumerate(self._factors.excluded):
             if number not in matched and at is not None:
-                value = brief({key: list(own) for key, own in rule.levels.items()})
+                value = brief({key: list(own) for key, own in rule.items()})
                 why = "this exclusion removes no run: no cell has these levels together"
                 self._problems.add(self._where, at, value, why, "correct it, or remove it")
         if matched and not some and not self._problems:
@@ -185,22 +190,6 @@ class _Builder:
 
     # ------------------------------------------------------------ keys that nothing reads
 
-    def _refuse_parts(self, keys: Sequence[str]) -> set[str]:
-        refused = set()
-        for key in keys:
-            section, _, rest = key.partition(".")
-            part = rest.partition(".")[0]
-            if section == "method" and rest.count(".") < 2 and part in self._context.parts.parts(self._composer):
-                refused.add(key)
-                options = ", ".join(self._composer.options(f"method/{part}"))
-                rule = "a part of a method is chosen as a group, not set as a value"
-                fix = f"write method/{part}=NAME; available: {options}"
-                self._problems.add(self._source(key), key, None, rule, fix)
-        return refused
-
-    def _source(self, key: str) -> str:
-        return COMMAND_LINE if key in self._fixed or key in self._arguments.value_factors else self._where
-
     def _refuse_unread(self) -> None:
         single = {**self._scaled, **self._fixed}
         values = {**single, **self._factors.values}
@@ -208,12 +197,7 @@ class _Builder:
         for key in design.unread(names, self._factors.factors, list(values), self._reads) if names else []:
             if key.startswith("method.") and len(names) < len(self._spec.groups):
                 continue  # a group that does not compose may be the one that reads it
-            at = f"experiment.scales.{self._scale}.{key}"
-            if self._source(key) == COMMAND_LINE:
-                at = key
-            elif key in self._factors.values:
-                at = self._declared_at(key)
-            self._problems.add(self._source(key), at, brief(values[key]), *self._hint(key, names))
+            self._problems.add(*self._places[key], brief(values[key]), *self._hint(key, names))
 
     def _hint(self, key: str, names: Sequence[str]) -> tuple[str, str]:
         """The rule and the fix for a key that these groups do not read."""
@@ -232,11 +216,6 @@ class _Builder:
             known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
         return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
-
-    def _declared_at(self, key: str) -> str:
-        """The key under which the experiment's file declares a factor."""
-        zips = [name for name, keys in self._spec.zip.items() if key in keys]
-        return f"experiment.zip.{zips[0]}.{key}" if zips else f"experiment.factors.{key}"
 
     # ------------------------------------------------------------ runs
 
@@ -286,19 +265,17 @@ class _Builder:
     def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:
         """The variant's tree with the cell's values in it, and who set each: (where, key). A later layer wins."""
         group, at_group = self._spec.groups[cell.group], f"experiment.groups.{cell.group}.overrides"
-        methods, scale = f"{self._composer.folder.name}/method", f"experiment.scales.{self._scale}"
+        methods = f"{self._composer.folder.name}/method"
         layers = [
             *((key, value, f"{methods}/{own}.yaml", key) for key, (value, own) in self._groups[cell.group][1].items()),
-            *((key, value, self._where, f"{scale}.{key}") for key, value in self._scaled.items() if variant.has(key)),
+            *((key, value, *self._places[key]) for key, value in self._scaled.items() if variant.has(key)),
         ]
         for key, value in group.values.items():
             if variant.has(key) and key != "seed":
                 layers.append((key, value, self._where, f"{at_group}.{key}"))
             else:
                 self._problems.add(self._where, f"{at_group}.{key}", brief(value), *self._hint(key, [cell.group]))
-        for key, value in cell.values:
-            command = key in self._arguments.value_factors
-            layers.append((key, value, self._source(key), key if command else self._declared_at(key)))
+        layers += [(key, value, *self._places[key]) for key, value in cell.values]
         layers += [(key, value, COMMAND_LINE, key) for key, value in self._fixed.items() if variant.has(key)]
         tree = variant.tree
         for key, value, _, _ in layers:
@@ -327,8 +304,6 @@ class _Builder:
     def _is_sound(self, variant: ConfigVariant, config: Mapping[str, Any], sources: _Sources) -> bool:
         breaches = list(variant.breaches(config))
         for breach in breaches:
-            if breach.key in self._parts_as_values:
-                continue
             where, at = self._origin(breach.key, variant, sources)
             section, _, rest = breach.key.partition(".")
             readers = self._context.readers(rest) if breach.rule == NO_SUCH_KEY and section == "method" else ""
@@ -456,7 +431,7 @@ def _exclusions(
         read = {key: _alternatives(context, key, value) for key, value in declared.items()}
         unchanged = [key for key in read if key not in changed]
         if all([_known(context, key, read[key], levels, where, f"{at}.{key}") for key in unchanged]):
-            exclusions.append((Exclusion(read), None if changed & set(declared) else at))
+            exclusions.append((read, None if changed & set(declared) else at))
     return tuple(exclusions)
 
 

@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -49,7 +50,7 @@ class Code(Record):
     @cached_property
     def id(self) -> str:
         """The hash of the content."""
-        return _hash(to_json(self))
+        return digest_of(to_json(self))
 
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
@@ -64,7 +65,8 @@ def counts(module: str) -> bool:
     return not module.startswith("launcher/")
 
 
-def _hash(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """The hash of a record's content, and of a difference, by which a user's decision about it is known again."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
@@ -118,10 +120,8 @@ def versions() -> Mapping[str, str]:
     """The installed versions of the application's libraries; those that are not installed are left out."""
     found = {}
     for name in application().libraries:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -168,13 +168,13 @@ def changes(then: Code) -> dict[str, tuple[str, str]]:
     different: dict[str, tuple[str, str]] = {}
     for name, digest in then.modules.items():
         if counts(name):
-            file, syntax = _now(name)
+            path = find(name)
+            file, syntax = (GONE, GONE) if path is None else hashes(path)
             # The syntax tree alone does not decide: each version of Python dumps it in its own way.
             if file != digest and syntax != then.syntax.get(name):
                 different[name] = then.syntax.get(name, digest), syntax
     for name, digest in then.data.items():
-        path = Path(name)
-        present = content_digest(path) if path.is_file() else GONE
+        present = content_digest(Path(name)) if Path(name).is_file() else GONE
         if present != digest:
             different[name] = digest, present
     installed = versions()
@@ -201,16 +201,6 @@ def hub_folder(name: str) -> Path:
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, name.replace("/", "--"))
-
-
-def _now(module: str) -> tuple[str, str]:
-    path = find(module)
-    return (GONE, GONE) if path is None else hashes(path)
-
-
-def digest_of(different: Mapping[str, tuple[str, str]]) -> str:
-    """The hash of a difference, by which a user's decision about it is known again."""
-    return _hash(different)
 
 
 def between(records: Iterable[Code]) -> list[str]:

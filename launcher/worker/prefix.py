@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,14 +96,11 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
 
 def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
     parent = checkpoints_folder(folder)
-    parent.mkdir(exist_ok=True)
-    aside = parent / f"{files.ASIDE}{checkpoint_name(step)}-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    for at, _, names in os.walk(checkpoint):
-        target = aside / Path(at).relative_to(checkpoint)
-        target.mkdir()
-        for name in names:
-            files.link_or_copy(Path(at) / name, target / name)
-        files.fsync_folder(target)
-    aside.rename(parent / checkpoint_name(step))
+    with files.new_folder(parent / checkpoint_name(step)) as aside:
+        for at, _, names in os.walk(checkpoint):
+            target = aside / Path(at).relative_to(checkpoint)
+            target.mkdir(exist_ok=True)
+            for name in names:
+                files.link_or_copy(Path(at) / name, target / name)
+            files.fsync_folder(target)
     files.fsync_folder(parent)

@@ -174,7 +174,8 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
         time.sleep(_CHECK_S)  # the owner on another host seems dead: wait until that is certain
     with claim.locked(folder):
         state = read_state(folder)
-        if state.state not in RESUMABLE or (launch_id is not None and _is_closed(folder, launch_id)):
+        record = launch_record.launches_folder(multirun_of(folder)) / f"{launch_id}.json"
+        if state.state not in RESUMABLE or (launch_id is not None and launch_record.closed(record).exists()):
             return None
         cancelled = None
         if witness.owner(folder) is None:
@@ -197,11 +198,6 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
             claim.release(folder, owner)
             raise
     return owner, state
-
-
-def _is_closed(folder: Path, launch_id: str) -> bool:
-    launches = launch_record.launches_folder(multirun_of(folder))
-    return launch_record.closed(launches / f"{launch_id}.json").exists()
 
 
 def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:

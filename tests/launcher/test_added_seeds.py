@@ -132,7 +132,7 @@ def test_a_launch_with_nothing_to_run_says_what_it_replaces(
         folder = run_folder(plan.multirun, run_id)
         write_state(folder, read_state(folder).replace(state=RunState.DONE))
     monkeypatch.setattr(sweep, "report", lambda *_: 0)  # a program of its own
-    assert sweep.reconcile(ROOT, make(*words, "seed=0")) == 0
+    assert sweep.sweep(ROOT, make(*words, "seed=0")).code == 0
     assert "seeds = 0 (declared: 0, 1)" in capsys.readouterr().out
 
 
@@ -159,7 +159,7 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
         return planner.make(ROOT, [*words, RULE], SHIPPED, added)
 
     def launch(grow: Callable[[planner.AddedSeeds], Plan] | None) -> tuple[dict[str, list[int]], str]:
-        assert sweep.reconcile(ROOT, again(), "tests.launcher.judged:train", again=grow) == 0
+        assert sweep.sweep(ROOT, again(), "tests.launcher.judged:train", again=grow).code == 0
         return seeds_of(again()), capfd.readouterr().out
 
     first, said = launch(None)  # as a launch that was killed before it asked the analysis

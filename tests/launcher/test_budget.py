@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import main
-from launcher.execution import budget as budgets
-from launcher.execution.budget import Budget, Work
+from launcher.execution import costs
+from launcher.execution.costs import Budget, Work
 from launcher.execution.reconciler import Interruption, Outcome, Reconciler
 from launcher.planning import freeze
 from launcher.run import claim, launch_record, transitions
@@ -118,7 +118,7 @@ def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Sim
     """A launch of twelve runs with a random budget: what became of it, its scheduler, and the budget in seconds."""
     draw, clock, launch = random.Random(seed), [1e9], Launch(retry=RETRY)
     monkeypatch.setattr("time.time", lambda: clock[0])
-    monkeypatch.setattr(budgets, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(costs, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr("launcher.files.os.fsync", lambda _: None)
     ids = [f"{number:02d}" for number in range(12)]
     for run_id in ids:
@@ -128,7 +128,8 @@ def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Sim
     scheduler = Simulated(tmp_path, launch, clock, draw, slots, queues, longest)
     hours = draw.uniform(1, 18) * EXPECTED_S * UNITS / HOUR_S
     budget = Budget(tmp_path, hours, {run_id: Work(1.0, int(EXPECTED_S), UNITS) for run_id in ids}, ids)
-    reconciler = Reconciler(tmp_path, scheduler, Silent(), str, launch, None, lambda _: UNITS, budget)
+    titles, devices = {run_id: run_id for run_id in ids}, dict.fromkeys(ids, UNITS)
+    reconciler = Reconciler(tmp_path, scheduler, Silent(), titles, devices, launch, None, budget)
     return reconciler.run(ids, Interruption()), scheduler, hours * HOUR_S
 
 

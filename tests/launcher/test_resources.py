@@ -10,7 +10,7 @@ import pytest
 from launcher.__main__ import main
 from launcher.campaign import sweeper
 from launcher.errors import InvalidPlan
-from launcher.planning import cost
+from launcher.execution import costs
 from launcher.planning.resources import Shape, seconds, shape
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
@@ -37,8 +37,8 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    history = cost.History(tmp_path, {run.id: run}, [])
-    found = cost.estimate([run], history, 1, planned.cluster)
+    history = costs.History(tmp_path, {run.id: run}, [])
+    found = costs.estimate([run], history, 1, planned.cluster)
     assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
 
 
