@@ -15,12 +15,12 @@ from typing import Any
 
 from launcher import files
 from launcher.errors import Diagnostics
-from launcher.execution import checks, code_changes, looks, progress
+from launcher.execution import checks, code_changes, progress
 from launcher.execution.code_changes import Decision
 from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
-from launcher.planning.plan import Plan
+from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
@@ -90,7 +90,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
             break
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
             break
-        added = looks.undecided(root, plan)
+        added = further_seeds(root, plan)
         if not added:
             break
         plan = again(added)
@@ -333,7 +333,54 @@ def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:
 def report(root: Path, folder: Path) -> int:
     """Have the responses judged, if the experiment says how, and run the analysis' report on its folder, in a process
     of its own; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": python_path(root)}
+    return _analysis(root, "report", "--judge", str(folder)).returncode
+
+
+# ---------------------------------------------------------------- seeds whose number depends on results
+
+
+def further_seeds(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
+    """The seeds that each group has at the next interim analysis, by experiment; without those that need none.
+
+    It asks the analysis, in a process of its own, and prints what is added and why. Raises OSError if the analysis
+    cannot say it; its own message is on standard error.
+    """
+    more: dict[str, dict[str, range]] = {}
+    for experiment in plan.experiments:
+        rule, now = added_seeds.rule_of(experiment), experiment.seeds_of()
+        if rule is None:
+            continue
+        added: dict[str, range] = {}
+        folder = plan.multirun / experiment.name
+        done = _analysis(root, "looks", str(folder), "--json", stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            raise OSError(f"{folder}: whether its comparisons need further seeds is not known; the reason is above")
+        for reported in json.loads(done.stdout):
+            group, baseline = str(reported["group"]), str(reported["baseline"])
+            # fewer seeds than planned: the runs of its newest seeds have not all ended
+            if reported["status"] == "continue" and reported["seeds"] == len(now[group]):
+                added |= dict.fromkeys((group, baseline), added_seeds.next_seeds(rule, now[group]))
+        if added:
+            more[experiment.name] = added
+            print(_added(experiment, rule.max, added), flush=True)
+    return more
+
+
+def _added(experiment: Experiment, most: int, added: Mapping[str, range]) -> str:
+    before = experiment.seeds_of()
+    new = sorted({seed for group, seeds in added.items() for seed in seeds if seed not in before[group]})
+    groups = ", ".join(group for group in experiment.groups if group in added)
+    size = max(map(len, added.values()))
+    which = f"{'seed' if len(new) == 1 else 'seeds'} {', '.join(map(str, new))}"
+    return (
+        f"{experiment.name}: not decided with {counted(size - len(new), 'seed')}; "
+        f"{which} (of at most {most}) are added to {groups}"
+    )
+
+
+def _analysis(root: Path, *words: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    """A command of the analysis, in a process of its own."""
     sys.stdout.flush()
-    command = [sys.executable, "-m", "analysis", "report", "--judge", str(folder)]
-    return subprocess.run(command, env=environment, check=False).returncode
+    environment = {**os.environ, "PYTHONPATH": python_path(root)}
+    command = [sys.executable, "-m", "analysis", *words]
+    return subprocess.run(command, env=environment, stdout=stdout, text=True, check=False)

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.__main__ import main as analysis
 from launcher.__main__ import main
-from launcher.execution import looks, sweep
+from launcher.execution import sweep
 from launcher.planning import freeze, preregistration
 from launcher.planning.plan import Plan
 from launcher.run.folder import read_state, run_folder, write_state
@@ -173,4 +173,4 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
     assert ptrw == "ptrw and c0_grpo: decided (look 1 of 3, 4 of at most 12 seeds)"
     assert gspo.startswith("gspo and c0_grpo: ") and f"{len(after['gspo'])} of at most 12 seeds" in gspo
     # the same command again: no run is missing, and no seed is added
-    assert freeze.missing(again()) == [] and looks.undecided(ROOT, again()) == {}
+    assert freeze.missing(again()) == [] and sweep.further_seeds(ROOT, again()) == {}
