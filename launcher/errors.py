@@ -50,23 +50,17 @@ class InvalidPlan(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Diagnostics:
+class Diagnostics(list[Problem]):
     """Collects the problems of one planning, so that the user sees all of them at once."""
-
-    def __init__(self) -> None:
-        self._problems: list[Problem] = []
 
     def add(self, where: str, key: str, value: str | None, rule: str, fix: str) -> None:
         """Add one problem; the arguments are those of Problem."""
-        self._problems.append(Problem(where, key, value, rule, fix))
-
-    def __bool__(self) -> bool:
-        return bool(self._problems)
+        self.append(Problem(where, key, value, rule, fix))
 
     def raise_any(self) -> None:
         """Raise InvalidPlan when a problem was added."""
-        if self._problems:
-            raise InvalidPlan(self._problems)
+        if self:
+            raise InvalidPlan(self)
 
 
 class Usage(Exception):

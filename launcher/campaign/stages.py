@@ -293,7 +293,7 @@ def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedS
     Raises InvalidPlan with every problem of every stage.
     """
     planned: dict[str, PlannedStage] = {}
-    problems: list[Problem] = []
+    problems = Diagnostics()
     recorded = {stage.name: stage.taken for stage in record.stages} if record is not None else {}
     for name, stage in campaign.spec.stages.items():
         values = {(taken.key, taken.into): taken.value for taken in recorded.get(name, ())}
@@ -309,9 +309,8 @@ def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedS
         if other != name:
             rule = f"stage {other} has an experiment of this name, and both would write to one folder"
             fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
-            problems.append(Problem(campaign.file, f"stages.{name}.experiment", experiment.name, rule, fix))
-    if problems:
-        raise InvalidPlan(problems)
+            problems.add(campaign.file, f"stages.{name}.experiment", experiment.name, rule, fix)
+    problems.raise_any()
     return list(planned.values())
 
 

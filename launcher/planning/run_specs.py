@@ -79,6 +79,8 @@ class _Builder:
             **{key: (self._where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
             **{key: (COMMAND_LINE, key) for key in (*self._fixed, *self._arguments.value_factors)},
         }
+        pinned = [key for group in spec.groups.values() for key in group.values]
+        self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
         self._groups = self._resolve_groups()
         self._written: dict[str, set[str]] = {}
@@ -189,6 +191,19 @@ class _Builder:
             self._problems.add(self._where, at, None, rule_, "remove some exclusions")
 
     # ------------------------------------------------------------ keys that nothing reads
+
+    def _refuse_parts(self, keys: Sequence[str]) -> set[str]:
+        refused = set()
+        for key in keys:
+            section, _, rest = key.partition(".")
+            part = rest.partition(".")[0]
+            if section == "method" and rest.count(".") < 2 and part in self._context.parts.parts(self._composer):
+                refused.add(key)
+                options = ", ".join(self._composer.options(f"method/{part}"))
+                rule = "a part of a method is chosen as a group, not set as a value"
+                fix = f"write method/{part}=NAME; available: {options}"
+                self._problems.add(self._places.get(key, (self._where,))[0], key, None, rule, fix)
+        return refused
 
     def _refuse_unread(self) -> None:
         single = {**self._scaled, **self._fixed}
@@ -304,6 +319,8 @@ class _Builder:
     def _is_sound(self, variant: ConfigVariant, config: Mapping[str, Any], sources: _Sources) -> bool:
         breaches = list(variant.breaches(config))
         for breach in breaches:
+            if breach.key in self._parts_as_values:
+                continue
             where, at = self._origin(breach.key, variant, sources)
             section, _, rest = breach.key.partition(".")
             readers = self._context.readers(rest) if breach.rule == NO_SUCH_KEY and section == "method" else ""

@@ -57,7 +57,6 @@ class ConfigVariant:
         defaults = composer.compose(without).tree
         #: The choice of each part; of a list part as Hydra's overrides spell it.
         self.parts = {part: choices[f"method/{part}"] for part in self._every_part if f"method/{part}" in choices}
-        self._options = {part: composer.options(f"method/{part}") for part in self.parts}
         self._method = schema.strip(defaults["method"])
         # What parts need of each other is judged file by file, below, not as Hydra merges it.
         fragments = defaults["method"].get(schema.ALLOWED) or {}
@@ -91,8 +90,7 @@ class ConfigVariant:
             value, own = config["method"].get(part), self._method.get(part)
             if value != own and not isinstance(own, Mapping):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
-                fix = f"write method/{part}=NAME; available: {', '.join(self._options[part])}"
-                yield Breach(f"method.{part}", value, rule, fix)
+                yield Breach(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
     def has(self, key: str) -> bool:
         """Whether a run of this variant reads a key, so far as its files say."""
