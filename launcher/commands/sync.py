@@ -144,11 +144,14 @@ def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
         run_id = parcel.folder.name
         document["left"] -= 1
         try:
-            address = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
-            files.write_json(parcel.folder / _SENT, {**parcel.key(server), "address": address, "time": time.time()})
-            failures, document["sent"][run_id], said = 0, address, address
+            said = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
+            files.write_json(parcel.folder / _SENT, {**parcel.key(server), "address": said, "time": time.time()})
+            document["sent"][run_id] = said
+            failures = 0
         except wandb.Unsent as error:
-            failures, document["failed"][run_id], said = failures + 1, str(error), f"failed: {error}"
+            said = f"failed: {error}"
+            document["failed"][run_id] = str(error)
+            failures += 1
         if tell:
             print(f"{run_id} {said}", flush=True)
         if failures == _GIVE_UP_AFTER:
