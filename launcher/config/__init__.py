@@ -6,5 +6,5 @@ Its modules:
     verl_tree         verl's own configuration tree, and its merge with a run's differences
     identity          the hash that identifies a run
     content           the local files and folders that a configuration names, by content
-    installed_parts   configuration files of other installed packages
+    installed_parts   what other installed packages bring
 """

@@ -1,4 +1,9 @@
-"""The schedulers that `cluster=` can name: each is a module that is imported only when a plan names it."""
+"""The schedulers that `cluster=` can name: each is a module that is imported only when a plan names it.
+
+Another installed package adds one with an entry point `NAME = "module"` of the group `rlsweep.schedulers`. Its module
+also has the keys of its section, `Settings` (launcher.planning.clusters), and its package the file
+conf/cluster/NAME.yaml.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from launcher.errors import InvalidPlan, Problem
+from launcher.config import installed_parts
 from launcher.planning.plan import Plan
 from launcher.run.launch_record import Launch
 from launcher.schedulers.protocol import Scheduler
 
-#: `name` in conf/cluster/<file>.yaml -> the module that implements Cluster.
+#: The modules that implement Cluster, by `name` in conf/cluster/*.yaml.
 CLUSTERS: Mapping[str, str] = {
     "local": "launcher.schedulers.local.cluster",
     "slurm": "launcher.schedulers.slurm.cluster",
@@ -71,9 +76,8 @@ class Cluster(Protocol):
 
 
 def find(plan: Plan) -> Cluster:
-    """The cluster that a plan names. Raises InvalidPlan."""
+    """The cluster that a plan names."""
     name = plan.cluster["name"]
-    if name not in CLUSTERS:
-        rule = f"must be one of {', '.join(CLUSTERS)}"
-        raise InvalidPlan([Problem("conf/cluster", "cluster.name", name, rule, "choose one, such as cluster=local")])
-    return cast(Cluster, importlib.import_module(CLUSTERS[name]))
+    if name in CLUSTERS:
+        return cast(Cluster, importlib.import_module(CLUSTERS[name]))
+    return cast(Cluster, installed_parts.schedulers()[name].load())
