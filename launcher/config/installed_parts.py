@@ -27,5 +27,5 @@ def folders() -> tuple[Path, ...]:
 
 
 def schedulers() -> Mapping[str, EntryPoint]:
-    """The modules of schedulers (launcher.schedulers.registry.Cluster), by the names that `cluster.name` gives them."""
+    """The modules of schedulers (launcher.schedulers.protocol.Cluster), by the names that `cluster.name` gives them."""
     return {entry.name: entry for entry in entry_points(group=_SCHEDULERS)}

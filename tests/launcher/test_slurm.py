@@ -22,8 +22,7 @@ from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Array, Refusal, Unanswered
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order
+from launcher.schedulers.protocol import Order, SchedulerError
 from launcher.schedulers.slurm import cluster, system
 from launcher.schedulers.slurm.job import SlurmTask
 from launcher.worker import worker

@@ -13,8 +13,7 @@ from launcher.planning.resources import Shape, shape
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
 from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.text import counted
 from launcher.worker import user_code
 

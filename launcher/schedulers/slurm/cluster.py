@@ -13,8 +13,7 @@ from launcher.planning.resources import Shape
 from launcher.schedulers.batch import cluster
 from launcher.schedulers.batch.scheduler import PREFIX
 from launcher.schedulers.batch.system import Array, Unanswered
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.schedulers.slurm import system
 from launcher.text import one_line
 
