@@ -20,4 +20,4 @@ pytestmark = pytest.mark.slurm
 def batch(slurm: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batch:
     monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
     shape = Shape(memory_gb=0.1, time_s=600)
-    return Batch(system, shape, SETTINGS, Shape(cpus=1000, time_s=600), tmp_path)
+    return Batch(system, shape, SETTINGS, {"settings": {**SETTINGS, "partition": "nowhere"}}, tmp_path)

@@ -24,29 +24,21 @@ _numbers = count()
 
 @dataclass
 class Batch:
-    """A system; resources and settings with which a job starts at once; resources that it never has; a folder that its
-    nodes see."""
+    """A system; resources and settings with which a job starts at once; fields of an array that it never accepts; and a
+    folder that its nodes see."""
 
     system: System
     shape: Shape
     settings: Mapping[str, Any]
-    impossible: Shape
+    impossible: Mapping[str, Any]
     folder: Path
 
     def submit(self, script: str, size: int = 1, **more: Any) -> tuple[str, list[str]]:
         """Submit jobs that execute a shell script in the folder; their name and their ids."""
         (self.folder / "logs").mkdir(exist_ok=True)
         name = f"{PREFIX}{self.folder.name.replace('_', '-')}-{next(_numbers)}"
-        given = {"shape": self.shape, "throttle": size, **more}
-        array = Array(
-            name,
-            ["sh", "-c", script],
-            size,
-            code=self.folder,
-            logs=self.folder / "logs",
-            settings=self.settings,
-            **given,
-        )
+        given = {"shape": self.shape, "settings": self.settings, "throttle": size, **more}
+        array = Array(name, ["sh", "-c", script], size, code=self.folder, logs=self.folder / "logs", **given)
         return name, list(self.system.submit(array))
 
     def job(self, id: str, name: str) -> Job | None:
@@ -116,5 +108,5 @@ def test_a_job_waits_for_others_whatever_their_end(batch: Batch) -> None:
 
 def test_what_the_system_can_never_run_is_refused_for_good(batch: Batch) -> None:
     with pytest.raises(Refused) as refused:
-        batch.submit("true", shape=batch.impossible)
+        batch.submit("true", **batch.impossible)
     assert refused.value.refusal == Refusal.NEVER and str(refused.value)

@@ -41,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def batch(fake, tmp_path: Path) -> Batch:
-    return Batch(fake, SHAPE, SETTINGS, Shape(cpus=1000), tmp_path)
+    return Batch(fake, SHAPE, SETTINGS, {"shape": Shape(cpus=1000)}, tmp_path)
 
 
 class Held:

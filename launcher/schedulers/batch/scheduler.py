@@ -33,8 +33,7 @@ from launcher.schedulers.protocol import Ended, SchedulerError
 
 PREFIX = "rlsweep-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)(-[0-9a-f]+)?")
-_EVERYTHING = 1_000_000
-_UNLIMITED = 100_000
+_UNLIMITED = 1_000_000
 # For so long, a system may refuse a single run for a limit other than on the number of jobs while this launch has no
 # other job: SLURM counts a job for some seconds after its run has ended.
 _REFUSED_ALONE_S = 60.0
@@ -102,7 +101,7 @@ class BatchScheduler:
 
     def capacity(self) -> int:
         """Without limit: runs wait in the system's queue."""
-        return _EVERYTHING
+        return _UNLIMITED
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Put a run into an array, which the next `poll` submits."""
