@@ -195,7 +195,11 @@ def test_a_node_on_which_jobs_fail_before_they_begin_is_left_out_of_later_arrays
 @pytest.mark.parametrize(
     ("shown", "kind", "message"),
     [
-        ({"phase": Phase.ENDED, "failure_kind": FailureKind.EXTERNALLY_CANCELLED}, "revoked", "job 0_0 was cancelled"),
+        (
+            {"phase": Phase.ENDED, "failure_kind": FailureKind.EXTERNALLY_CANCELLED, "state": "qdel"},
+            "revoked",
+            "its job 0_0 was cancelled (qdel)",
+        ),
         ({"phase": Phase.ENDED, "state": "DONE", "node": "n1"}, "lost", "Held reports DONE for its job 0_0 on n1, and"),
         ({"phase": Phase.STUCK, "failure_kind": FailureKind.NODE_FAILURE, "state": "H"}, "node_failure", "reports H"),
     ],

@@ -112,7 +112,7 @@ def test_jobs_are_read_with_what_slurm_says_of_them(tmp_path, submitting):
     assert (jobs["7_3"].state, jobs["7_3"].node) == ("FAILED (NonZeroExitCode)", "n1")
     (tmp_path / "sacct").write_text("7_4|rlsweep-0-0|CANCELLED by 0|n1|0:15\n7_5|rlsweep-9-9|FAILED|n1|1:0\n")
     past = system.ended({"7_4": "rlsweep-0-0", "7_5": "rlsweep-0-0"})
-    assert [(job.id, job.state) for job in past.values()] == [("7_4", "CANCELLED (exit code 0:15)")]
+    assert [(job.id, job.state) for job in past.values()] == [("7_4", "scancel")]
 
 
 def test_jobs_are_cancelled_by_id_and_name(tmp_path, submitting):

@@ -376,7 +376,7 @@ class BatchScheduler:
         record = self._record.with_name(f"{run.token}.json")
         started = read_state(run.folder).state != RunState.SUBMITTED
         if kind == FailureKind.EXTERNALLY_CANCELLED:
-            message = f"its job {job.id} was cancelled"
+            message = f"its job {job.id} was cancelled ({job.state})"
         if not started and launch_record.closed(record).exists():
             kind, message = FailureKind.PREEMPTED, "its launcher was interrupted before it began"
         elif not started and job.phase == Phase.FAILED:

@@ -36,7 +36,7 @@ class Job:
     """One job of an array, or a single one. `index`: its place in the array, from 0.
 
     `failure_kind` is how it ended, used if the run itself recorded no reason; `state` is the system's description of
-    that. `node` is where it ran last, or empty.
+    that, or the command that cancelled it. `node` is where it ran last, or empty.
     """
 
     id: str

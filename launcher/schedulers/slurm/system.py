@@ -224,7 +224,8 @@ def _job(id: str, name: str, state: str, node: str, reason: str) -> Job:
     elif state == "PENDING" and "launch failed" in reason:
         phase, kind = Phase.STUCK, FailureKind.NODE_FAILURE
     detail = f" ({reason})" if reason not in ("", "None") else ""
-    return Job(id, name, int(id.partition("_")[2] or 0), phase, kind, f"{state}{detail}", node)
+    words = "scancel" if state == "CANCELLED" else f"{state}{detail}"
+    return Job(id, name, int(id.partition("_")[2] or 0), phase, kind, words, node)
 
 
 def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
