@@ -110,7 +110,8 @@ def test_jobs_are_read_with_what_slurm_says_of_them(tmp_path, submitting):
     assert [(job.phase, job.failure_kind) for job in jobs.values()] == [*lines.values()][:-1]
     assert [(job.id, job.index) for job in jobs.values()] == [(f"7_{place}", place) for place in range(6)]
     assert (jobs["7_3"].state, jobs["7_3"].node) == ("FAILED (NonZeroExitCode)", "n1")
-    (tmp_path / "sacct").write_text("7_4|rlsweep-0-0|CANCELLED by 0|n1|0:15\n7_5|rlsweep-9-9|FAILED|n1|1:0\n")
+    past = "7_4|rlsweep-0-0|CANCELLED by 0|n1|0:15\n7_5|rlsweep-9-9|FAILED|n1|1:0\n7_[6-9]|rlsweep-0-0|PENDING||0:0\n"
+    (tmp_path / "sacct").write_text(past)
     past = system.ended({"7_4": "rlsweep-0-0", "7_5": "rlsweep-0-0"})
     assert [(job.id, job.state) for job in past.values()] == [("7_4", "scancel")]
 

@@ -220,7 +220,8 @@ class BatchScheduler:
         for folder, job in zip(runs, jobs, strict=True):
             self._submitted[job] = _Submitted(folder, job, array.name, self._record.stem)
         launch_record.add_jobs(self._record, dict(zip(names, jobs, strict=True)))
-        self._collected = [folder for folder in self._collected if folder.name not in names]
+        submitted = set(names)
+        self._collected = [folder for folder in self._collected if folder.name not in submitted]
 
     def _wait_or_fail(self, count: int, refused: Refused) -> None:
         """So many jobs were refused: wait, or try smaller arrays, if that may help. SchedulerError: it cannot."""
