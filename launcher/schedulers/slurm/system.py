@@ -115,7 +115,7 @@ def ended(names: Mapping[str, str]) -> dict[str, Job]:
     rows = (line.split("|") for line in output.splitlines())
     # The waiting jobs of an array are one row, 12_[3-5].
     rows = (row for row in rows if len(row) == 5 and names.get(row[0]) == row[1])
-    past = [_job(*row[:2], row[2].split(" ")[0], row[3], f"exit code {row[4]}") for row in rows]
+    past = [_job(row[0], row[1], row[2].split(" ")[0], row[3], f"exit code {row[4]}") for row in rows]
     return {job.id: job for job in past if job.over}
 
 
