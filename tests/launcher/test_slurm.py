@@ -198,6 +198,16 @@ def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, submitting,
     assert system.refusal(array(tmp_path)) == "exit code 2 without a message"
 
 
+def test_a_launcher_in_a_job_of_slurm_keeps_its_variables_from_the_jobs(tmp_path, submitting, monkeypatch):
+    """Options of its own job would be those of the jobs that it submits."""
+    fake_sbatch(tmp_path, f"/usr/bin/env > {tmp_path}/env; echo Submitted batch job 9")
+    for name in ("SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"):
+        monkeypatch.setenv(name, "7")
+    assert system.submit(array(tmp_path)) == ["9"]
+    kept = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    assert kept & {"SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"} == {"SLURM_CONF", "RANKING"}
+
+
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [

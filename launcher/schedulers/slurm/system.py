@@ -36,6 +36,8 @@ OURS = frozenset(
         *("test-only", "time", "wait", "wrap"),
     }
 )
+# The variables of a job, and those with which torch's processes find each other.
+_OF_JOB = re.compile(r"(SLURM|SLURMD|SRUN|SBATCH)_|(MASTER_(ADDR|PORT)|(LOCAL_)?(RANK|WORLD_SIZE))$")
 # While slurmctld is down, its commands wait for longer than the launcher may.
 _ASK_S = 10.0
 # The exit codes of `timeout`; the last two if it had to kill the command.
@@ -188,8 +190,9 @@ def _sbatch(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """
     timeout = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}") or "timeout"
     command = [timeout, "-k", "5", str(LIMIT_S), "sbatch", *arguments]
-    of_job = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_") if "SLURM_JOB_ID" in os.environ else ()
-    environment = {key: value for key, value in os.environ.items() if key == "SLURM_CONF" or not key.startswith(of_job)}
+    environment = dict(os.environ)
+    if "SLURM_JOB_ID" in os.environ:
+        environment = {key: os.environ[key] for key in os.environ if key == "SLURM_CONF" or not _OF_JOB.match(key)}
     with _telling():
         done = subprocess.run(command, input=text, capture_output=True, text=True, env=environment, check=False)
     if done.returncode in _TIMED_OUT:
