@@ -28,10 +28,10 @@ from launcher.run.folder import read_state, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.local.pool import cores
+from launcher.schedulers.protocol import Order
 from launcher.schedulers.ray import driver
 from launcher.schedulers.ray.cluster import RayCluster, resources_here
 from launcher.schedulers.ray.task import Work
-from launcher.schedulers.registry import Order
 from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]

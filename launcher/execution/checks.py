@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning import freeze
 from launcher.planning.plan import Plan
-from launcher.schedulers import registry
+from launcher.schedulers import protocol
 
 
 def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bool = False) -> None:
@@ -24,7 +24,7 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
         fix = "name another: multirun=FOLDER"
         raise InvalidPlan([Problem("configuration", "multirun", str(multirun), rule, fix)])
     problems: list[Problem] = []
-    cluster = registry.find(plan)
+    cluster = protocol.find(plan)
     of_cluster = () if plugin else (cluster.check if launches else cluster.check_here,)
     for check in of_cluster:
         try:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
 from launcher.planning.resources import shape
-from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
 
 

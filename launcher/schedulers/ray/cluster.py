@@ -24,10 +24,9 @@ from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
-from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.schedulers.protocol import Ended, Order, SchedulerError, StartedScheduler
 from launcher.schedulers.ray import placement
 from launcher.schedulers.ray.placement import Node
-from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.text import counted
 
 _LOST_S = 5.0
