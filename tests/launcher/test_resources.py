@@ -33,9 +33,9 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
     assert placement.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
-    given = system.options(Array("rlsweep-0-0", ["true"], 1, asked, tmp_path, tmp_path, planned.cluster))
-    assert {key: given[key] for key in ("nodes", "gpus-per-node", "cpus-per-task", "mem", "time")} == {
-        **{"nodes": 2, "gpus-per-node": "4", "cpus-per-task": 3},  # one task a node
+    given = system.parameters(Array("rlsweep-0-0", ["true"], 1, asked, tmp_path, tmp_path, planned.cluster))
+    assert {key: given[key] for key in ("nodes", "gpus_per_node", "cpus_per_task", "mem", "time")} == {
+        **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
     history = cost.History(tmp_path, {run.id: run}, [])

@@ -46,8 +46,8 @@ def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path,
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    *script, command = system.script(array(tmp_path, sys.executable, "-u", "-c", code)).splitlines()
-    job = subprocess.Popen("\n".join([*script, f"exec {command}"]), shell=True, **pipes)
+    command = system._command(array(tmp_path, sys.executable, "-u", "-c", code))
+    job = subprocess.Popen(f"exec {command}", shell=True, **pipes)
     assert job.stdout.readline() == "up\n"
     os.kill(job.pid, signal.SIGUSR2)
     job.communicate(timeout=DEADLINE)
@@ -129,6 +129,7 @@ def test_jobs_are_cancelled_by_id_and_name(tmp_path, submitting):
 
 # It puts the job into squeue's file, and then does what {end} says.
 SBATCH = """#!/bin/sh
+[ ! -f "$1" ] || exec < "$1"
 while read -r line; do case "$line" in "#SBATCH --job-name="*) name="${{line#*=}}";; esac; done
 [ -z "$name" ] || echo "9|$name|PENDING||None" > {squeue}
 {end}
@@ -179,7 +180,7 @@ def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_p
     [
         ("exit 3", "SLURM refused: exit code 3 without a message;"),
         ("echo 'Invalid account' >&2; exit 1", "SLURM refused: Invalid account;"),
-        ("echo maybe", "SLURM refused: sbatch names no job: maybe"),
+        ("echo maybe", 'SLURM refused: Could not make sense of sbatch output "maybe"'),
     ],
 )
 def test_a_refusal_always_has_a_reason(tmp_path, submitting, end, said):

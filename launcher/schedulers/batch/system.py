@@ -73,19 +73,21 @@ class Array:
     exclude: frozenset[str] = field(default_factory=frozenset)
     after: Sequence[str] = ()
 
-    def script(self, index: str, prefix: Sequence[str] = ()) -> str:
-        """The shell commands of a job. index: shell text for its place, such as ${SLURM_ARRAY_TASK_ID:-0}.
+    def preparation(self, index: str) -> list[str]:
+        """The shell commands before the command of a job, with the user's: `setup` of the settings.
 
-        prefix: what starts the command. The user's commands, `setup` of the settings, come first.
+        index: shell text for the job's place, such as ${SLURM_ARRAY_TASK_ID:-0}.
         """
-        lines = [
+        return [
             f"cd {shlex.quote(str(self.code))} || exit 1",
             *self.settings["setup"],
             f"export PYTHONPATH=$PWD:$PWD/{PACKAGES}${{PYTHONPATH:+:$PYTHONPATH}}",
             f'export {INDEX}="{index}"',
-            shlex.join([*prefix, *self.command]),
         ]
-        return "\n".join(lines) + "\n"
+
+    def script(self, index: str) -> str:
+        """A job as a shell script; `index` as for `preparation`."""
+        return "\n".join([*self.preparation(index), shlex.join(self.command), ""])
 
 
 class Refusal(StrEnum):

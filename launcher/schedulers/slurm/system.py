@@ -1,4 +1,4 @@
-"""SLURM as a batch system: sbatch, squeue, sacct if there is accounting, and scancel.
+"""SLURM as a batch system: sbatch by submitit, squeue, sacct if there is accounting, and scancel.
 
 slurmctld may not answer for a while, and slurmdbd may not exist. These functions then return None or nothing.
 """
@@ -17,8 +17,13 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import clean_env
+from submitit.slurm.slurm import SlurmExecutor
 
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, Unanswered
@@ -28,7 +33,7 @@ NAME = "SLURM"
 PROGRAM = "launcher.schedulers.slurm.job"
 #: How long sbatch may take: it may submit jobs and not return. After the second time, the user is told.
 LIMIT_S, TELL_S = 60.0, 10.0
-#: The options of sbatch that `options` sets; another value would break the arrays, logs or warnings.
+#: The options of sbatch that `parameters` and submitit set; another value would break the arrays, logs or warnings.
 OURS = frozenset(
     {
         *("array", "chdir", "cpus-per-task", "dependency", "error", "export", "gpus-per-node", "job-name", "mem"),
@@ -36,8 +41,6 @@ OURS = frozenset(
         *("test-only", "time", "wait", "wrap"),
     }
 )
-# The variables of a job, and those with which torch's processes find each other.
-_OF_JOB = re.compile(r"(SLURM|SLURMD|SRUN|SBATCH)_|(MASTER_(ADDR|PORT)|(LOCAL_)?(RANK|WORLD_SIZE))$")
 # While slurmctld is down, its commands wait for longer than the launcher may.
 _ASK_S = 10.0
 # The exit codes of `timeout`; the last two if it had to kill the command.
@@ -77,14 +80,16 @@ _SUBMIT_LIMIT = "SubmitJob"
 
 def submit(array: Array) -> list[str]:
     """Submit jobs; their ids: 12, or 12_3 in an array."""
-    done = _sbatch(script(array))
-    job = re.search(r"job (\d+)", done.stdout)
-    if done.returncode or job is None:
-        why = one_line(done.stderr) or f"exit code {done.returncode} without a message"
-        if not done.returncode:
-            why = f"sbatch names no job: {one_line(done.stdout)}"
-        raise Refused(why, _refusal(why))
-    return [f"{job[1]}_{index}" for index in range(array.size)] if array.size > 1 else [job[1]]
+    executor = _executor(array)
+    try:
+        with _calling():
+            job = executor._submit_command(_command(array)).job_id
+    except (FailedJobError, FailedSubmissionError) as error:
+        code = getattr(error.__cause__, "returncode", None)
+        _raise_if_timed_out(code)
+        why = one_line(str(error)) or f"exit code {code} without a message"
+        raise Refused(why, _refusal(why)) from error
+    return [f"{job}_{index}" for index in range(array.size)] if array.size > 1 else [job]
 
 
 def refusal(array: Array) -> str | None:
@@ -92,7 +97,10 @@ def refusal(array: Array) -> str | None:
 
     Unanswered: it does not return.
     """
-    done = _sbatch(script(array), "--test-only")
+    text = _executor(array)._make_submission_file_text(_command(array), "test")
+    with _calling():
+        done = subprocess.run(_sbatch("--test-only"), input=text, capture_output=True, text=True, check=False)
+    _raise_if_timed_out(done.returncode)
     return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
 
 
@@ -135,79 +143,88 @@ def cancel(names: Mapping[str, str], waiting: bool) -> None:
 # ---------------------------------------------------------------- sbatch
 
 
-def options(array: Array) -> dict[str, Any]:
-    """sbatch's options for an array, by their long names; True is an option without a value."""
+class _Executor(SlurmExecutor):
+    """Submits a command instead of a function. sbatch is ended if it does not return."""
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        return _sbatch(str(submission_file_path))
+
+
+def parameters(array: Array) -> dict[str, Any]:
+    """submitit's parameters for an array, apart from the number of its jobs."""
     settings, shape = array.settings, array.shape
     given = {key: settings[key] for key in ("partition", "account", "qos", "constraint") if settings[key] is not None}
     if shape.devices:
         kind = f"{settings['gpu_type']}:" if settings["gpu_type"] else ""
-        given["gpus-per-node"] = f"{kind}{shape.devices}"
+        given["gpus_per_node"] = f"{kind}{shape.devices}"
     if shape.memory_gb:
         given["mem"] = f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M"
-    if array.size > 1:
-        given["array"] = f"0-{array.size - 1}%{min(array.size, array.throttle)}"
     if array.exclude:
         given["exclude"] = ",".join(sorted(array.exclude))
     if array.after:
         given["dependency"] = f"afterany:{':'.join(array.after)}"
+    extras = {key: value for key, value in (settings["sbatch"] or {}).items() if value is not False}
     return {
         **given,
-        "job-name": array.name,
+        "job_name": array.name,
         "nodes": shape.nodes,
-        "ntasks-per-node": 1,
-        "cpus-per-task": shape.cpus,
+        "ntasks_per_node": 1,
+        "cpus_per_task": shape.cpus,
         "time": math.ceil(shape.time_s / 60),
-        "signal": f"USR2@{settings['signal_delay_s']}",
-        "output": _log(array),
-        "open-mode": "append",
-        "requeue": True,
-        **{key: value for key, value in (settings["sbatch"] or {}).items() if value is not False},
+        "signal_delay_s": settings["signal_delay_s"],
+        "stderr_to_stdout": True,
+        "array_parallelism": array.throttle,
+        "setup": array.preparation("${SLURM_ARRAY_TASK_ID:-0}"),
+        "use_srun": False,  # _command has it
+        "additional_parameters": {**extras, "output": _log(array), "requeue": True},
     }
 
 
-def script(array: Array) -> str:
-    """What sbatch gets. One process starts the run, on the first node; what it starts on the others shares its devices.
+def _executor(array: Array) -> _Executor:
+    executor = _Executor(array.logs)
+    executor.update_parameters(**parameters(array))
+    if array.size > 1:
+        executor.parameters["map_count"] = array.size
+    return executor
+
+
+def _command(array: Array) -> str:
+    """One process starts the run, on the first node. What it starts on the others shares its devices.
 
     That process ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting.
     """
-    lines = [
-        f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
-        for key, value in sorted(options(array).items())
-    ]
     srun = ["srun", "--unbuffered", "--output", _log(array), "--open-mode=append", "--nodes=1", "--ntasks=1"]
-    start = [*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"']
-    return "\n".join(["#!/bin/bash", *lines, array.script("${SLURM_ARRAY_TASK_ID:-0}", start)])
+    return shlex.join([*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"', *array.command])
 
 
 def _log(array: Array) -> str:
     return str(array.logs / ("%A_%a.log" if array.size > 1 else "%j.log"))
 
 
-def _sbatch(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Call sbatch with a script; it is ended after LIMIT_S, with what it has started. Unanswered: it did not return.
-
-    If the launcher itself runs in a job of SLURM, that job's variables are kept from it.
-    """
+def _sbatch(*arguments: str) -> list[str]:
+    """sbatch, which is ended after LIMIT_S, with what it has started."""
     timeout = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}") or "timeout"
-    command = [timeout, "-k", "5", str(LIMIT_S), "sbatch", *arguments]
-    environment = dict(os.environ)
-    if "SLURM_JOB_ID" in os.environ:
-        environment = {key: os.environ[key] for key in os.environ if key == "SLURM_CONF" or not _OF_JOB.match(key)}
-    with _telling():
-        done = subprocess.run(command, input=text, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode in _TIMED_OUT:
+    return [timeout, "-k", "5", str(LIMIT_S), "sbatch", *arguments]
+
+
+def _raise_if_timed_out(code: int | None) -> None:
+    if code in _TIMED_OUT:
         raise Unanswered(f"sbatch did not return within {LIMIT_S:g} s")
-    return done
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
-    """Say what the launcher waits for if sbatch takes long."""
+def _calling() -> Iterator[None]:
+    """While sbatch is called: say what the launcher waits for if it takes long, and keep the variables of the
+    launcher's own job of SLURM, if there is one, from it."""
     words = f"waiting for sbatch, which has not returned for {TELL_S:g} s; it is ended after {LIMIT_S:g} s"
     timer = threading.Timer(TELL_S, lambda: print(words, file=sys.stderr, flush=True))
     timer.start()
+    configuration = os.environ.get("SLURM_CONF")
     try:
-        yield
+        with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext():
+            if configuration:
+                os.environ["SLURM_CONF"] = configuration
+            yield
     finally:
         timer.cancel()
 
