@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import shape
 from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, looks, progress
 from launcher.execution.code_changes import Decision
@@ -22,7 +23,6 @@ from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
-from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
 from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder

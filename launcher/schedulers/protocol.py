@@ -50,30 +50,24 @@ class Scheduler(Protocol):
 
     def capacity(self) -> int:
         """How many more runs it takes now."""
-        ...
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Start a run.
 
         `launch_id` is in its state, and its worker writes it again. SchedulerError: no run can start.
         """
-        ...
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """The jobs that ended since the last call; waits at most `timeout` seconds for one."""
-        ...
 
     def withdraw(self) -> int:
         """Take back the jobs that have not started; how many. Their runs wait for another launch."""
-        ...
 
     def cancel(self, kill: bool = False) -> None:
         """Ask every job to checkpoint and stop, or kill it."""
-        ...
 
     def close(self) -> None:
         """Release what the scheduler holds. Running jobs are asked to stop and waited for."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -111,18 +105,15 @@ class Cluster(Protocol):
 
     def check_here(self, plan: Plan, run_ids: Sequence[str]) -> None:
         """Raise InvalidPlan when these runs cannot be run there, so far as that is known without the cluster."""
-        ...
 
     def check(self, plan: Plan, run_ids: Sequence[str]) -> None:
         """`check_here`, and what the cluster itself refuses. Writes and submits nothing."""
-        ...
 
     def start(self, order: Order) -> StartedScheduler:
         """Start a scheduler; it runs nothing before its first `submit`.
 
         Raises SchedulerError, and InvalidPlan if only the cluster itself can find the problem.
         """
-        ...
 
 
 def find(plan: Plan) -> Cluster:

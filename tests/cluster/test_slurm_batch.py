@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.schedulers.slurm import system
 from tests.cluster.slurm import Lab
 from tests.launcher.batch_conformance import *  # noqa: F403

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch.system import INDEX, Array, Job, Phase, Refusal, Refused, System
 from tests.waiting import until

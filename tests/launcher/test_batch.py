@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.application import Shape
 from launcher.config import installed_parts
 from launcher.execution import sweep
 from launcher.planning import planner
-from launcher.planning.resources import Shape
 from launcher.run import launch_record
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.launch_record import Launch

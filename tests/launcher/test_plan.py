@@ -14,10 +14,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis.spec import settings
+from launcher.application import shape
 from launcher.config.identity import SECTIONS
 from launcher.planning import freeze
 from launcher.planning.plan import Experiment
-from launcher.planning.resources import shape
 from launcher.run.folder import read_config, read_state, run_folder
 from launcher.tracking import settings as tracking
 from tests.launcher.conftest import ROOT

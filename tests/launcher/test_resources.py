@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import main
+from launcher.application import Shape, seconds, shape
 from launcher.errors import InvalidPlan
 from launcher.execution import sweeper
 from launcher.planning import cost
-from launcher.planning.resources import Shape, seconds, shape
 from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement

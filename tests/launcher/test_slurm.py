@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.application import Shape
 from launcher.config import content
 from launcher.planning import freeze
-from launcher.planning.resources import Shape
 from launcher.project import PACKAGES
 from launcher.run import claim, launch_record
 from launcher.run.folder import metrics_path, read_config, read_state, run_folder

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from launcher.application import Shape, shape
 from launcher.errors import Problem
 from launcher.planning.plan import Plan
-from launcher.planning.resources import Shape, shape
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
 from launcher.schedulers.batch.system import Array, Refused, System, Unanswered

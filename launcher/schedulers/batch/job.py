@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.run import claim, launch_record, lifecycle, stop_request, transitions
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import FailureKind, RunState, WorkerExit

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.run import claim, launch_record, stop_request, transitions
 from launcher.run.folder import read_state
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState

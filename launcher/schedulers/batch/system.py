@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.project import PACKAGES
 from launcher.run.lifecycle import FailureKind
 
@@ -123,22 +123,18 @@ class System(Protocol):
 
     def submit(self, array: Array) -> Sequence[str]:
         """Submit jobs; the id of each, in their order. Raises Refused and Unanswered."""
-        ...
 
     def jobs(self, prefix: str) -> Mapping[str, Job] | None:
         """By id, this user's jobs whose names begin with `prefix`; those that have ended may be among them.
 
         None: the system does not answer.
         """
-        ...
 
     def ended(self, names: Mapping[str, str]) -> Mapping[str, Job]:
         """How jobs ended that `jobs` no longer shows, as far as this is known. `names`: by job id.
 
         A job of another name is left out: a system may use an id again.
         """
-        ...
 
     def cancel(self, names: Mapping[str, str], waiting: bool) -> None:
         """Cancel jobs. `names`: by job id; waiting: only those that have not started."""
-        ...

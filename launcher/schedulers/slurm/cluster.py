@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from launcher.application import Shape
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
-from launcher.planning.resources import Shape
 from launcher.schedulers.batch import cluster
 from launcher.schedulers.batch.scheduler import PREFIX
 from launcher.schedulers.batch.system import Array, Unanswered

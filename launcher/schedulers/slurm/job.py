@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from launcher.planning import resources
+from launcher.application import seconds
 from launcher.run import claim, stop_request
 from launcher.run.folder import read_state
 from launcher.run.lifecycle import FailureKind
@@ -53,7 +53,7 @@ class SlurmTask(job.Task):
         if known.get("PreemptTime", "None") not in ("None", "Unknown"):
             return FailureKind.PREEMPTED, f"SLURM preempted {self.job} in {known.get('Partition')}"
         # SLURM also counts the time before this process started, such as that of `setup`.
-        ran = resources.seconds(known.get("RunTime", "")) or time.monotonic() - self.began
+        ran = seconds(known.get("RunTime", "")) or time.monotonic() - self.began
         ending = known.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
         if ending and ran < self.shape.time_s:
             return FailureKind.EXTERNALLY_CANCELLED, f"{self.job} was cancelled (scancel)"
