@@ -140,7 +140,7 @@ def _asked(
                 raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
-    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), _shown(str(rewards.file_of(function)))
+    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = function, section["name"], row.ground_truth, row.ground_truth, info
     try:
@@ -399,9 +399,4 @@ def _trusts(verl: Mapping[str, Any]) -> bool:
 
 
 def _file(module: ModuleType) -> str:
-    return _shown(module.__file__) or module.__name__
-
-
-def _shown(path: str | None) -> str | None:
-    """A file relative to the project where it is part of it."""
-    return None if path is None else shown_path(path)
+    return shown_path(module.__file__) if module.__file__ else module.__name__
