@@ -106,11 +106,8 @@ EXCEPTIONS = {
     ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
-    (
-        "launcher.execution.sweep",
-        "analysis",
-    ): "the program of reports also says which comparisons need further seeds",
-    ("launcher.schedulers.slurm.task", "analysis"): "so does one that nobody waits for, as the last job of its launch",
+    ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which also says who needs further seeds",
+    ("launcher.schedulers.batch.cluster", "analysis"): "so does a detached one, as the last job of its launch",
 }
 # No file, no clock, no process: what these compute depends on their arguments alone.
 PURE = (

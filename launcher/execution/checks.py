@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning import freeze
 from launcher.planning.plan import Plan
-from launcher.schedulers import registry
+from launcher.schedulers import protocol
 
 
 def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bool = False) -> None:
@@ -23,7 +23,7 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
         rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
         fix = "name another: multirun=FOLDER"
         raise InvalidPlan([Problem("configuration", "multirun", str(multirun), rule, fix)])
-    cluster = registry.find(plan)
     if not plugin:
+        cluster = protocol.find(plan)
         check = cluster.check if launches else cluster.check_here
         check(plan, freeze.missing(plan) if run_ids is None else run_ids)

@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.application import application
+from launcher.application import application, shape
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import content, identity
 from launcher.planning import added_seeds, preregistration
 from launcher.planning.plan import Experiment, Plan, PlannedRun
-from launcher.planning.resources import shape
 from launcher.run import compute
 from launcher.run.folder import find_state, last_final_step, read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState

@@ -12,7 +12,6 @@ Its modules:
     continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared
-    resources         what a run requests of a cluster
     clusters          the sections `cluster` and `budget`
     plan              the records of a plan
     freeze            writing a plan to run folders
