@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.output import Dropping, drop_what_cannot_be_written
+from launcher.project import Dropping, drop_what_cannot_be_written
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

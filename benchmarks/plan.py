@@ -31,9 +31,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.size import exit_code, size
-from launcher.config import identity, verl_tree
+from launcher.config import identity
 from launcher.planning import freeze, planner, schema
 from launcher.run.folder import base_path, multirun_of, read_config, runs_folder
+from trainer_ext.application import verl_tree
 
 ROOT = Path(__file__).parents[1]
 COUNTS, PEER, SAMPLE = size((1000, 10000), (200,)), size(100, 5), size(50, 5)

@@ -27,7 +27,7 @@ from launcher.planning import planner
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.schedulers.local.pool import without_main
-from launcher.worker import worker
+from trainer_ext.application.verl_tree import completed
 
 ROOT = Path(__file__).parents[1]
 RUNS = size(60, 4)
@@ -43,7 +43,7 @@ def nothing(config: Any, attempt: Any) -> dict[str, float]:
 def reading(folder: Path) -> float:
     """The milliseconds that a run's configuration takes to read, merge and resolve, in this process."""
     began = time.perf_counter()
-    worker.whole_config(folder, read_config(folder))
+    completed(folder, read_config(folder))
     return 1000 * (time.perf_counter() - began)
 
 

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from launcher.errors import Usage, not_installed
+from launcher import application
+from launcher.errors import Usage, not_installed, print_error
 from launcher.files import BadRunFolder
-from launcher.output import Dropping, drop_what_cannot_be_written
-from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
-from launcher.secrets import mask
+from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, Dropping, drop_what_cannot_be_written
 from launcher.text import nearest, shown
 
 COMMANDS = (
@@ -36,6 +35,7 @@ COMMANDS = (
     "delete",
     "completion",
 )
+_OF_THE_APPLICATION = frozenset({"evaluate", "export"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 
@@ -47,7 +47,9 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
-        module = import_module(f"launcher.commands.{name}")
+        module = (
+            application.command(name) if name in _OF_THE_APPLICATION else import_module(f"launcher.commands.{name}")
+        )
         command = commands.add_parser(
             name, help=module.HELP, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
@@ -91,10 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run_command(given)
     except (Usage, BadRunFolder) as error:
-        print(mask(f"error: {error}"), file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
     except OSError as error:  # such as a folder of another user, or a full disk
-        print(mask(f"error: {error}"), file=sys.stderr)
+        print_error(error)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from launcher.text import printable, say
 
@@ -25,6 +26,19 @@ class Problem:
         return printable(f"{self.where}: {self.key}{value}: {self.rule}. Fix: {self.fix}")
 
 
+class Objection(Protocol):
+    """Why a run could not start, as an application says it: the value as it is, and the file to correct.
+
+    file: None: whatever set the key. With a file, the value None means that the key alone says it.
+    """
+
+    key: str
+    value: Any
+    rule: str
+    fix: str
+    file: str | None
+
+
 class InvalidPlan(Exception):
     """A plan that must not run, with every problem found."""
 
@@ -36,23 +50,17 @@ class InvalidPlan(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class Diagnostics:
+class Diagnostics(list[Problem]):
     """Collects the problems of one planning, so that the user sees all of them at once."""
-
-    def __init__(self) -> None:
-        self._problems: list[Problem] = []
 
     def add(self, where: str, key: str, value: str | None, rule: str, fix: str) -> None:
         """Add one problem; the arguments are those of Problem."""
-        self._problems.append(Problem(where, key, value, rule, fix))
-
-    def __bool__(self) -> bool:
-        return bool(self._problems)
+        self.append(Problem(where, key, value, rule, fix))
 
     def raise_any(self) -> None:
         """Raise InvalidPlan when a problem was added."""
-        if self._problems:
-            raise InvalidPlan(self._problems)
+        if self:
+            raise InvalidPlan(self)
 
 
 class Usage(Exception):
@@ -64,6 +72,13 @@ def not_installed() -> str | None:
     if importlib.util.find_spec("hydra") is not None:
         return None
     return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
+
+
+def print_error(error: BaseException) -> None:
+    """Print an error on standard error, without secrets."""
+    from launcher.secrets import mask
+
+    print(mask(f"error: {error}"), file=sys.stderr, flush=True)
 
 
 def print_problems(invalid: Exception, otherwise: str = "nothing was written or run") -> None:

@@ -126,6 +126,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that had this number
     try:
         draft.mkdir()
         yield draft

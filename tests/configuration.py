@@ -8,10 +8,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from launcher.config import hydra_compose, verl_tree
+from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.planning import schema
-from launcher.worker import preflight
+from trainer_ext import devices
+from trainer_ext.application import verl_tree
 
 CONF = Path(__file__).parents[1] / "conf"
 SHIPPED = Composer(CONF, "config")  # what it composed for one test serves the others
@@ -20,9 +21,10 @@ SHIPPED = Composer(CONF, "config")  # what it composed for one test serves the o
 def configuration(*overrides: str) -> dict[str, Any]:
     """One run's configuration as the worker hands it to the trainer."""
     composed = hydra_compose.resolved(tree_of(*overrides))
-    tree = verl_tree.compose(**composed.pop("base")).tree
+    base = composed.pop("base")
+    tree = verl_tree.compose(base["config"], tuple(base["overrides"])).tree
     own = copy.deepcopy(schema.strip({str(key): value for key, value in composed.items()}))
-    return {**preflight.settled(own), "verl": OmegaConf.create(verl_tree.merged(tree, own["verl"]))}
+    return {**devices.settled(own), "verl": OmegaConf.create(verl_tree.merged(tree, own["verl"]))}
 
 
 def tree_of(*overrides: str) -> dict[str, Any]:

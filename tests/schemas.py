@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from analysis.judging import settings as judging
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
-from launcher.planning.campaign_stages import CampaignSpec
+from launcher.campaign.stages import CampaignSpec
 from launcher.planning.clusters import Budget, Local, Ray, Slurm
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.plan import Experiment

@@ -29,14 +29,15 @@ RANKS = {
         "config",
         "run",
         "nodes",
+        "application",
         "errors",
         "secrets",
-        "output",
         "files",
         "text",
         "project",
     ),
     "trainer_ext": (
+        "application",
         "train",
         "backends",
         "plugin",
@@ -63,6 +64,7 @@ RANKS = {
         "rewards",
         "texts",
         "sandbox",
+        "objection",
         "registry",
     ),
     "analysis": (
@@ -83,9 +85,20 @@ RANKS = {
 #: Which rooms of one package know which of another. A module that is named in a string (a worker's training function, a
 #: program for `python -m`) is known just as well as one that is imported.
 BETWEEN = {
-    ("launcher.worker", "trainer_ext"),  # the run itself
+    # an application stands on the launcher, which knows it by name alone
+    ("trainer_ext.application", "launcher.application"),
+    ("trainer_ext.application", "launcher.config"),
+    ("trainer_ext.application", "launcher.errors"),
+    ("trainer_ext.application", "launcher.files"),
+    ("trainer_ext.application", "launcher.planning.schema"),
+    ("trainer_ext.application", "launcher.project"),
+    ("trainer_ext.application", "launcher.run"),
+    ("trainer_ext.application", "launcher.text"),
+    ("trainer_ext.application.commands", "launcher"),  # the commands of the launcher's program
+    ("trainer_ext.application", "analysis.spec"),  # the words of objections
     ("analysis", "launcher.run"),  # the format of a run's folder
     ("launcher.planning", "analysis.spec"),  # the schema of what may be asked
+    ("launcher.campaign", "analysis.spec"),
 }
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {
@@ -93,9 +106,8 @@ EXCEPTIONS = {
     ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
-    ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",
-    ("launcher.execution.looks", "analysis"): "the same program says which comparisons need further seeds",
-    ("launcher.schedulers.slurm.task", "analysis"): "so does one that nobody waits for, as the last job of its launch",
+    ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which also says who needs further seeds",
+    ("launcher.schedulers.batch.cluster", "analysis"): "so does a detached one, as the last job of its launch",
 }
 # No file, no clock, no process: what these compute depends on their arguments alone.
 PURE = (
@@ -196,6 +208,13 @@ def test_imports_run_down_the_ranks(module):
             assert other.split(".")[:2] == own or rank(other) < rank(module), f"{module} -> {other} runs up"
         elif not any(within(module, one) and within(other, to) for one, to in EXCEPTIONS):
             assert any(within(module, one) and within(other, to) for one, to in BETWEEN), f"{module} -> {other}"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if within(module, "launcher")])
+def test_the_launcher_knows_no_application(module):
+    """It runs any Hydra application, so no module names this project's one, its trainer, or its algorithms."""
+    named_words = re.findall(r"trainer_ext|\bverls?\b|verl_|\bbnto|q_?star\b|\bq\*", MODULES[module].read_text(), re.I)
+    assert not named_words, f"{module} names {', '.join(sorted(set(named_words)))}"
 
 
 @pytest.mark.parametrize("package", RANKS)

@@ -2,6 +2,7 @@
 
 Its rooms, the highest rank first. A module imports only from its own room and from rooms below it (docs/code.md):
 
+    application     what the launcher asks: checks, verl's tree, method parts, prices
     train           one run, from its configuration to its summary
     backends        one folder for each way to run verl
     plugin          the losses, estimators and analysis metrics for runs of verl itself
@@ -28,5 +29,6 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     rewards         what reward functions return, and functions that a configuration names
     texts           words of texts, and how texts differ from each other
     sandbox         runs programs that a model wrote, with tests, where they can harm nothing
+    objection       why a run could not start
     registry        the choices of each part of a method, registered by decorator
 """

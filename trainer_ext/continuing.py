@@ -10,21 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from trainer_ext.objection import Objection
 
 _OPTIM = "verl.actor_rollout_ref.actor.optim"
 _LARGEST_SHARE = 0.125  # of trainer.hist_every
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """Why a shorter run is not the beginning of a longer one: the key, its value, the reason, and the fix."""
-
-    key: str
-    value: Any
-    rule: str
-    fix: str
 
 
 def histogram_interval(share: float, steps: int) -> int:
@@ -50,7 +41,7 @@ def evaluates(trainer: Mapping[str, Any], step: int) -> bool:
     return bool(every and (step % every == 0 or step == int(trainer["steps"]) or judged(trainer, step)))
 
 
-def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
+def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Objection]:
     """Why a finished run does not hold the first steps of the run with this configuration.
 
     config: method, trainer, and verl's tree merged; shorter: the section `trainer` of the finished run, whose identity
@@ -61,37 +52,37 @@ def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator
     if optim["lr_scheduler_type"] != "constant":
         rule = f"the learning rate of each step depends on trainer.steps, {before} then and {after} now"
         fix = "use lr_scheduler_type=constant for runs that are to be continued"
-        yield Obstacle(f"{_OPTIM}.lr_scheduler_type", optim["lr_scheduler_type"], rule, fix)
+        yield Objection(f"{_OPTIM}.lr_scheduler_type", optim["lr_scheduler_type"], rule, fix)
     elif optim["lr_warmup_steps"] <= 0:
         share = float(optim["lr_warmup_steps_ratio"])
         warmups = [int(share * steps) for steps in (before, after)]
         if warmups[0] != warmups[1]:
             rule = f"the learning rate's warm-up is a share of the run: {warmups[0]} steps then, {warmups[1]} now"
             fix = "use lr_warmup_steps=N for runs that are to be continued"
-            yield Obstacle(f"{_OPTIM}.lr_warmup_steps_ratio", share, rule, fix)
+            yield Objection(f"{_OPTIM}.lr_warmup_steps_ratio", share, rule, fix)
     method = config["method"]
     if (method["control"], method.get("decay")) == ("dual", "usage") and spread_steps(before) != spread_steps(after):
         rule = (
             "the budget is scaled by the largest spread of rewards in the first tenth of the run, at most 100 steps: "
             f"{spread_steps(before)} steps then, {spread_steps(after)} now"
         )
-        yield Obstacle("method.decay", "usage", rule, "continue runs of 1000 steps or more, or use decay=plateau")
+        yield Objection("method.decay", "usage", rule, "continue runs of 1000 steps or more, or use decay=plateau")
     judging = (trainer.get("judged") or {}).get("every")
     for key, every in (("eval_every", trainer["eval_every"]), ("judged.every", judging)):
         if every and before % int(every):
             rule = f"{before} is not a multiple of it: the last step of the run of {before} steps has an evaluation of "
             fix = "continue a run that ends with a regular evaluation"
-            yield Obstacle(f"trainer.{key}", every, f"{rule}its own", fix)
+            yield Objection(f"trainer.{key}", every, f"{rule}its own", fix)
     yield from log_obstacles(trainer, shorter)
 
 
-def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Obstacle]:
+def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Objection]:
     """What a run has to take over of the logs of a shorter one that is not there; both: the section `trainer`."""
     before, after = int(shorter["steps"]), int(trainer["steps"])
     if trainer["eval_every"] and int(trainer["eval_responses"]) > int(shorter["eval_responses"]):
         kept = shorter["eval_responses"]
         rule = f"each evaluation of the run of {before} steps has kept {kept} responses to be read"
-        yield Obstacle("trainer.eval_responses", trainer["eval_responses"], rule, f"set it to {kept} or less")
+        yield Objection("trainer.eval_responses", trainer["eval_responses"], rule, f"set it to {kept} or less")
     then = histogram_interval(float(shorter["hist_every"]), before)
     now = histogram_interval(float(trainer["hist_every"]), after)
     if now % then:
@@ -100,4 +91,4 @@ def log_obstacles(trainer: Mapping[str, Any], shorter: Mapping[str, Any]) -> Ite
         share, fix = (interval + 0.5) / after, "choose a share that gives a multiple of these"
         if share <= _LARGEST_SHARE:
             fix = f"set it to {share:.6g}, which gives histograms every {interval} steps"
-        yield Obstacle("trainer.hist_every", trainer["hist_every"], rule, fix)
+        yield Objection("trainer.hist_every", trainer["hist_every"], rule, fix)

@@ -18,7 +18,7 @@ from trainer_ext import memory, registry
 from trainer_ext.architectures import FLOAT, Architecture
 from trainer_ext.devices import Parallel, asked
 from trainer_ext.memory import VARIANCE, Need
-from trainer_ext.sizes import Misfit
+from trainer_ext.objection import Objection
 
 NUMBER = {"float32": 4, "bfloat16": 2}  # bytes
 #: What a device holds beside tensors. On an H200, CUDA took 2 GB for a rank and its server. The rest is a guess, for
@@ -147,7 +147,7 @@ def _gathered(model: Architecture, number: int) -> int:
 
 def misfit(
     config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, reward_model: int
-) -> Misfit | None:
+) -> Objection | None:
     """Why a run does not fit into the memory that it asks for; None: it does, or it states no limit.
 
     It states the excess in each phase with its largest parts, and the keys that lower it. target: the sizes of the
@@ -179,7 +179,7 @@ def misfit(
             least = math.ceil(max(count for count, _ in sums.values()) / _GB)
             held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
             fix = "; or ".join([*_ways(config, verl, nodes, on_each), f"{held}, or choose a smaller model"])
-            return Misfit(key, limit, f"{who} needs {'; '.join(over)}", fix)
+            return Objection(key, limit, f"{who} needs {'; '.join(over)}", fix)
     return None
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from trainer_ext import reward_models, rewards
 from trainer_ext.evaluation import Answer
+from trainer_ext.objection import Objection
 from trainer_ext.registry import Choice, Part
 from trainer_ext.reward_models import folders
-from trainer_ext.sizes import Misfit
 from trainer_ext.tasks import TEST
 
 KEY = "eval_scores"
@@ -68,44 +68,44 @@ def metrics(trainer: Mapping[str, Any]) -> set[str]:
     return {metric(name) for name in chosen(trainer)} | {metric(f"pass@{k}") for k in trainer.get("eval_pass") or ()}
 
 
-def misfits(trainer: Mapping[str, Any]) -> Iterator[Misfit]:
+def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
     """Why the scores of a section `trainer` cannot be used. Nothing here loads torch."""
     for name, section in chosen(trainer).items():
         if not isinstance(section, Mapping):
             rule = "a score has a mapping of its settings"
-            yield Misfit(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")
+            yield Objection(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")
             continue
         try:
             (choice,) = score.each({name: section})
         except ValueError as error:
             rule, _, fix = str(error).partition("; ")
-            yield Misfit(f"trainer.{KEY}.{name}", dict(section), rule, fix or "correct it")
+            yield Objection(f"trainer.{KEY}.{name}", dict(section), rule, fix or "correct it")
             continue
         yield from _unusable(choice)
 
 
-def _unusable(choice: Choice) -> Iterator[Misfit]:
+def _unusable(choice: Choice) -> Iterator[Objection]:
     """A name that stands for something else, and settings of our own scores that name what is not there."""
     at = f"trainer.{KEY}.{choice.name}"
     if choice.name in _COLUMNS or _METRICS.fullmatch(choice.name):
         rule = "the name stands for a metric or a column of every evaluation"
-        yield Misfit(at, dict(choice.settings), rule, "register the score under another name")
+        yield Objection(at, dict(choice.settings), rule, "register the score under another name")
     elif choice.name == "harmlessness":
         try:
             reward_models.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
-        except Misfit as misfit:
+        except Objection as misfit:
             yield misfit
     elif choice.name == "bertscore_f1":
         folder, layer = _folder(choice.settings["model"]), choice.settings.get("layer")
         lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
         if lacks is not None:
-            yield Misfit(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
+            yield Objection(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
         elif layer is not None:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
             if not 1 <= layer <= layers:
                 rule = f"the model has the layers 1 to {layers}"
-                yield Misfit(f"{at}.layer", layer, rule, "name one of these, or null")
+                yield Objection(f"{at}.layer", layer, rule, "name one of these, or null")
 
 
 # ---------------------------------------------------------------- the scores

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainer_ext import architectures, devices, registry
 from trainer_ext.devices import Parallel
+from trainer_ext.objection import Objection
 
 _ACTOR = "verl.actor_rollout_ref.actor"
 _TOKENS = f"{_ACTOR}.ppo_max_token_len_per_gpu"
@@ -24,32 +25,20 @@ _MICRO = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
-class Misfit(ValueError):
-    """A value with which a run cannot start: its key, the value, what is allowed, and the fix.
-
-    value: None where the key alone says it.
-    """
-
-    def __init__(self, key: str, value: Any, rule: str, fix: str):
-        self.key, self.value, self.rule, self.fix = key, value, rule, fix
-        said = str(value).lower() if isinstance(value, bool) else value  # as YAML has it
-        super().__init__(f"{key if value is None else f'{key} = {said}'}: {rule}. Fix: {fix}")
-
-
-def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
+def misfits(config: Mapping[str, Any]) -> Iterator[Objection]:
     """What does not fit in a run's configuration (method, model, trainer, and verl's tree merged)."""
     method, model, trainer = config["method"], config["model"], config["trainer"]
     if model["kind"] == "embedded" and model["hidden_size"] % (2 * model["heads"]):
         rule = f"model.hidden_size={model['hidden_size']} does not give each head an even number of dimensions"
-        yield Misfit("model.heads", model["heads"], rule, "make model.hidden_size a multiple of 2 x model.heads")
+        yield Objection("model.heads", model["heads"], rule, "make model.hidden_size a multiple of 2 x model.heads")
     warmup = method.get("critic_warmup") or 0
     if warmup and warmup >= trainer["steps"]:
         rule = f"the critic alone is trained in all of trainer.steps={trainer['steps']}, and the policy in none"
-        yield Misfit("method.critic_warmup", warmup, rule, "set it below trainer.steps")
+        yield Objection("method.critic_warmup", warmup, rule, "set it below trainer.steps")
     most = max(trainer.get("eval_pass") or [0])
     if trainer.get("eval_every") and most > int(trainer["eval_samples"]):
         rule = f"pass@{most} needs {most} responses to a prompt, and trainer.eval_samples is {trainer['eval_samples']}"
-        yield Misfit("trainer.eval_pass", trainer["eval_pass"], rule, f"set trainer.eval_samples={most}")
+        yield Objection("trainer.eval_pass", trainer["eval_pass"], rule, f"set trainer.eval_samples={most}")
     if trainer["backend"] == "verl_ray":
         yield from _adapters(config)
         found = list(_of_devices(model, int(trainer["ranks"])))
@@ -59,7 +48,7 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Misfit]:
     yield from of_vllm(config)
 
 
-def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
+def _adapters(config: Mapping[str, Any]) -> Iterator[Objection]:
     """What adapters (LoRA) cannot be combined with, and layers that the model does not have.
 
     Layers of a model that is not on this machine are looked for when the run starts.
@@ -70,14 +59,14 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
         return
     key, fix = "verl.actor_rollout_ref.model.lora_rank", "set it to 0"
     if method["loss"] == "none":
-        yield Misfit(key, rank, "method.loss=none trains nothing, so that adapters have no effect", fix)
+        yield Objection(key, rank, "method.loss=none trains nothing, so that adapters have no effect", fix)
     if method["advantage"] == "gae":
         rule = "must be 0 with method.advantage=gae: adapters are the policy's alone, and the critic trains all weights"
-        yield Misfit(key, rank, rule, f"{fix}, or choose another method/advantage")
+        yield Objection(key, rank, rule, f"{fix}, or choose another method/advantage")
     if method["sampler"] == "rejection":
         rule = "must be 0 with method.sampler=rejection: the ranks load the target beside a reference model, and with "
         rule += "adapters there is none"
-        yield Misfit(key, rank, rule, f"{fix}, or choose another method/sampler")
+        yield Objection(key, rank, rule, f"{fix}, or choose another method/sampler")
     if model["kind"] == "embedded":
         own: architectures.Architecture | None = architectures.embedded(model)
     else:
@@ -90,10 +79,10 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Misfit]:
     if unknown := [name for name in targets if name not in own.linear]:
         rule = f"the model ({own.family}) has no linear layer {' and no '.join(unknown)} below its head"
         fix = f"use all-linear, or some of {', '.join(own.linear)}"
-        yield Misfit("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
+        yield Objection("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
 
 
-def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
+def _in_one_process(verl: Any, pairs: bool) -> Iterator[Objection]:
     """Micro-batches divide the mini-batches. pairs: the two responses of a pair stay together."""
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
@@ -108,26 +97,28 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Misfit]:
             rule = f"does not divide a mini-batch of {rows} responses ({size} of {prompts} prompts, times {unit})"
             common = math.gcd(*(each * one for one in sizes))
             fit = 2 * _divisor(common // 2, max(1, micro // 2)) if pairs else _divisor(common, micro)
-            yield Misfit(_MICRO, micro, rule, f"make it a divisor{even}, such as {fit}")
+            yield Objection(_MICRO, micro, rule, f"make it a divisor{even}, such as {fit}")
             return
 
 
-def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Misfit]:
+def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Objection]:
     """Each device has a rank, and ranks divide into the groups that share sequences."""
     (nodes, on_each), parallel = devices.asked(model), Parallel.of(model)
     count = nodes * on_each
     if on_each and ranks != count:
         rule = f"each rank has a device of its own, and model.resources asks for {count} (nodes={nodes} times "
-        yield Misfit("trainer.ranks", ranks, f"{rule}devices={on_each})", f"set trainer.ranks=null, which is {count}")
+        yield Objection(
+            "trainer.ranks", ranks, f"{rule}devices={on_each})", f"set trainer.ranks=null, which is {count}"
+        )
     if parallel.offload and not on_each:
         rule = "with model.resources.devices=0, all of the run is in the CPU's memory already"
-        yield Misfit("model.parallel.offload", True, rule, "set model.parallel.offload=false")
+        yield Objection("model.parallel.offload", True, rule, "set model.parallel.offload=false")
     if ranks % parallel.sequence:
         rule = f"trainer.ranks={ranks} do not divide into groups of so many, which share each sequence"
-        yield Misfit("model.parallel.sequence", parallel.sequence, rule, f"make it a divisor of {ranks}")
+        yield Objection("model.parallel.sequence", parallel.sequence, rule, f"make it a divisor of {ranks}")
 
 
-def heads(model: Mapping[str, Any], count: int, key_value: int) -> Misfit | None:
+def heads(model: Mapping[str, Any], count: int, key_value: int) -> Objection | None:
     """Why the heads of a model cannot be shared as `model.parallel` says; None: they can.
 
     model: the section of the configuration; count, key_value: how many heads of queries, and of keys and values.
@@ -137,10 +128,10 @@ def heads(model: Mapping[str, Any], count: int, key_value: int) -> Misfit | None
         return None
     rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot share"
     fitting = [one for one in range(1, sequence) if not count % one and not (key_value % one and one % key_value)]
-    return Misfit("model.parallel.sequence", sequence, rule, f"make it a divisor of both, such as {max(fitting)}")
+    return Objection("model.parallel.sequence", sequence, rule, f"make it a divisor of both, such as {max(fitting)}")
 
 
-def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> Iterator[Misfit]:
+def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> Iterator[Objection]:
     """The batch divides into mini-batches, these among the ranks, which are equally many on each node, and a rank's
     part into micro-batches, unless these are of about as many tokens. Ranks that share sequences have one part
     together. pairs: so do the pairs of DPO, whose two responses stay together."""
@@ -150,7 +141,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
     if prompts % mini:
         rule = f"trainer=verl_ray needs a divisor of verl.data.train_batch_size={prompts}"
-        yield Misfit(
+        yield Objection(
             f"{_ACTOR}.ppo_mini_batch_size", mini, rule, f"make it a divisor, such as {_divisor(prompts, mini)}"
         )
         return
@@ -170,7 +161,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         fix = f"{fix}, such as {fit}" if fit else "choose fewer nodes"
         if on_each:
             fix = f"choose model.resources.devices, or {_ACTOR}.ppo_mini_batch_size, so that it can"
-        yield Misfit("trainer.ranks", ranks, rule, fix)
+        yield Objection("trainer.ranks", ranks, rule, fix)
         return
     ranks //= together
     if actor["use_dynamic_bsz"]:
@@ -180,14 +171,14 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
             one = "the two responses of a pair with their prompt" if pairs else "a response with its prompt"
             verb = "are" if pairs else "is"
             rule = f"{one} may have {need} tokens, and {verb} in one micro-batch"
-            yield Misfit(_TOKENS, most, rule, f"set it to {need} or more")
+            yield Objection(_TOKENS, most, rule, f"set it to {need} or more")
         return
     own = mini * n // ranks
     micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), own)
     if own % micro:
         rule = f"does not divide a rank's {own} responses of a mini-batch (ppo_mini_batch_size={mini} times "
         rule += f"rollout.n={n} over {ranks} ranks)"
-        yield Misfit(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(own, micro)}")
+        yield Objection(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(own, micro)}")
         return
     both = 2 * mini // ranks
     if pairs and (both % min(micro, both) or min(micro, both) % 2):
@@ -197,7 +188,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         rule += f"over {ranks} ranks)"
         fit = 2 * _divisor(math.gcd(own, both) // 2, max(1, micro // 2))
         even = "make it a divisor and even, because the two responses of a pair stay together"
-        yield Misfit(_MICRO, micro, rule, f"{even}, such as {fit}")
+        yield Objection(_MICRO, micro, rule, f"{even}, such as {fit}")
 
 
 def _divisor(whole: int, most: int) -> int:
@@ -205,7 +196,7 @@ def _divisor(whole: int, most: int) -> int:
     return next(count for count in range(most, 0, -1) if not whole % count)
 
 
-def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
+def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
     """What a vLLM server (trainer.rollout=vllm) cannot do for a run's configuration (method, model, trainer)."""
     model, trainer = config["model"], config["trainer"]
     if trainer.get("rollout") != "vllm":
@@ -213,16 +204,16 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
     if importlib.util.find_spec("vllm") is None:
         rule = f"vLLM is not installed for {sys.executable}, which would run it"
         fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
-        yield Misfit("trainer.rollout", "vllm", rule, fix)
+        yield Objection("trainer.rollout", "vllm", rule, fix)
     nodes, on_each = devices.asked(model)
     on_cpu, tensor, own = not on_each, Parallel.of(model).tensor, int(trainer["ranks"]) // nodes
     if on_cpu and tensor != 1:
         rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
-        yield Misfit("model.parallel.tensor", tensor, rule, "set it to 1")
+        yield Objection("model.parallel.tensor", tensor, rule, "set it to 1")
     elif own % tensor:
         rule = f"does not divide the {own} ranks of a node (trainer.ranks), each of which gives its device to a server"
         fit = _divisor(own, tensor)
-        yield Misfit("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
+        yield Objection("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
     if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
         size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]
         rule = (
@@ -230,13 +221,13 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
         )
         heads = next((n for n in range(most, 0, -1) if model["hidden_size"] / n in CPU_HEADS), None)
         fix = f"set model.heads={heads}" if heads else "choose another model.hidden_size"
-        yield Misfit("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")
+        yield Objection("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")
     path = config["method"].get("target_path")
     if config["method"]["sampler"] in registry.WITH_TARGET and path is not None and model.get("path") is not None:
         yield from _target(Path(os.path.expanduser(path)), Path(os.path.expanduser(model["path"])))
 
 
-def _target(target: Path, policy: Path) -> Iterator[Misfit]:
+def _target(target: Path, policy: Path) -> Iterator[Objection]:
     """Whether both read the same tokens, where both are folders; a run also compares models of a hub."""
     what, sizes = "", []
     for folder in (target, policy):
@@ -255,4 +246,4 @@ def _target(target: Path, policy: Path) -> Iterator[Misfit]:
     if what:
         rule = f"{what}, but a vLLM server gives both the same tokens"
         fix = "set it to a model with the policy's tokenizer and vocab_size"
-        yield Misfit("method.target_path", str(target), rule, fix)
+        yield Objection("method.target_path", str(target), rule, fix)

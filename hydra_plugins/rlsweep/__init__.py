@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
+from launcher.campaign.sweeper import ReconcilingSweeper
 from launcher.config import installed_parts
-from launcher.execution.sweeper import ReconcilingSweeper
 
 
 class RlsweepSweeper(ReconcilingSweeper, Sweeper):
-    """`hydra/sweeper: rlsweep`; the work is in launcher/execution/sweeper.py, and of campaigns in launcher/campaign."""
-
-    def run_words(self, words: Sequence[str], conf: Path, plugin: Any, more: Sequence[Path]) -> int:
-        from launcher.campaign import campaign
-
-        return campaign.run_words(words, conf, plugin, more)
+    """`hydra/sweeper: rlsweep`; the work is in launcher/campaign/sweeper.py."""
 
 
 class InstalledParts(SearchPathPlugin):
@@ -35,6 +26,6 @@ class InstalledParts(SearchPathPlugin):
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": []},
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": [], "application": None},
     provider="rlsweep",
 )

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.campaign.stages import Pin
 from launcher.files import BadRunFolder
-from launcher.planning.campaign_stages import Pin
 from launcher.run.campaign_record import Figure, Taken
 
 #: The only verdict that meets a gate.
@@ -38,11 +38,6 @@ def figures(multirun: Path, experiments: Sequence[str], needs: Sequence[str]) ->
 def _figure(judged: Mapping[str, Any], experiment: str) -> Figure:
     keys = ("claim", "verdict", "quantity", "shown", "decided")
     return Figure(hypothesis=judged["id"], experiment=experiment, **{key: str(judged[key]) for key in keys})
-
-
-def short(found: Sequence[Figure]) -> list[Figure]:
-    """The figures that do not meet a gate."""
-    return [figure for figure in found if figure.verdict != SUPPORTED]
 
 
 def take(multirun: Path, pins: Sequence[Pin]) -> list[Taken]:
@@ -96,10 +91,7 @@ def _report(multirun: Path, experiment: str) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise BadRunFolder(path, f"cannot be read ({error})", fix) from error
-    if not isinstance(content, dict) or not _has_lists(content):
+    lists = ("hypotheses", "levels")
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
         raise BadRunFolder(path, "is the report of an older version", fix)
     return content
-
-
-def _has_lists(content: Mapping[str, Any]) -> bool:
-    return all(isinstance(content.get(key), list) for key in ("hypotheses", "levels"))

@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.execution.forecast import Forecast, budget_line, sized, storage_words, warnings
-from launcher.planning import hypotheses, preregistration
-from launcher.planning.campaign_stages import PlannedStage, shared_budget
+from launcher.campaign.stages import PlannedStage, shared_budget
+from launcher.execution.costs import Forecast, budget_line, print_costs, sized, storage_words, totals
+from launcher.planning import hypotheses
 from launcher.planning.plan import Plan
 from launcher.run import catalog
 from launcher.run.campaign_record import CampaignRecord
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import RunState
-from launcher.status import tables
-from launcher.text import counted, duration, hours
+from launcher.text import counted, hours
 
 
 def whole(stages: Sequence[PlannedStage]) -> Plan:
@@ -36,20 +34,10 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
     plan = whole(stages)
     states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     forecast = Forecast(plan, states)
-    total = forecast.of(list(plan.runs))
     return {
         "campaign": campaign,
-        "total": len(plan.runs),
-        "done": sum(state == RunState.DONE for state in states.values()),
-        "device_hours": total.device_hours,
-        "worst_device_hours": total.worst_device_hours,
-        "spent_device_hours": forecast.spent,
-        "unit": forecast.unit,
-        "budget_device_hours": plan.budget,
-        "storage_bytes": total.storage,
-        "slots": forecast.slots,
+        **totals(plan, states, forecast),
         "budget": budget_line(plan, forecast),
-        "warnings": [*preregistration.warnings(plan), *warnings(plan, forecast)],
         "stages": [_stage(stage, states, forecast, record) for stage in stages],
     }
 
@@ -98,16 +86,7 @@ def show(found: Mapping[str, Any]) -> None:
     stages = {f"{number} {stage['name']}": stage for number, stage in enumerate(found["stages"], 1)}
     print(f"campaign {found['campaign']}: {counted(len(stages), 'stage')}, {counted(found['total'], 'run')}, "
           f"{found['done']} done")  # fmt: skip
-    columns = {
-        found["unit"]: {name: f"{stage['device_hours']:.2f}" for name, stage in stages.items()},
-        "worst case": {name: f"{stage['worst_device_hours']:.2f}" for name, stage in stages.items()},
-    }
-    walls = {name: stage["wall_seconds"] for name, stage in stages.items() if stage["wall_seconds"] is not None}
-    if walls:
-        columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
-    tables.console().print(
-        tables.counts_table({name: stage["states"] for name, stage in stages.items()}, columns, "stage")
-    )
+    print_costs(stages, found["unit"], "stage")
     for line in _lines(found["stages"]):
         print(line)
     space = storage_words(found["storage_bytes"])

@@ -36,7 +36,7 @@ ORPHAN = "runs that no plan names"
 UNFINISHED_WRITE = "left by interrupted writes"
 SUPERSEDED = "checkpoints that a newer one supersedes"
 OF_DONE = "checkpoints of done runs"
-BASE = "verl trees that no run names"
+BASE = "configuration trees that no run names"
 LAUNCH = "records of launches that no run names"
 KEPT = "code, lists and logs of launches whose runs are done"
 
@@ -181,7 +181,7 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
 
 
 def _shared(multirun: Path, runs: list[str], kept_runs: list[str], policy: Policy) -> list[Garbage]:
-    """What belongs to no single run. `kept_runs`: those whose verl trees are needed."""
+    """What belongs to no single run. `kept_runs`: those whose trees are needed."""
     experiments = [multirun / name for name in catalog.experiments(multirun)]
     parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
     unfinished = [_garbage(path, UNFINISHED_WRITE) for parent in parents for path in _asides(parent, policy)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,16 @@ from launcher.commands import completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage, print_problems
-from launcher.planning import hypotheses, preregistration
+from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
-from launcher.status import tables
 from launcher.status.standing import UNFINISHED
-from launcher.text import byte_size, counted, duration, hours, say
+from launcher.text import counted, duration, hours, say
 
 if TYPE_CHECKING:
-    from launcher.execution.forecast import Forecast
+    from launcher.execution.costs import Forecast
     from launcher.planning.plan import Experiment, Plan
     from launcher.status.other_code import OtherCode
 
@@ -42,10 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
+    from launcher.campaign import stages
     from launcher.errors import InvalidPlan
     from launcher.execution import checks, code_changes
-    from launcher.execution.forecast import Forecast, budget_line
-    from launcher.planning import campaign_stages as stages
+    from launcher.execution.costs import Forecast, budget_line
     from launcher.planning import continuation, planner
     from launcher.planning.plan import CodeChoice
 
@@ -81,23 +80,14 @@ def run(given: argparse.Namespace) -> int:
 
 def _run_campaign(given: argparse.Namespace) -> int:
     """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
-    from launcher.campaign import forecast
+    from launcher.campaign import campaign, forecast, stages
     from launcher.config import installed_parts
     from launcher.config.hydra_compose import Composer
-    from launcher.execution import checks
-    from launcher.planning import campaign_stages as stages
     from launcher.planning.planner import ROOT_CONFIG
-    from launcher.run import campaign_record
 
     composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
-    planner = stages.Planner(ROOT, given.overrides, composer)
-    planned = planner.all(None)
-    for stage in planned:
-        checks.refuse(stage.plan, None, launches=False)
-    record = campaign_record.find(planned[0].plan.multirun, planner.asked.campaign)
-    if record is not None:
-        planned = planner.all(record)
-    document = forecast.document(planner.asked.campaign, planned, record)
+    declared = stages.read(ROOT, given.overrides, composer)
+    document = forecast.document(declared.name, *campaign.plan_and_check(declared))
     if given.json:
         print(json.dumps(document, indent=1))
     else:
@@ -121,31 +111,18 @@ def document(
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    from launcher.execution.forecast import sized, warnings
-    from launcher.planning.cost import retries
+    from launcher.execution.costs import retries, sized, totals
 
-    counts, rules = Counter(states.values()), retries(planned.cluster)
-    total = cost.of(list(planned.runs))
+    rules = retries(planned.cluster)
     saved_steps, saved_hours = cost.saved()
     return {
-        "total": len(planned.runs),
-        "new": counts[NEW],
-        "done": counts[RunState.DONE],
-        "states": dict(sorted(counts.items())),
-        "device_hours": total.device_hours,
-        "worst_device_hours": total.worst_device_hours,
-        "spent_device_hours": cost.spent,
-        "unit": cost.unit,
-        "budget_device_hours": planned.budget,
+        **totals(planned, states, cost),
+        "new": sum(state == NEW for state in states.values()),
         "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
         "continued": cost.taken_over,
         "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
-        "wall_seconds": total.wall_seconds,
-        "slots": cost.slots,
-        "storage_bytes": total.storage,
-        "warnings": [*preregistration.warnings(planned), *warnings(planned, cost)],
         "step_times": [
             {"source": source, "runs": runs, "measured_runs": measured}
             for source, (runs, measured) in cost.sources().items()
@@ -194,7 +171,8 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
 
 def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> None:
     """Print an experiment and its part of the document; unit: of the hours."""
-    groups: Mapping[str, Mapping[str, Any]] = planned["groups"]
+    from launcher.execution.costs import print_costs
+
     total = len({entry.id for entry in experiment.entries})
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
@@ -207,15 +185,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> Non
         )
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
-    columns = {unit: {name: f"{group['device_hours']:.2f}" for name, group in groups.items()}}
-    columns["worst case"] = {name: f"{group['worst_device_hours']:.2f}" for name, group in groups.items()}
-    walls = {name: group["wall_seconds"] for name, group in groups.items() if group["wall_seconds"] is not None}
-    if walls:
-        columns["wall time"] = {name: duration(seconds) for name, seconds in walls.items()}
-    sizes = {name: group["storage_bytes"] for name, group in groups.items() if group["storage_bytes"] is not None}
-    if sizes:
-        columns["storage"] = {name: byte_size(size) for name, size in sizes.items()}
-    tables.console().print(tables.counts_table({name: group["states"] for name, group in groups.items()}, columns))
+    print_costs(planned["groups"], unit)
     for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
         if line is not None:
             say(line)
@@ -265,7 +235,7 @@ def _print_total(document: Mapping[str, Any]) -> None:
     print(f"{counted(document['total'], 'run')}, {document['done']} done{until_now}")
     if document["done"] == document["total"]:
         return
-    from launcher.execution.forecast import storage_words
+    from launcher.execution.costs import storage_words
 
     wall = ""
     if document["wall_seconds"] is not None:

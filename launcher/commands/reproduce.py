@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import application, packages
 from launcher.commands import completion
 from launcher.config import content, identity
 from launcher.errors import Usage
-from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, OURS, ROOT
+from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog, code, transitions
 from launcher.run.folder import (
     base_path,
@@ -87,10 +88,6 @@ def check_identity(folder: Path) -> dict[str, Any]:
     config = read_config(folder)
     recorded = config.get("identity") or {}
     wrong: list[str] = []
-    if recorded.get("version") != identity.VERSION:
-        wrong.append(
-            f"its identity is of version {recorded.get('version')}, and this code computes version {identity.VERSION}"
-        )
     named = str(config.get("base"))
     base = base_path(multirun_of(folder), named)
     try:
@@ -100,14 +97,11 @@ def check_identity(folder: Path) -> dict[str, Any]:
         hashed = named
     if hashed != named:
         wrong.append(f"{base} was changed: its content hashes to {hashed}")
-    computed = identity.identity(hashed, config)
-    if computed != recorded.get("hash"):
-        wrong.append(f"{folder / 'config.yaml'} was changed: it hashes to {computed[: identity.ID_DIGITS]}")
-    elif identity.run_id(computed) != folder.name:
-        wrong.append(
-            f"the folder is named {folder.name}, but its configuration is that of run {identity.run_id(computed)}"
-        )
-    return {"recorded": str(recorded.get("hash")), "computed": computed, "wrong": wrong}
+    try:
+        identity.verify(config, folder.name)
+    except ValueError as error:
+        wrong.append(f"{folder / 'config.yaml'}: {error}")
+    return {"recorded": str(recorded.get("hash")), "computed": identity.identity(hashed, config), "wrong": wrong}
 
 
 def differences(folder: Path, root: Path) -> dict[str, Any]:
@@ -149,7 +143,9 @@ def _changed(folder: Path) -> dict[str, str]:
     unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
     records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
     names = {name for record in records if record is not None for name in code.changes(record)}
-    outside = {name: "changed" for name in names if name.partition("/")[0] not in {*OURS, *code.LIBRARIES}}
+    outside = {
+        name: "changed" for name in names if name.partition("/")[0] not in {*packages(), *application().libraries}
+    }
     return {**outside, **unknown, **content.changes(config)}
 
 

@@ -113,7 +113,7 @@ def _sweep(words: Sequence[str], plan: Plan) -> int:
 
     if any(is_hydras(word) for word in words):
         return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *words], check=False).returncode
-    return sweep.reconcile(ROOT, plan)
+    return sweep.sweep(ROOT, plan).code
 
 
 def _commands(multirun: Path, selected: Selection) -> list[list[str]]:

@@ -81,12 +81,11 @@ def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
     if getattr(given, "all", False):
         planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
         kept += [Place(run_id, None, {}) for run_id in catalog.run_ids(multirun) if run_id not in planned]
-    for values, key, read in (
-        (given.group, "group", lambda place: place.entry.get("group")),
-        (given.seed, "seed", lambda place: place.entry.get("seed")),
-    ):
-        kept = _only(kept, key, values, read)
-    kept = _in_states(multirun, kept, given.state)
+    kept = _only(kept, "group", given.group, lambda place: place.entry.get("group"))
+    kept = _only(kept, "seed", given.seed, lambda place: place.entry.get("seed"))
+    kept = _only(
+        kept, "state", given.state, lambda place: catalog.present_state(run_folder(multirun, place.run_id)), _STATES
+    )
     for word in filters:
         kept = _with_value(multirun, plans, kept, word)
     return Selection(tuple(kept), experiments)
@@ -94,11 +93,11 @@ def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
 
 def _places(multirun: Path, plans: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Iterator[Place]:
     for name in names or list(plans):
-        named = catalog.named(multirun, name)
-        if named.experiment is not None:
+        ids = catalog.named(multirun, name)
+        if name in plans:
             yield from (Place(entry["id"], name, entry) for entry in plans[name]["runs"])
             continue
-        (run_id,) = named.ids
+        (run_id,) = ids
         found = [
             Place(run_id, experiment, entry)
             for experiment, plan in plans.items()
@@ -108,27 +107,21 @@ def _places(multirun: Path, plans: Mapping[str, Mapping[str, Any]], names: Seque
         yield from found[:1] or [Place(run_id, None, {})]
 
 
-def _only(places: Sequence[Place], key: str, values: Sequence[str], read: Any) -> list[Place]:
-    """The places with one of the values, which must exist."""
-    if not values:
+def _only(
+    places: Sequence[Place], key: str, given: Sequence[str], read: Any, known: Mapping[str, str] | None = None
+) -> list[Place]:
+    """The places with one of the given values. known: every value by its word; None: the value of some place."""
+    if not given:
         return list(places)
-    wanted = [one for value in values for one in value.split(",")]
-    existing = list(dict.fromkeys(str(read(place)) for place in places if read(place) is not None))
-    for value in wanted:
-        if value not in existing:
-            raise Usage(_unknown(f"--{key} = {shown(value)}", f"no selected run has this {key}", value, existing))
-    return [place for place in places if str(read(place)) in wanted]
-
-
-def _in_states(multirun: Path, places: Sequence[Place], values: Sequence[str]) -> list[Place]:
-    if not values:
-        return list(places)
-    wanted = [one for value in values for one in value.split(",")]
-    for value in wanted:
-        if value not in _STATES:
-            raise Usage(_unknown(f"--state = {shown(value)}", "there is no such state", value, list(_STATES)))
-    states = {_STATES[value] for value in wanted}
-    return [place for place in places if catalog.present_state(run_folder(multirun, place.run_id)) in states]
+    values = [read(place) for place in places]
+    rule = f"no selected run has this {key}" if known is None else f"there is no such {key}"
+    known = {str(value): str(value) for value in values if value is not None} if known is None else known
+    wanted = [word for listed in given for word in listed.split(",")]
+    for word in wanted:
+        if word not in known:
+            raise Usage(_unknown(f"--{key} = {shown(word)}", rule, word, list(known)))
+    chosen = {known[word] for word in wanted}
+    return [place for place, value in zip(places, values, strict=True) if str(value) in chosen]
 
 
 def _with_value(

@@ -9,6 +9,7 @@ import argparse
 import json
 
 from launcher import files
+from launcher.application import application
 from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
@@ -21,7 +22,7 @@ HELP = "print a run's frozen configuration"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and how much of it."""
     completion.add_run(parser)
-    parser.add_argument("--full", action="store_true", help="with verl's complete tree, merged and resolved")
+    parser.add_argument("--full", action="store_true", help="complete, with the tree that it differs from")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -29,12 +30,10 @@ def run(given: argparse.Namespace) -> int:
     folder = catalog.find_run(given.multirun, given.run)
     config = read_config(folder)
     if given.full and is_imported(folder):
-        raise Usage(f"run {folder.name}: it was imported, and has no tree of verl to merge with; omit --full")
+        raise Usage(f"run {folder.name}: it was imported, and has no tree to merge with; omit --full")
     if given.full:
         from omegaconf import OmegaConf
 
-        from launcher.worker.worker import whole_config
-
-        config = OmegaConf.to_container(whole_config(folder, config), resolve=True)
+        config = OmegaConf.to_container(application().completed(folder, config, {}), resolve=True)
     print(json.dumps(config, indent=1) if given.json else files.dump_yaml(config), end="\n" if given.json else "")
     return EXIT_FINE

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,29 +157,31 @@ def _all_finished(standings: Sequence[Standing]) -> bool:
 # ---------------------------------------------------------------- watching
 
 
+def _until_finished(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> Iterator[list[Standing]]:
+    """The standing again and again, until no run waits or runs."""
+    while True:
+        standings = _stand(multirun, plans, index)
+        yield standings
+        if _all_finished(standings):
+            return
+        time.sleep(_EVERY_S)
+
+
 def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index, as_json: bool) -> None:
     """Show the standing until no run waits or runs: in place on a terminal, else with a line for each change."""
     if sys.stdout.isatty() and not as_json:
         from rich.live import Live
 
         with Live(console=tables.console(), auto_refresh=False, transient=True) as live:
-            standings = _stand(multirun, plans, index)
-            while not _all_finished(standings):
+            for standings in _until_finished(multirun, plans, index):
                 live.update(_shown(multirun, standings), refresh=True)
-                time.sleep(_EVERY_S)
-                standings = _stand(multirun, plans, index)
         return
     printed: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
-    while True:
-        standings = _stand(multirun, plans, index)
-        for standing in standings:
-            shown = standing.states, standing.stopped
-            if printed.get(standing.experiment) != shown:
-                printed[standing.experiment] = shown
-                print(json.dumps(_document([standing])) if as_json else _line(standing), flush=True)
-        if _all_finished(standings):
-            return
-        time.sleep(_EVERY_S)
+    for standing in (one for standings in _until_finished(multirun, plans, index) for one in standings):
+        shown = standing.states, standing.stopped
+        if printed.get(standing.experiment) != shown:
+            printed[standing.experiment] = shown
+            print(json.dumps(_document([standing])) if as_json else _line(standing), flush=True)
 
 
 # ---------------------------------------------------------------- standing screen

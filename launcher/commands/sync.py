@@ -8,22 +8,49 @@ Exit codes: 0 fine, 1 some runs were not sent, 2 no such run or experiment.
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher import files
 from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import find_state, is_imported, run_folder
+from launcher.run.folder import find_state, is_imported, last_final_step, read_state, run_folder
+from launcher.run.lifecycle import RESUMABLE, RunState
+from launcher.run.records import read_object
 
 if TYPE_CHECKING:
-    from launcher.tracking.sync import Parcel
+    from launcher.tracking.settings import Labels, Settings
 
 HELP = "send finished runs to W&B; safe to repeat"
+# If the server refuses one run, the fault may be the run's; if it refuses several in a row, it is not.
+_GIVE_UP_AFTER = 3
+# A run that was sent has this file, with its address and a hash of what was sent. It is written after the server has
+# confirmed the run. After a crash before that, the next sync asks the server how much of the run it has.
+_SENT = "synced.json"
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A run to send: its state, labels and steps up to `until`; `content` is a hash that changes with any of them."""
+
+    folder: Path
+    state: str
+    where: Settings
+    labels: Labels
+    until: int
+    content: str
+
+    def key(self, server: str) -> dict[str, str | None]:
+        """What the record of a run that this server has confirmed says."""
+        where = self.where
+        return {"server": server, "entity": where.entity, "project": where.project, "content": self.content}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,21 +63,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: server, sent {id: address}, failed {id: why}, unchanged (runs that the server has), left (not tried)."""
-    from launcher.tracking import sync
     from launcher.tracking.settings import Labels, labels
 
     multirun: Path = given.multirun
     ids = catalog.resolve(multirun, given.runs) if given.runs else catalog.run_ids(multirun)
     known = labels(multirun)
     parcels = [
-        sync.parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)
+        _parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)
         for folder in (run_folder(multirun, run_id) for run_id in ids)
         if find_state(folder) is not None and not is_imported(folder)
     ]
-    due = [parcel for parcel in parcels if sync.due(parcel, given.running)]
+    due = [parcel for parcel in parcels if _is_due(parcel, given.running)]
     document: dict[str, Any] = {"server": None, "sent": {}, "failed": {}, "unchanged": 0, "left": 0}
     if due:
-        with _locked(multirun):
+        # Two clients must not write one W&B run at the same time.
+        with open(multirun / ".sync.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             _send(due, document, tell=not given.json)
     if given.json:
         print(json.dumps(document, indent=1))
@@ -59,26 +87,75 @@ def run(given: argparse.Namespace) -> int:
     return EXIT_FAILED if document["failed"] or document["left"] or document.get("error") else EXIT_FINE
 
 
-def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
-    from launcher.tracking import sync, wandb
+def _parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
+    """The run in its present form; project and entity replace those of its own settings, which a worker has kept."""
+    from launcher.tracking.rows import extent
+    from launcher.tracking.settings import Settings, read_settings, settings_path
 
-    document["server"] = wandb.server()
-    changed = [parcel for parcel in due if not sync.is_sent(parcel, document["server"])]
-    document["unchanged"] = len(due) - len(changed)
-    document["left"] = len(changed)
-    if not changed:
-        return
+    state = read_state(folder)
     try:
-        wandb.check_credentials(ask=True)
+        where = read_settings(json.loads(settings_path(folder).read_text(encoding="utf-8")))
+    except FileNotFoundError:  # no worker has started it yet
+        where = Settings()
+    where = where.model_copy(update={"project": project or where.project, "entity": entity or where.entity})
+    until = sys.maxsize if state.state == RunState.DONE else last_final_step(folder)
+    # During an attempt the logs only grow, so their lengths identify their content.
+    content = json.dumps([state.state, state.attempt, until, extent(folder), asdict(labels)])
+    return Parcel(folder, state.state, where, labels, until, hashlib.sha256(content.encode()).hexdigest())
+
+
+def _is_due(parcel: Parcel, running: bool) -> bool:
+    """Whether to send a run: it has ended, or, with `running`, a checkpoint has some of its steps.
+
+    While a run is running and its own worker sends it, it is not sent here.
+    """
+    from launcher.tracking.settings import ONLINE
+
+    if parcel.state not in RESUMABLE:
+        return True
+    followed = parcel.where.wandb == ONLINE and parcel.state == RunState.RUNNING
+    return running and not followed and parcel.until > 0
+
+
+def _is_sent(parcel: Parcel, server: str) -> bool:
+    """Whether this server has confirmed exactly this content of the run, in this project."""
+    try:
+        record = read_object(parcel.folder / _SENT)
+    except (FileNotFoundError, files.BadRunFolder):
+        return False
+    return parcel.key(server).items() <= record.items()
+
+
+def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
+    """Send what the server does not have, one run after another, and record what arrived."""
+    from launcher.tracking import wandb
+
+    server = document["server"] = wandb.server()
+    changed = [parcel for parcel in due if not _is_sent(parcel, server)]
+    document["unchanged"], document["left"] = len(due) - len(changed), len(changed)
+    failures = 0
+    try:
+        if changed:
+            wandb.check_credentials(ask=True)
     except wandb.Unsent as error:
         document["error"] = str(error)
         return
-    for parcel, address, why in sync.send_all(changed):
+    for parcel in changed:
         run_id = parcel.folder.name
         document["left"] -= 1
-        document["sent" if why is None else "failed"][run_id] = address or why
+        try:
+            said = wandb.send(parcel.folder, parcel.where, parcel.labels, parcel.state, parcel.until)
+            files.write_json(parcel.folder / _SENT, {**parcel.key(server), "address": said, "time": time.time()})
+            document["sent"][run_id] = said
+            failures = 0
+        except wandb.Unsent as error:
+            said = f"failed: {error}"
+            document["failed"][run_id] = str(error)
+            failures += 1
         if tell:
-            print(f"{run_id} {address}" if why is None else f"{run_id} failed: {why}", flush=True)
+            print(f"{run_id} {said}", flush=True)
+        if failures == _GIVE_UP_AFTER:
+            return
 
 
 def _summarize(document: dict[str, Any]) -> None:
@@ -89,13 +166,3 @@ def _summarize(document: dict[str, Any]) -> None:
     print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no finished runs")
     if counts["failed"] or counts["not tried"]:
         print("nothing is lost; repeat this command to send the others", file=sys.stderr)
-
-
-@contextmanager
-def _locked(multirun: Path) -> Iterator[None]:
-    """Wait for the lock of `sync` and hold it: two clients must not write one W&B run at the same time."""
-    import fcntl
-
-    with open(multirun / ".sync.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,10 +1,9 @@
-"""Configurations: composed, checked, merged with verl's tree, and identified by their content.
+"""Configurations: composed, and identified by their content.
 
 Its modules:
 
     hydra_compose     composition of conf/ by Hydra's rules
-    verl_tree         verl's own configuration tree, and its merge with a run's differences
     identity          the hash that identifies a run
     content           the local files and folders that a configuration names, by content
-    installed_parts   configuration files of other installed packages
+    installed_parts   what other installed packages bring
 """

@@ -17,15 +17,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from launcher.config.identity import DATA, IGNORED, INPUTS, SECTIONS, replaced
+from launcher.application import application, packages
+from launcher.config.identity import DATA, INPUTS, SECTIONS, replaced
 from launcher.files import content_digest
-from launcher.project import OURS
 
 _PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
 _KEYS = (".path", "_path", ".model", ".reward_model")
 _LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
 _FUNCTION = re.compile(r"(.+\.py)(:\w*)")
-_IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(IGNORED)))}|\w+\.name)(\.|$)")
+_IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(application().identity.ignored)))}|\w+\.name)(\.|$)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # What only tells about a model or a package.
 _ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
@@ -111,7 +111,7 @@ def with_imports(file: Path) -> list[Path]:
         if path in found:
             continue
         found.add(path)
-        for name in imported_names(path) - OURS if path.suffix == ".py" else ():
+        for name in imported_names(path) - packages() if path.suffix == ".py" else ():
             module, package = file.parent / f"{name}.py", file.parent / name
             waiting += [module] if module.is_file() else package.rglob("*.py")
     return [file, *sorted(found - {file})]

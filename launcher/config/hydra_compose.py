@@ -15,8 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,42 +40,16 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
+from launcher.application import Composed, File
+
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 MISSING = "???"
 
 
-@dataclass(frozen=True)
-class File:
-    """One file of a composition: its path without .yaml, the package it is merged into, and its content."""
-
-    path: str
-    package: str
-    content: Mapping[str, Any]
-
-    @property
-    def tree(self) -> Mapping[str, Any]:
-        """The content at its place in the whole."""
-        content = self.content
-        for part in reversed(self.package.split(".") if self.package else []):
-            content = {part: content}
-        return content
-
-
-@dataclass(frozen=True)
-class Composed:
-    """A composed configuration without its `hydra` section: plain values, interpolations as they are.
-
-    Shared between callers: copy before changing. choices: by group; files: in the order of merging.
-    """
-
-    tree: Mapping[str, Any]
-    choices: Mapping[str, str | None]
-    files: tuple[File, ...]
-
-    def chosen(self, group: str) -> list[str]:
-        """The files of a group that are part of the composition, also where a group has a list of choices."""
-        return [file.path.removeprefix(f"{group}/") for file in self.files if file.path.rpartition("/")[0] == group]
+def spelled(choices: Iterable[str]) -> str:
+    """A choice of a group that takes a list, in the form of Hydra's overrides; equal subsets give one text."""
+    return f"[{','.join(sorted(set(choices)))}]"
 
 
 class NotPlain(Exception):
@@ -264,9 +237,9 @@ def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]
     return result
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Plain values, interpolations as they are."""
-    value = OmegaConf.to_container(config, resolve=False)
+def plain(config: DictConfig, resolve: bool = False) -> dict[str, Any]:
+    """Plain values, interpolations as they are, or replaced."""
+    value = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(value, dict)
     return {str(key): item for key, item in value.items()}
 
@@ -319,10 +292,7 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree with every interpolation replaced. Raises omegaconf.errors.OmegaConfBaseException."""
     if not interpolates(tree):
         return dict(tree)
-    config = OmegaConf.create(dict(tree))
-    value = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(value, dict)
-    return {str(key): item for key, item in value.items()}
+    return plain(OmegaConf.create(dict(tree)), resolve=True)
 
 
 # ---------------------------------------------------------------- Hydra's internals

@@ -12,41 +12,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.application import application
+
 VERSION = 1
 ID_DIGITS = 16
 
-# Keys that cannot change a result. Everything else counts, also task.name, which chooses the task's module.
-IGNORED = frozenset(
-    {
-        "method.name",
-        "model.name",
-        "model.resources",
-        "model.parallel",
-        "model.seconds_per_step",
-        "task.reward_timeout_s",
-        "trainer.checkpoint_every",
-        "trainer.checkpoints_kept",
-        "trainer.hist_every",
-        "trainer.eval_responses",
-        "trainer.services_gb",
-        "trainer.rank_gb",
-        "trainer.vllm_gb",
-        "trainer.ray",
-    }
-)
-# Keys that count in runs that set them: without them, a run has the identity that it had before these keys existed.
-IGNORED_IF_EMPTY = frozenset(
-    {
-        "trainer.eval_before_train",
-        "trainer.eval_pass",
-        "trainer.eval_scores",
-        "trainer.judged",
-        "task.learned_reward",
-        "task.limit",
-    }
-)
-# The sections of a composed configuration that can change a result.
-SECTIONS = ("seed", "method", "model", "task", "trainer", "verl")
+_RULES = application().identity
+#: The sections of a composed configuration that can change a result.
+SECTIONS = _RULES.sections
 # Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.
 FORK = "fork"
 # The content hashes of the local files and folders that a run's configuration names, by absolute path. In the identity,
@@ -113,11 +86,11 @@ def replaced(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _counts(key: str, value: Any) -> bool:
-    return key not in IGNORED and (bool(value) or key not in IGNORED_IF_EMPTY)
+    return key not in _RULES.ignored and (bool(value) or key not in _RULES.ignored_if_empty)
 
 
 def identity(base: str, config: Mapping[str, Any]) -> str:
-    """The sha256 (64 hex digits) of a run: the hash of verl's frozen tree and the run's own science configuration."""
+    """The sha256 (64 hex digits) of a run: the hash of its frozen base tree and its own science configuration."""
     text = canonical_json({"version": VERSION, "base": base, "config": science(config)})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

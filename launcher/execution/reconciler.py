@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from launcher import text
-from launcher.execution.budget import Budget
+from launcher.execution.costs import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
 from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
@@ -75,7 +75,7 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Interruption]:
 
 
 class Reconciler:
-    """One launch of a list of runs. `describe` gives a run's title by its id, `devices` what its state says of them.
+    """One launch of a list of runs. `titles` and `devices` have, by id, a run's title and what its state says of them.
 
     `circuit_breaker`: after so many failures in a row with one cause, no further run is submitted.
     """
@@ -85,19 +85,18 @@ class Reconciler:
         multirun: Path,
         scheduler: Scheduler,
         display: Display,
-        describe: Callable[[str], str],
+        titles: Mapping[str, str],
+        devices: Mapping[str, int],
         launch: Launch,
         circuit_breaker: int | None = None,
-        devices: Callable[[str], int] = lambda _: 0,
         budget: Budget | None = None,
     ) -> None:
         self._multirun = multirun
         self._scheduler = scheduler
         self._display = display
-        self._describe = describe
+        self._titles, self._devices = titles, devices
         self._launch = launch
         self._circuit_breaker = circuit_breaker
-        self._devices = devices
         self._budget = budget
         self._witness = claim.Witness()
         self._queue: deque[str] = deque()
@@ -236,7 +235,7 @@ class Reconciler:
             if owner is None and state.state in RESUMABLE:
                 state = transitions.with_lost_attempt(folder, state)
                 cancelled = transitions.pending_cancellation(folder, state)
-                devices = self._devices(run_id)
+                devices = self._devices[run_id]
                 write_state(folder, cancelled or transitions.submitted(state, self._launch.token, devices))
                 claim.discard(folder)
                 state = cancelled or state
@@ -249,7 +248,7 @@ class Reconciler:
             self._running.add(run_id)
             if self._budget is not None:
                 self._budget.submitted(run_id)
-            title = self._describe(run_id)
+            title = self._titles[run_id]
             begin = last_final_step(folder) or state.prefix_step
             self._display.started(run_id, f"{title}, from step {begin}" if begin else title)
 

@@ -14,25 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import shape
 from launcher.errors import Diagnostics
-from launcher.execution import checks, code_changes, looks, progress
+from launcher.execution import checks, code_changes, progress
 from launcher.execution.code_changes import Decision
-from launcher.execution.forecast import Forecast, budget_line, budget_of, warnings
+from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
-from launcher.planning.plan import Plan
+from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
-from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
 from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
 from launcher.run.records import State
-from launcher.schedulers import registry
+from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
 from launcher.status.index import Index
 from launcher.status.standing import Standing
@@ -47,11 +46,6 @@ _LISTED = 5
 Again = Callable[[AddedSeeds], Plan]
 
 
-def reconcile(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> int:
-    """Sweep a plan; the exit code: 0, 1 with runs not done, 130 after Ctrl-C. Arguments and errors as in `sweep`."""
-    return sweep(root, plan, train, plugin, again).code
-
-
 @dataclass(frozen=True)
 class Swept:
     """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
@@ -63,7 +57,7 @@ class Swept:
 
     @property
     def code(self) -> int:
-        """The exit code of the command."""
+        """The exit code of the command: 0, 1 with runs not done, 130 after Ctrl-C."""
         if self.outcome.interrupted:
             return EXIT_INTERRUPTED
         if self.outcome.detached:
@@ -95,7 +89,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
             break
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
             break
-        added = looks.undecided(root, plan)
+        added = further_seeds(root, plan)
         if not added:
             break
         plan = again(added)
@@ -171,7 +165,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
 
     began, clock = time.time(), time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
-    cluster = registry.find(plan) if plugin is None else None
+    cluster = protocol.find(plan) if plugin is None else None
     code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
     outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
@@ -188,18 +182,14 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
+    titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
+    devices = {run_id: shape(plan.runs[run_id].config).units for run_id in run_ids}
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
     print(f"{names}: {counts} on {started.name}", flush=True)
     if started.starting is not None:
         print(started.starting, flush=True)
-
-    def describe(run_id: str) -> str:
-        return catalog.title(entries[run_id].model_dump())
-
-    def devices(run_id: str) -> int:
-        return shape(plan.runs[run_id].config).units
 
     try:
         forecast = Forecast(
@@ -223,15 +213,14 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             display_of(len(run_ids), plan.multirun, look, queued) as display,
             interruptible(display.say) as interruption,
         ):
-            limit = plan.cluster.get("breaker")
             reconciler = Reconciler(
                 plan.multirun,
                 started.scheduler,
                 display,
-                describe,
-                launched,
-                limit,
+                titles,
                 devices,
+                launched,
+                plan.cluster.get("breaker"),
                 budget_of(plan, forecast),
             )
             if started.detached is None:
@@ -343,7 +332,54 @@ def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:
 def report(root: Path, folder: Path) -> int:
     """Have the responses judged, if the experiment says how, and run the analysis' report on its folder, in a process
     of its own; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": python_path(root)}
+    return _analysis(root, "report", "--judge", str(folder)).returncode
+
+
+# ---------------------------------------------------------------- seeds whose number depends on results
+
+
+def further_seeds(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
+    """The seeds that each group has at the next interim analysis, by experiment; without those that need none.
+
+    It asks the analysis, in a process of its own, and prints what is added and why. Raises OSError if the analysis
+    cannot say it; its own message is on standard error.
+    """
+    more: dict[str, dict[str, range]] = {}
+    for experiment in plan.experiments:
+        rule, now = added_seeds.rule_of(experiment), experiment.seeds_of()
+        if rule is None:
+            continue
+        added: dict[str, range] = {}
+        folder = plan.multirun / experiment.name
+        done = _analysis(root, "looks", str(folder), "--json", stdout=subprocess.PIPE)
+        if done.returncode != 0:
+            raise OSError(f"{folder}: whether its comparisons need further seeds is not known; the reason is above")
+        for reported in json.loads(done.stdout):
+            group, baseline = str(reported["group"]), str(reported["baseline"])
+            # fewer seeds than planned: the runs of its newest seeds have not all ended
+            if reported["status"] == "continue" and reported["seeds"] == len(now[group]):
+                added |= dict.fromkeys((group, baseline), added_seeds.next_seeds(rule, now[group]))
+        if added:
+            more[experiment.name] = added
+            print(_added(experiment, rule.max, added), flush=True)
+    return more
+
+
+def _added(experiment: Experiment, most: int, added: Mapping[str, range]) -> str:
+    before = experiment.seeds_of()
+    new = sorted({seed for group, seeds in added.items() for seed in seeds if seed not in before[group]})
+    groups = ", ".join(group for group in experiment.groups if group in added)
+    size = max(map(len, added.values()))
+    which = f"{'seed' if len(new) == 1 else 'seeds'} {', '.join(map(str, new))}"
+    return (
+        f"{experiment.name}: not decided with {counted(size - len(new), 'seed')}; "
+        f"{which} (of at most {most}) are added to {groups}"
+    )
+
+
+def _analysis(root: Path, *words: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    """A command of the analysis, in a process of its own."""
     sys.stdout.flush()
-    command = [sys.executable, "-m", "analysis", "report", "--judge", str(folder)]
-    return subprocess.run(command, env=environment, check=False).returncode
+    environment = {**os.environ, "PYTHONPATH": python_path(root)}
+    command = [sys.executable, "-m", "analysis", *words]
+    return subprocess.run(command, env=environment, stdout=stdout, text=True, check=False)

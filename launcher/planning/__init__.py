@@ -7,15 +7,11 @@ Its modules:
     experiment_spec   the section `experiment`
     design            the cells that factors and groups span
     variants          the compositions that several runs share
-    method_parts      methods composed from parts
-    suggestions       what users probably mean by a name that the configuration does not have
-    schema            what YAML files declare: keys, types and ranges, requirements, and the metrics of a run
+    schema            what YAML files declare: keys, types and ranges
     run_specs         the runs: factors, cells and seeds, composed, checked, identified
     continuation      which runs continue a finished run of fewer steps
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared
-    cost              what a plan costs in device-hours, time and storage
-    resources         what a run requests of a cluster
     clusters          the sections `cluster` and `budget`
     plan              the records of a plan
     freeze            writing a plan to run folders

@@ -17,16 +17,16 @@ from typing import Any
 
 import yaml
 
-from launcher.config import identity, verl_tree
+from launcher.application import application
+from launcher.config import identity
+from launcher.errors import Objection
 from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
 from launcher.run.folder import checkpoints, find_state, run_folder
 from launcher.run.lifecycle import RunState
-from launcher.text import counted
-from launcher.worker import preflight
-from launcher.worker.preflight import Objection
+from launcher.text import counted, one_line
 
 # To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.
 _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
@@ -35,7 +35,7 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
     new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
-    lengths, objections = _lengths(plan) if new else [], dict[str, list[Objection]]()
+    lengths, objections = _lengths(plan) if new else [], dict[str, Sequence[Objection]]()
     found = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
     return replace(
         plan,
@@ -95,7 +95,7 @@ def _parsed(section: str) -> Mapping[str, Any]:
 
 
 def _prefix_of(
-    plan: Plan, run: PlannedRun, lengths: Sequence[int], objections: dict[str, list[Objection]]
+    plan: Plan, run: PlannedRun, lengths: Sequence[int], objections: dict[str, Sequence[Objection]]
 ) -> Prefix | Restart | None:
     """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
     why: Restart | None = None
@@ -109,7 +109,7 @@ def _prefix_of(
 
 
 def _judged(
-    plan: Plan, run: PlannedRun, shorter: str, steps: int, objections: dict[str, list[Objection]]
+    plan: Plan, run: PlannedRun, shorter: str, steps: int, objections: dict[str, Sequence[Objection]]
 ) -> Prefix | Restart | None:
     """Whether a run continues `shorter`, its run of fewer steps. objections: of earlier calls, most of them alike."""
     folder = run_folder(plan.multirun, shorter)
@@ -125,12 +125,11 @@ def _judged(
         if plan.code_choice == CodeChoice.RERUN and any(own and code.changes(own) for own in records):
             rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
             return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
-        config, before = {key: run.config[key] for key in ("method", "trainer", "verl")}, _trainer(folder)
+        config, before = {key: value for key, value in run.config.items() if key != "seed"}, _trainer(folder)
         memo = repr((run.base, config, before))
         if memo not in objections:
-            tree = verl_tree.merged(plan.bases[run.base].tree, run.config["verl"])
-            objections[memo] = preflight.check_continuation(config, tree, before)
-        for one in objections[memo]:
-            return Restart(shorter, steps, one.key, one.value, one.rule, one.fix)
+            objections[memo] = application().continuing(config, plan.bases[run.base], before)
+        for objection in objections[memo]:
+            return Restart(shorter, steps, objection.key, objection.value, one_line(objection.rule), objection.fix)
         return Prefix(shorter, steps)
     return None

@@ -115,17 +115,13 @@ def _normalized(value: Any) -> Any:
 # ---------------------------------------------------------------- exclusions
 
 
-@dataclass(frozen=True)
-class Exclusion:
-    """Cells that are left out, by their levels of each key (a factor's, `group` or `seed`)."""
+#: Cells that are left out, by their levels of each key (a factor's, `group` or `seed`).
+Exclusion = Mapping[str, tuple[Any, ...]]
 
-    levels: Mapping[str, tuple[Any, ...]]
 
-    def matches(self, cell: Mapping[str, Any]) -> bool:
-        """Whether a cell has one of the levels given for every key. A cell without a key does not."""
-        return all(
-            key in cell and any(equal(cell[key], level) for level in levels) for key, levels in self.levels.items()
-        )
+def excludes(exclusion: Exclusion, cell: Mapping[str, Any]) -> bool:
+    """Whether a cell has one of the levels given for every key. A cell without a key does not."""
+    return all(key in cell and any(equal(cell[key], level) for level in levels) for key, levels in exclusion.items())
 
 
 def equal(level: Any, other: Any) -> bool:

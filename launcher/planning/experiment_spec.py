@@ -23,7 +23,8 @@ from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
 from analysis.spec.validation import NO_SUCH_KEY, Breach, Listed, Section, closest, explain, refusal, refusals
-from launcher.config.hydra_compose import Composed, lookup
+from launcher.application import Composed
+from launcher.config.hydra_compose import lookup
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments

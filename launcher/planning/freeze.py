@@ -7,20 +7,21 @@ import json
 from pathlib import Path
 
 from launcher import files
-from launcher.config import content, hydra_compose, identity, verl_tree
+from launcher.application import Base
+from launcher.config import content, hydra_compose, identity
 from launcher.errors import Diagnostics, InvalidPlan, Problem
 from launcher.planning import preregistration
 from launcher.planning.plan import Plan, PlannedRun, Prefix
 from launcher.planning.variants import SECTIONS
 from launcher.run import transitions
-from launcher.run.folder import create_state, find_state, read_config, run_folder
+from launcher.run.folder import base_path, create_state, find_state, read_config, run_folder
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import FORMAT
 from launcher.text import one_line
 
 
 def freeze(plan: Plan) -> None:
-    """Write verl's trees, run folders, and for each experiment its declaration and plan.json, unless they are there.
+    """Write base trees, run folders, and for each experiment its declaration and plan.json, unless they are there.
 
     Raises InvalidPlan, before it writes anything, when the frozen configuration of a run that is not done was changed.
     """
@@ -37,7 +38,7 @@ def freeze(plan: Plan) -> None:
             record, fix = str(folder / preregistration.NAME), "move the file away to begin a new record"
             raise InvalidPlan([Problem(record, "declarations", None, str(error), fix)]) from error
     for base in plan.bases.values():
-        verl_tree.freeze(plan.multirun, base)
+        freeze_base(plan.multirun, base)
     for run in plan.runs.values():
         _freeze_run(plan.multirun, run, plan.prefixes.get(run.id))
     for experiment in plan.experiments:
@@ -45,6 +46,15 @@ def freeze(plan: Plan) -> None:
         text = json.dumps(experiment.document(), indent=1) + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             files.write_atomic(path, text)
+
+
+def freeze_base(multirun: Path, base: Base) -> Path:
+    """Write the tree below multirun/bases unless it is there already."""
+    path = base_path(multirun, base.hash)
+    if not files.mark_used(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(path, base.text)
+    return path
 
 
 def _state(multirun: Path, run_id: str) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +11,10 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from analysis.spec.validation import closest
-from launcher.config.hydra_compose import Composer
+from launcher import secrets
+from launcher.application import application
+from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics
-from launcher.planning import method_parts, suggestions
 from launcher.planning.plan import CodeChoice
 from launcher.text import one_line, shown
 
@@ -57,8 +59,23 @@ class Arguments:
 
     def origin(self, key: str, otherwise: str) -> str:
         """Who set a key: the command line, or else `otherwise`."""
-        mine = any(key == own or key.startswith((f"{own}.", f"{own}[")) for own in self.values)
-        return COMMAND_LINE if mine else otherwise
+        return COMMAND_LINE if is_within(key, self.values) else otherwise
+
+
+def key_of(word: str) -> str:
+    """The key of an override."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The command of a launch with these overrides, without secrets."""
+    # Quoted, a secret with a quote in it would no longer be recognized.
+    return " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in words)])
+
+
+def is_within(key: str, names: Iterable[str]) -> bool:
+    """Whether a dotted key is one of the names, or below one."""
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
 def is_override(argument: str) -> bool:
@@ -73,7 +90,7 @@ def is_bare(argument: str, before: str) -> bool:
 
 def is_hydras(word: str) -> bool:
     """Whether an override, or its key, is Hydra's own."""
-    key = word.lstrip("+~").partition("=")[0]
+    key = key_of(word)
     return key == "hydra" or key.startswith(("hydra.", "hydra/"))
 
 
@@ -213,7 +230,7 @@ def _listed(level: Any) -> tuple[str, ...]:
 
 
 def _takes_list(composer: Composer, key: str) -> bool:
-    return key == HYPOTHESIS or method_parts.is_list_part(composer, key)
+    return key == HYPOTHESIS or application().parts().is_list_part(composer, key)
 
 
 def choice_levels(
@@ -228,7 +245,7 @@ def choice_levels(
     if unknown:
         return None
     if _takes_list(composer, key):
-        return list(map(method_parts.spelled, choices))
+        return list(map(spelled, choices))
     if () in choices:
         problems.add(where, at, "[]", "this group needs a choice", "name one")
         return None
@@ -244,7 +261,7 @@ def unknown_option(composer: Composer, where: str, key: str, group: str, name: s
     """Add the problem of a choice that a group does not offer."""
     options = composer.options(group)
     rule = f"there is no conf/{group}/{name.removesuffix('.yaml')}.yaml; available: {', '.join(options)}"
-    meant = suggestions.option(group, name, options)
+    meant = application().option(group, name, options)
     fix = f"use {meant}" if meant else closest(name, options, otherwise="use one of these, or add the file")
     if meant and name.endswith(".yaml"):
         rule = f"a file is chosen by its name, without folder and ending; available: {', '.join(options)}"

@@ -11,7 +11,7 @@ from typing import Any, Literal, NotRequired
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
-from launcher.config.verl_tree import Base
+from launcher.application import Base
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class CodeChoice(StrEnum):
 
 @dataclass(frozen=True)
 class Plan:
-    """A sound plan: experiments, their runs by id (in the order of the plan), verl's trees by hash, and the sections
-    that hold for the whole launch.
+    """A sound plan: experiments, their runs by id (in the order of the plan), base trees by hash, and the sections that
+    hold for the whole launch.
 
     budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
     None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,18 +22,19 @@ from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
 from launcher import secrets
+from launcher.application import Composed
+from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
-from launcher.config.hydra_compose import Composed, Composer
-from launcher.planning import added_seeds, continuation, design, experiment_spec, method_parts, schema
-from launcher.planning.clusters import CLUSTERS, Budget
+from launcher.config.hydra_compose import Composer
+from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema
+from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
-from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
+from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, command_line, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, PlanningContext
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
-from launcher.worker import preflight
 
 ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
@@ -43,6 +43,7 @@ _HYPOTHESES = "analysis.hypotheses"
 _METRIC = "must be a metric's key"
 _OF_GROUP = re.compile(r"experiment\.groups\.[^.]+")
 _LONGEST_NAME = 80  # characters, before the hash
+_IMPORT_S = 60.0
 
 
 #: Seeds to add, by experiment and group.
@@ -60,7 +61,7 @@ def make(
     """
     composer = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders())
     planner = _Planner(root, composer, arguments, added or {})
-    with closing(planner.isolated):
+    with closing(planner.checks):
         return planner.plan()
 
 
@@ -70,12 +71,10 @@ class _Planner:
     def __init__(self, root: Path, composer: Composer, arguments: Sequence[str], added: AddedSeeds) -> None:
         self._root, self._composer, self._added = root, composer, added
         self._context = PlanningContext(composer, arguments)
-        self.isolated = self._context.isolated
+        self.checks = self._context.checks
         self._problems, self._arguments = self._context.problems, self._context.arguments
         self._runs: dict[str, PlannedRun] = {}
-        # Quoted, a secret with a quote in it would no longer be recognized.
-        lasting = [word for word in arguments if not is_code_choice(word)]
-        self._command = " ".join(["python launch.py -m", *(shlex.quote(secrets.mask(word)) for word in lasting)])
+        self._command = command_line([word for word in arguments if not is_code_choice(word)])
 
     def plan(self) -> Plan:
         """The plan. Raises InvalidPlan."""
@@ -83,10 +82,7 @@ class _Planner:
         sections: dict[str, dict[str, Any]] = {}
         self._check_hydras()
         if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
-            wrong = self._context.called(preflight.IMPORT_S, "analysis", None, registry.load)
-            if wrong is not None:
-                self._problems.add(wrong.file or "configuration", wrong.key, None, wrong.rule, wrong.fix)
-                self._problems.raise_any()
+            self._try_entry_points()
         for name in self._arguments.experiments:
             try:
                 composed = self._composer.compose(self._context.selection(name))
@@ -122,6 +118,16 @@ class _Planner:
             code_choice=self._arguments.code_choice,
         )
         return continuation.continued(planned)
+
+    def _try_entry_points(self) -> None:
+        """Import the analysis of other packages in a process of its own. Raises InvalidPlan."""
+        with closing(Isolated()) as isolated:
+            try:
+                isolated.call(_IMPORT_S, registry.load)
+            except Ended as ended:
+                key = "analysis" if ended.file is None else f"line {ended.line}"
+                self._problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct it")
+        self._problems.raise_any()
 
     def _check_hydras(self) -> None:
         """Add a problem for each override of Hydra's own section that Hydra refuses when it starts."""
@@ -187,7 +193,7 @@ class _Planner:
 
     def _experiment(self, name: str | None, tree: Mapping[str, Any], composed: Composed) -> Experiment:
         where = self._context.file_of(name)
-        default = composed.choices.get("method") or method_parts.BASELINE
+        default = composed.choices.get("method") or self._context.parts.BASELINE
         declared = tree.get("experiment") or {}
         section = experiment_spec.check_dropped("experiment", declared, composed, where, self._problems)
         if name is None and "experiment.name" not in self._arguments.values:
@@ -315,10 +321,10 @@ class _Planner:
         section = schema.strip(tree["cluster"])  # a file from before this schema has `allowed`
         where = f"{self._composer.folder.name}/cluster/{composed.choices.get('cluster')}.yaml"
         name = (composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
-        if isinstance(name, str) and name in CLUSTERS:
-            self._check(CLUSTERS[name], "cluster", section, experiment, where)
+        if isinstance(name, str) and (settings := clusters.settings(name)) is not None:
+            self._check(settings, "cluster", section, experiment, where)
         else:
-            needed = f"one of {', '.join(CLUSTERS)}"
+            needed = f"one of {', '.join(clusters.names())}"
             self._problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
         return section
 
@@ -344,7 +350,7 @@ class _Planner:
             origin = self._arguments.origin(breach.key, next(sources, where))
             fix = breach.fix
             if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
-                fix = self._context.metric(breach.value) or fix
+                fix = self._context.meant_metric(breach.value) or fix
             if breach.rule == NO_SUCH_KEY:
                 fix = self._context.suggested(breach.key, breach.value) or fix
             if breach.key.startswith(f"{_HYPOTHESES}."):

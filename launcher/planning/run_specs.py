@@ -8,20 +8,19 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.spec.metric_catalog import WIN_RATE, drawn_from
+from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.config import content, hydra_compose, identity, verl_tree
-from launcher.config.verl_tree import Base
-from launcher.planning import design, method_parts
+from launcher.config import content, hydra_compose, identity
+from launcher.config.hydra_compose import spelled
+from launcher.errors import Objection
+from launcher.planning import design
 from launcher.planning import overrides as command_line
-from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal
+from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal, excludes
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
-from launcher.worker import preflight
-from launcher.worker.preflight import Objection
 
 _Sources = Mapping[str, tuple[str, str]]
 
@@ -73,6 +72,13 @@ class _Builder:
         self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
         self._scaled_choices = self._chosen_by_scale(scaled)
         self._factors = _resolved_factors(context, spec, self._where)
+        #: By key of a value: the file that sets it for the experiment, and under which key.
+        self._places = {
+            **{key: (self._where, f"experiment.scales.{self._scale}.{key}") for key in self._scaled},
+            **{key: (self._where, f"experiment.factors.{key}") for key in spec.factors},
+            **{key: (self._where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
+            **{key: (COMMAND_LINE, key) for key in (*self._fixed, *self._arguments.value_factors)},
+        }
         pinned = [key for group in spec.groups.values() for key in group.values]
         self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
         #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
@@ -122,7 +128,7 @@ class _Builder:
             if unknown:
                 continue
             try:
-                combined = method_parts.combine(self._composer, group.methods, where, at, self._problems)
+                combined = self._context.parts.combine(self._composer, group.methods, where, at, self._problems)
             except hydra_compose.ERRORS as error:
                 self._context.does_not_compose(self._where, error)
                 continue
@@ -134,7 +140,7 @@ class _Builder:
     def _pinned(self, name: str, group: Group) -> list[str] | None:
         """The choices of parts that a group's overrides make, for Hydra; None (and problems) if one is not sound."""
         pinned: list[str] = []
-        known = [f"method/{part}" for part in method_parts.parts(self._composer)]
+        known = [f"method/{part}" for part in self._context.parts.parts(self._composer)]
         for key, choice in group.choices.items():
             at = f"experiment.groups.{name}.overrides.{key}"
             if key not in known:
@@ -166,7 +172,7 @@ class _Builder:
         kept = []
         for seed in self._spec.all_seeds:
             rules = [rule for rule, _ in self._factors.excluded]
-            out = {number for number, rule in enumerate(rules) if rule.matches({**fixed, "seed": seed})}
+            out = {number for number, rule in enumerate(rules) if excludes(rule, {**fixed, "seed": seed})}
             matched |= out
             if not out and seed in self._seeds[cell.group]:
                 kept.append(seed)
@@ -177,7 +183,7 @@ class _Builder:
             return  # a group that is not sound may be the one that an exclusion speaks of
         for number, (rule, at) in enumerate(self._factors.excluded):
             if number not in matched and at is not None:
-                value = brief({key: list(own) for key, own in rule.levels.items()})
+                value = brief({key: list(own) for key, own in rule.items()})
                 why = "this exclusion removes no run: no cell has these levels together"
                 self._problems.add(self._where, at, value, why, "correct it, or remove it")
         if matched and not some and not self._problems:
@@ -191,16 +197,13 @@ class _Builder:
         for key in keys:
             section, _, rest = key.partition(".")
             part = rest.partition(".")[0]
-            if section == "method" and rest.count(".") < 2 and part in method_parts.parts(self._composer):
+            if section == "method" and rest.count(".") < 2 and part in self._context.parts.parts(self._composer):
                 refused.add(key)
                 options = ", ".join(self._composer.options(f"method/{part}"))
                 rule = "a part of a method is chosen as a group, not set as a value"
                 fix = f"write method/{part}=NAME; available: {options}"
-                self._problems.add(self._source(key), key, None, rule, fix)
+                self._problems.add(self._places.get(key, (self._where,))[0], key, None, rule, fix)
         return refused
-
-    def _source(self, key: str) -> str:
-        return COMMAND_LINE if key in self._fixed or key in self._arguments.value_factors else self._where
 
     def _refuse_unread(self) -> None:
         single = {**self._scaled, **self._fixed}
@@ -209,12 +212,7 @@ class _Builder:
         for key in design.unread(names, self._factors.factors, list(values), self._reads) if names else []:
             if key.startswith("method.") and len(names) < len(self._spec.groups):
                 continue  # a group that does not compose may be the one that reads it
-            at = f"experiment.scales.{self._scale}.{key}"
-            if self._source(key) == COMMAND_LINE:
-                at = key
-            elif key in self._factors.values:
-                at = self._declared_at(key)
-            self._problems.add(self._source(key), at, brief(values[key]), *self._hint(key, names))
+            self._problems.add(*self._places[key], brief(values[key]), *self._hint(key, names))
 
     def _hint(self, key: str, names: Sequence[str]) -> tuple[str, str]:
         """The rule and the fix for a key that these groups do not read."""
@@ -234,22 +232,17 @@ class _Builder:
         fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
         return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
 
-    def _declared_at(self, key: str) -> str:
-        """The key under which the experiment's file declares a factor."""
-        zips = [name for name, keys in self._spec.zip.items() if key in keys]
-        return f"experiment.zip.{zips[0]}.{key}" if zips else f"experiment.factors.{key}"
-
     # ------------------------------------------------------------ runs
 
     def _runs_of(self, cell: Cell, seeds: Sequence[int]) -> list[tuple[int, PlannedRun]]:
         variant = self._variant(cell.group, cell.choices)
         if variant is None:
             return []
-        base = self._context.base(variant, self._where)
+        checks, composed = self._context.checks, variant.composed
         tree, sources = self._values_of(cell, variant)
         runs: list[tuple[int, PlannedRun]] = []
         can_start: bool | None = None
-        arithmetic: tuple[int | None, float | None] = None, None
+        estimate: tuple[int | None, float | None] = None, None
         before: Mapping[str, Any] = {}
         settled: dict[str, Any] = {}
         for seed in seeds:
@@ -259,25 +252,17 @@ class _Builder:
                 self._context.does_not_compose(self._where, error)
                 return []
             sound = [self._parts_fit(variant, cell.group), self._is_sound(variant, config, sources)]
-            if base is None or not isinstance(config["verl"], Mapping):
+            sound.append(self._unopposed(checks.refusals(composed, config), variant, sources))
+            if not all(sound):
                 continue
-            config["verl"], refused = self._context.differences(base, config, variant.verl_keys)
-            for bad in refused:
-                where, at = self._origin(bad.key, variant, sources)
-                report(self._problems, where, bad, at)
-            if refused or not all(sound):
-                continue
-            config = preflight.settled(config)
+            config, base = checks.settle(composed, config)
             if can_start is None:  # whatever the seed
-                can_start = self._can_start(variant, config, base, sources)
+                self._context.used_bases[base.hash] = base
+                objections = checks.objections(composed, config, base, self._context.cluster)
+                can_start = self._unopposed(objections, variant, sources)
                 if can_start:
-                    arithmetic = self._context.checkpoint_and_step(config, base, variant.architecture)
-                evaluated = bool(config["trainer"].get("eval_every"))
-                of_reward = self._context.task(config["task"]).metrics(evaluated)
-                of_scores = preflight.score_metrics(config["trainer"]) if evaluated else set()
-                of_judges = {WIN_RATE} if evaluated and config["trainer"].get("eval_responses") else set()
-                written = variant.promises.written(config) | of_reward | of_scores | of_judges
-                self._written.setdefault(cell.group, set()).update(written)
+                    estimate = checks.estimate(composed, config, base)
+                self._written.setdefault(cell.group, set()).update(checks.metrics(composed, config))
                 self._sources.setdefault(cell.group, set()).add(drawn_from(config))
             if can_start:
                 try:
@@ -289,25 +274,23 @@ class _Builder:
                     self._problems.add(self._where, "configuration", str(error.filename), rule, fix)
                     return runs
                 digest = identity.identity(base.hash, config)
-                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *arithmetic)))
+                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *estimate)))
         return runs
 
     def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:
         """The variant's tree with the cell's values in it, and who set each: (where, key). A later layer wins."""
         group, at_group = self._spec.groups[cell.group], f"experiment.groups.{cell.group}.overrides"
-        methods, scale = f"{self._composer.folder.name}/method", f"experiment.scales.{self._scale}"
+        methods = f"{self._composer.folder.name}/method"
         layers = [
             *((key, value, f"{methods}/{own}.yaml", key) for key, (value, own) in self._groups[cell.group][1].items()),
-            *((key, value, self._where, f"{scale}.{key}") for key, value in self._scaled.items() if variant.has(key)),
+            *((key, value, *self._places[key]) for key, value in self._scaled.items() if variant.has(key)),
         ]
         for key, value in group.values.items():
             if variant.has(key) and key != "seed":
                 layers.append((key, value, self._where, f"{at_group}.{key}"))
             else:
                 self._problems.add(self._where, f"{at_group}.{key}", brief(value), *self._hint(key, [cell.group]))
-        for key, value in cell.values:
-            command = key in self._arguments.value_factors
-            layers.append((key, value, self._source(key), key if command else self._declared_at(key)))
+        layers += [(key, value, *self._places[key]) for key, value in cell.values]
         layers += [(key, value, COMMAND_LINE, key) for key, value in self._fixed.items() if variant.has(key)]
         tree = variant.tree
         for key, value, _, _ in layers:
@@ -328,7 +311,8 @@ class _Builder:
             return COMMAND_LINE
         if key in self._factors.choices or key in group.choices:
             return self._where
-        choices = {method: method_parts.chosen_parts(self._composer, method)[part] for method in group.methods}
+        composed = {method: self._composer.compose([f"method={method}"]) for method in group.methods}
+        choices = {method: self._context.parts.chosen(self._composer, own)[part] for method, own in composed.items()}
         likely = [method for method, choice in choices.items() if choice == variant.parts[part]] or group.methods
         return f"{self._composer.folder.name}/method/{likely[-1]}.yaml"
 
@@ -347,29 +331,11 @@ class _Builder:
                 report(self._problems, where, breach, at)
         return not breaches
 
-    def _can_start(self, variant: ConfigVariant, config: Mapping[str, Any], base: Base, sources: _Sources) -> bool:
-        """Whether the task works, and the files' requirements of each other are met."""
-        task = self._context.task(config["task"])
-        tree = verl_tree.merged(base.tree, config["verl"])
-        objections = [*task.objections, *self._context.choices(variant, config["method"])]
-        if not objections:
-            section = {**config["task"], "functions": list(task.functions)}
-            known = {**config, "task": section, "verl": tree, "cluster": self._context.cluster}
-            for key, rule, fix in variant.promises.unmet(known):
-                key = "task.name" if key == "task.functions" else key
-                objections.append(Objection(key, hydra_compose.lookup(known, key)[1], rule, fix))
-        if not objections:
-            prompts = self._context.prompts(config, tree["data"]["max_prompt_length"])
-            objections = [
-                *([prompts] if prompts is not None else []),
-                *self._context.sizes(config, base, variant.architecture),
-            ]
+    def _unopposed(self, objections: Sequence[Objection], variant: ConfigVariant, sources: _Sources) -> bool:
+        """Whether there is no objection; each is added with the place that set its key."""
         for objection in objections:
             where, at = self._origin(objection.key, variant, sources)
-            if objection.file is not None:
-                where, at = objection.file, objection.key
-            value = None if objection.file is not None and objection.value is None else brief(objection.value)
-            self._problems.add(where, at, value, objection.rule, objection.fix)
+            report(self._problems, where, objection, at)
         return not objections
 
     def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:
@@ -379,7 +345,7 @@ class _Builder:
                 where, at = sources[prefix]
                 return where, at + key.removeprefix(prefix)
         below = next((known for known in sources if known.startswith(f"{key}.")), None)
-        if below is not None:  # verl.nosuch, of verl.nosuch.x=1
+        if below is not None:  # section.nosuch, of section.nosuch.x=1
             where, at = sources[below]
             return where, at.removesuffix(below.removeprefix(key))
         return self._composer.source(variant.overrides, key) or self._where, key
@@ -449,10 +415,10 @@ def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: 
             fix = "declare one group for each method" if key == "method" else "remove it"
             rule = f"{key} is not a factor"
         elif context.composer.is_group(key):
-            spelled = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
-            if spelled is None:
+            chosen = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
+            if chosen is None:
                 return None
-            choices[key] = spelled
+            choices[key] = chosen
         elif key.partition(".")[0] in SECTIONS and key != "seed":
             values[key] = list(levels)
         else:
@@ -482,16 +448,16 @@ def _exclusions(
         read = {key: _alternatives(context, key, value) for key, value in declared.items()}
         unchanged = [key for key in read if key not in changed]
         if all([_known(context, key, read[key], levels, where, f"{at}.{key}") for key in unchanged]):
-            exclusions.append((Exclusion(read), None if changed & set(declared) else at))
+            exclusions.append((read, None if changed & set(declared) else at))
     return tuple(exclusions)
 
 
 def _alternatives(context: PlanningContext, key: str, value: Any) -> tuple[Any, ...]:
     """The levels that an exclusion names for a key: a list of them, or one."""
-    if method_parts.is_list_part(context.composer, key):
+    if context.parts.is_list_part(context.composer, key):
         several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
         choices = list(value) if several else [value]
-        return tuple(method_parts.spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
+        return tuple(spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 

@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ from launcher.run.records import PLAN_FORMAT
 from launcher.text import nearest, shown
 
 _LISTED = 5
-
-
-@dataclass(frozen=True)
-class Named:
-    """What a name refers to: the ids of runs in the plan's order, and the experiment if it was the name of one."""
-
-    ids: tuple[str, ...]
-    experiment: str | None = None
 
 
 def experiments(multirun: Path) -> list[str]:
@@ -150,21 +141,21 @@ def find_run(multirun: Path, beginning: str) -> Path:
     raise Usage(_unknown("run", beginning, multirun, run_ids(multirun)))
 
 
-def named(multirun: Path, name: str) -> Named:
-    """The runs of the experiment with this name, or the run whose id begins with it. Raises Usage if there is
-    neither."""
+def named(multirun: Path, name: str) -> list[str]:
+    """The runs of the experiment with this name in the plan's order, or the run whose id begins with it. Raises Usage
+    if there is neither."""
     known = experiments(multirun)
     if name in known:
-        return Named(tuple(entries(read_plan(multirun, name))), name)
+        return list(entries(read_plan(multirun, name)))
     ids = run_ids(multirun)
     if name and any(run_id.startswith(name) for run_id in ids):
-        return Named((find_run(multirun, name).name,))
+        return [find_run(multirun, name).name]
     raise Usage(_unknown("planned experiment or run", name, multirun, [*known, *ids], listed=known))
 
 
 def resolve(multirun: Path, names: Iterable[str]) -> list[str]:
     """The runs that these names refer to, each once. Raises Usage as `named` does."""
-    return list(dict.fromkeys(run_id for name in names for run_id in named(multirun, name).ids))
+    return list(dict.fromkeys(run_id for name in names for run_id in named(multirun, name)))
 
 
 def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, listed: Sequence[str] | None = None) -> str:

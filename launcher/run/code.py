@@ -4,7 +4,7 @@ and what it loaded from the hub.
     multirun/code/<id>.json                     one file for all attempts with equal code; state.json names it
     multirun/<experiment>/code_choices.jsonl    a line for each `accept_code=true`
 
-A module is named by its path below the folder of its top-level package: trainer_ext/methods/ratio.py. It has two
+A module is named by its path below the folder of its top-level package: analysis/stats/paired.py. It has two
 hashes: of the file, and of the syntax tree without docstrings, which neither comments nor the layout change.
 """
 
@@ -16,19 +16,18 @@ import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from launcher.application import application
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
 from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 
-#: The libraries whose version is recorded by name, because a run's numbers depend on them.
-LIBRARIES = ("verl", "torch", "transformers")
 _DIGITS = 16
-_CONFIGURING = "launcher/config/verl_tree.py"
 GONE = "gone"
 
 
@@ -37,7 +36,8 @@ class Code(Record):
     """code/<id>.json. `modules` has the hash of each module's file, `syntax` that of its syntax tree, both by module.
 
     `data` has the hash of each data file that the task read and that is not part of the run's identity, by path;
-    `libraries` the versions of LIBRARIES; `hub` the commits of the hub's models/NAME and datasets/NAME.
+    `libraries` the versions of the application's libraries; `hub` the commits of the hub's models/NAME and
+    datasets/NAME.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -50,13 +50,11 @@ class Code(Record):
     @cached_property
     def id(self) -> str:
         """The hash of the content."""
-        return _hash(to_json(self))
+        return digest_of(to_json(self))
 
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
-        commit of each model and data set of the hub.
-
-        Modules of `launcher` compute nothing; of them only the one counts that makes the configuration of the trainer.
+        commit of each model and data set of the hub. Modules of `launcher` compute nothing.
         """
         syntax = {name: digest for name, digest in self.syntax.items() if counts(name)}
         return {**syntax, **self.data, **self.libraries, **self.hub}
@@ -64,10 +62,11 @@ class Code(Record):
 
 def counts(module: str) -> bool:
     """Whether a change of this module may change a result."""
-    return not module.startswith("launcher/") or module == _CONFIGURING
+    return not module.startswith("launcher/")
 
 
-def _hash(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """The hash of a record's content, and of a difference, by which a user's decision about it is known again."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
@@ -118,13 +117,11 @@ def find(module: str) -> Path | None:
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
-    """The installed versions of LIBRARIES; those that are not installed are left out."""
+    """The installed versions of the application's libraries; those that are not installed are left out."""
     found = {}
-    for name in LIBRARIES:
-        try:
+    for name in application().libraries:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -171,13 +168,13 @@ def changes(then: Code) -> dict[str, tuple[str, str]]:
     different: dict[str, tuple[str, str]] = {}
     for name, digest in then.modules.items():
         if counts(name):
-            file, syntax = _now(name)
+            path = find(name)
+            file, syntax = (GONE, GONE) if path is None else hashes(path)
             # The syntax tree alone does not decide: each version of Python dumps it in its own way.
             if file != digest and syntax != then.syntax.get(name):
                 different[name] = then.syntax.get(name, digest), syntax
     for name, digest in then.data.items():
-        path = Path(name)
-        present = content_digest(path) if path.is_file() else GONE
+        present = content_digest(Path(name)) if Path(name).is_file() else GONE
         if present != digest:
             different[name] = digest, present
     installed = versions()
@@ -206,16 +203,6 @@ def hub_folder(name: str) -> Path:
     return Path(constants.HF_HUB_CACHE, name.replace("/", "--"))
 
 
-def _now(module: str) -> tuple[str, str]:
-    path = find(module)
-    return (GONE, GONE) if path is None else hashes(path)
-
-
-def digest_of(different: Mapping[str, tuple[str, str]]) -> str:
-    """The hash of a difference, by which a user's decision about it is known again."""
-    return _hash(different)
-
-
 def between(records: Iterable[Code]) -> list[str]:
     """The names that do not have one value in all the records that have them.
 
@@ -238,6 +225,6 @@ def said(name: str, value: tuple[str, str]) -> str:
         return f"{name} is gone"
     if name.startswith(("models/", "datasets/")):
         then, now = then[:12], now[:12]
-    elif name not in LIBRARIES:
+    elif name not in application().libraries:
         return name
     return f"{name} {then} is {now}"

@@ -50,7 +50,7 @@ def run_folder(multirun: Path, run_id: str) -> Path:
 
 
 def base_path(multirun: Path, base: str) -> Path:
-    """The frozen tree of verl with that content hash."""
+    """The frozen tree with that content hash, to which runs have differences."""
     return multirun / "bases" / f"{base}.yaml"
 
 

@@ -110,8 +110,8 @@ class Manifest(Record):
 
 @dataclass(frozen=True)
 class FrozenConfig(Record):
-    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `verl` holds the
-    differences to the tree of verl that `base` names.
+    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `base` names the
+    frozen tree to which the application's sections hold differences.
     `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
     versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
 
@@ -127,7 +127,6 @@ class FrozenConfig(Record):
     model: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] = field(default_factory=dict)
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    verl: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     fork: Mapping[str, Any] = field(default_factory=dict)

@@ -39,7 +39,7 @@ class OtherCode:
         return code.digest_of(self.changes)
 
     def sentence(self) -> str:
-        """`4 done by other code: trainer_ext/methods/ratio.py changed since`."""
+        """`4 done by other code: my_methods/ratio.py changed since`."""
         names = [code.said(name, value) for name, value in self.changes.items()]
         listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         waiting = len(self.runs) - self.done

@@ -33,26 +33,18 @@ class Row:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The lengths of a run's logs in bytes."""
-
-    metrics: int
-    histograms: int
+def extent(folder: Path) -> dict[str, int]:
+    """The present lengths in bytes of a run's logs, `metrics` and `histograms`; 0 for an absent one."""
+    return {"metrics": files.size_of(metrics_path(folder)), "histograms": files.size_of(histograms_path(folder))}
 
 
-def extent(folder: Path) -> Extent:
-    """The present lengths of a run's logs; 0 for an absent one."""
-    return Extent(files.size_of(metrics_path(folder)), files.size_of(histograms_path(folder)))
-
-
-def rows(folder: Path, until: Extent | None = None) -> Iterator[Row]:
+def rows(folder: Path, until: Mapping[str, int] | None = None) -> Iterator[Row]:
     """A run's steps in the order of its log, up to `until` (default: all of it), without torn lines."""
     until = until or extent(folder)
     histograms: defaultdict[int, dict[str, Histogram]] = defaultdict(dict)
-    for record in _steps(histograms_path(folder), until.histograms):
+    for record in _steps(histograms_path(folder), until["histograms"]):
         histograms[record["step"]][record["name"]] = Histogram(record["edges"], record["counts"])
-    for record in _steps(metrics_path(folder), until.metrics):
+    for record in _steps(metrics_path(folder), until["metrics"]):
         metrics = {key: value for key, value in record.items() if key not in _ABOUT}
         yield Row(record["step"], record["time"], metrics, histograms.get(record["step"], {}))
 

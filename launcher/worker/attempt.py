@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from launcher import files
 from launcher.config import identity
@@ -33,8 +33,15 @@ from launcher.run.folder import (
 from launcher.run.lifecycle import FailureKind
 from launcher.tracking import Tracker
 
-if TYPE_CHECKING:
-    from trainer_ext.evaluation import Answer
+
+class Answer(Protocol):
+    """A response to a prompt of an evaluation."""
+
+    prompt: str
+    split: str
+    sample: int | None
+    reward: float
+    numbers: Mapping[str, float]
 
 
 class Attempt:

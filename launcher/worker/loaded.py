@@ -7,19 +7,19 @@ import gc
 import importlib
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from launcher.application import application, packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
-from launcher.project import COPIES, OURS, ROOT
-from launcher.run.code import Code, hashes, versions
+from launcher.project import COPIES, ROOT
+from launcher.run.code import Code, hashes, hub_commit, read, versions
+from launcher.run.folder import multirun_of
 
-_TASKS = "trainer_ext.tasks"
-_BACKENDS = "trainer_ext/backends"
 _LIBRARY_FOLDERS = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 #: By the module's name: its path below the folder of its top-level package, and the hashes of its file. A module keeps
@@ -52,7 +52,7 @@ def note() -> None:
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue
         path, top = Path(file), name.partition(".")[0]
-        if top not in OURS and top not in _user_packages() and is_library(path):
+        if top not in packages() and top not in _user_packages() and is_library(path):
             continue
         try:
             _noted[name] = (_place(name, path), *hashes(path))
@@ -71,8 +71,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
         path for code in inputs if code.suffix == ".py" and code.is_file() for path in content.with_imports(code)
     ]
     known = {_shown(path) for path in (*inputs, *modules)}
-    # The backend may load its modules in processes of its own.
-    loaded = {*_noted.values(), *backend_files(str((config.get("trainer") or {}).get("backend")))}
+    loaded = {*_noted.values(), *later_modules(config)}
     noted = sorted(module for module in loaded if module[0] not in known)
     return Code(
         modules={place: file for place, file, _ in noted},
@@ -83,9 +82,9 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     )
 
 
-def backend_files(backend: str = "*") -> list[tuple[str, str, str]]:
-    """The path and the hashes of each file of a backend, or of all."""
-    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in ROOT.glob(f"{_BACKENDS}/{backend}/*.py")]
+def later_modules(config: Mapping[str, Any] | None = None) -> list[tuple[str, str, str]]:
+    """The path and the hashes of each module that a run may load in processes of its own; None: any run."""
+    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in application().code_files(config)]
 
 
 def _shown(path: Path) -> str:
@@ -116,17 +115,24 @@ def is_library(file: Path) -> bool:
     return any(file.is_relative_to(folder) for folder in _LIBRARY_FOLDERS)
 
 
+def hub_commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path) -> dict[str, str]:
+    """The commit of each name on the hub: that of earlier attempts, or that in the hub's cache on this machine.
+
+    code_ids: the records of code of these attempts. A name that is not in the cache yet is left out.
+    """
+    records = (read(multirun_of(folder), code_id) for code_id in code_ids)
+    earlier = {name: commit for record in records if record is not None for name, commit in record.hub.items()}
+    found = {name: earlier.get(name) or hub_commit(name) for name in content.hub_names(config)}
+    return {name: commit for name, commit in found.items() if commit is not None}
+
+
 _user_packages = functools.cache(installed_parts.packages)
 
 
 def _data(config: Mapping[str, Any]) -> dict[str, str]:
-    """The hashes of the data files that the configuration names, and of those that its task's `files` names."""
+    """The hashes of the data files that the configuration names, and of those that the application adds."""
     data = dict(config.get("data") or {})
-    tasks = sys.modules.get(_TASKS)
-    section = config.get("task") or {}
-    if tasks is None or not section.get("name"):
-        return data
-    for path in getattr(tasks.get(section["name"]), "files", lambda _: [])(section):
+    for path in application().data_files(config):
         if str(path) not in data and path.is_file():
             data[str(path)] = content_digest(path)
     return data

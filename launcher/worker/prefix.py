@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections import Counter
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from launcher import files
+from launcher.application import application
 from launcher.run import claim, evaluations, whole
 from launcher.run.folder import (
     checkpoint_name,
@@ -77,27 +74,14 @@ def _state_of(source: Path) -> State | None:
 
 
 def _take_logs(source: Path, folder: Path, step: int) -> None:
-    """Write what a run of this folder's length has logged up to a step; the trainer decides what that is."""
-    from trainer_ext import continuing
-
-    trainer = read_config(folder)["trainer"]
-    interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
-    responses: Counter[int] = Counter()
-
-    def is_among_first(record: Mapping[str, Any]) -> bool:
-        responses[record["step"]] += 1
-        kept = continuing.judged(trainer, record["step"]) or int(trainer["eval_responses"])
-        return responses[record["step"]] <= kept
-
-    kept: dict[Callable[[Path], Path], Callable[[Mapping[str, Any]], bool]] = {
-        metrics_path: lambda _: True,
-        histograms_path: lambda record: record["step"] % interval == 0,
-        responses_path: is_among_first,
-    }
-    for path, is_kept in kept.items():
-        records = [one for one in files.json_lines(path(source)) if one["step"] <= step and is_kept(one)]
+    """Write what a run of this folder's length has logged up to a step; the application decides what that is."""
+    kept = application().first_steps(read_config(folder))
+    for path in (metrics_path, histograms_path, responses_path):
+        is_kept = kept.get(path(folder).name)
+        records = [line for line in files.json_lines(path(source)) if line["step"] <= step]
+        records = records if is_kept is None else list(filter(is_kept, records))
         if records:
-            files.write_atomic(path(folder), "".join(json.dumps(one) + "\n" for one in records))
+            files.write_atomic(path(folder), "".join(json.dumps(line) + "\n" for line in records))
     for evaluated in evaluations.steps(source):
         if evaluated <= step:
             name = f"{evaluated:06d}.parquet"
@@ -112,14 +96,11 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
 
 def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:
     parent = checkpoints_folder(folder)
-    parent.mkdir(exist_ok=True)
-    aside = parent / f"{files.ASIDE}{checkpoint_name(step)}-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    for at, _, names in os.walk(checkpoint):
-        target = aside / Path(at).relative_to(checkpoint)
-        target.mkdir()
-        for name in names:
-            files.link_or_copy(Path(at) / name, target / name)
-        files.fsync_folder(target)
-    aside.rename(parent / checkpoint_name(step))
+    with files.new_folder(parent / checkpoint_name(step)) as aside:
+        for at, _, names in os.walk(checkpoint):
+            target = aside / Path(at).relative_to(checkpoint)
+            target.mkdir(exist_ok=True)
+            for name in names:
+                files.link_or_copy(Path(at) / name, target / name)
+            files.fsync_folder(target)
     files.fsync_folder(parent)

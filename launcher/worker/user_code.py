@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.application import packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
-from launcher.project import OURS, ROOT
+from launcher.project import ROOT
 from launcher.worker import loaded
 
 
@@ -44,7 +45,7 @@ def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
             if text.endswith(".py") and Path(text) not in found:
                 found[Path(text)] = Source(Path(text), imported=False)
     waiting |= _imports(found.values())
-    seen: set[str] = set(OURS)
+    seen: set[str] = set(packages())
     while waiting := waiting - seen:
         seen |= waiting
         new = {path: Source(path) for name in sorted(waiting) for path in _places(name)}

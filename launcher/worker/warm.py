@@ -32,7 +32,7 @@ for name in filter(None, os.environ.get(MODULES, "").split(",")):
         failure = traceback.format_exc()
 if os.environ.get(MODULES):  # what every worker would compute
     provenance.packages()
-    loaded.backend_files()
+    loaded.later_modules()
     for model in records.Record.__subclasses__():
         records.validator(model)  # type: ignore[arg-type]  # mypy asks the instances for __hash__
 # A garbage collection would write to every page, and the forks would no longer share the memory.

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launcher import files, tracking
+from launcher.application import application
 from launcher.config import content, identity
 from launcher.nodes import ONE, Nodes
 from launcher.project import COPIES, NO_DEVICES, ROOT
 from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions, whole
 from launcher.run.folder import (
     attempt_folder,
-    base_path,
     last_final_step,
     latest_checkpoint,
     multirun_of,
@@ -39,11 +39,12 @@ from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from launcher.text import one_line
-from launcher.worker import hub, loaded, prefix
+from launcher.worker import loaded, prefix
 from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.stall import Watchdog
 
-TRAIN = "trainer_ext.train:train"
+#: The function that does a run.
+TRAIN = application().work
 TRACEBACK_LINES = 50
 _CHECK_S = 1.0
 # How long a worker whose launcher is gone may take to save a checkpoint.
@@ -173,7 +174,8 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
         time.sleep(_CHECK_S)  # the owner on another host seems dead: wait until that is certain
     with claim.locked(folder):
         state = read_state(folder)
-        if state.state not in RESUMABLE or (launch_id is not None and _is_closed(folder, launch_id)):
+        record = launch_record.launches_folder(multirun_of(folder)) / f"{launch_id}.json"
+        if state.state not in RESUMABLE or (launch_id is not None and launch_record.closed(record).exists()):
             return None
         cancelled = None
         if witness.owner(folder) is None:
@@ -196,11 +198,6 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
             claim.release(folder, owner)
             raise
     return owner, state
-
-
-def _is_closed(folder: Path, launch_id: str) -> bool:
-    launches = launch_record.launches_folder(multirun_of(folder))
-    return launch_record.closed(launches / f"{launch_id}.json").exists()
 
 
 def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
@@ -229,10 +226,10 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         function: Train = function_of(train)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
-        commits = hub.commits(config, state, folder)
+        commits = loaded.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
-        given = hub.pinned(config, commits) if attempt.nodes.count == 1 else config
-        summary = function(whole_config(folder, given), attempt)
+        given = application().completed(folder, config, commits if attempt.nodes.count == 1 else {})
+        summary = function(given, attempt)
         attempt.check()
         attempt.sync()
         state = _with_code(folder, state, config, commits)
@@ -269,7 +266,7 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
 def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: Mapping[str, str]) -> State:
     """The state with the code that this attempt has loaded until now. commits: of names on the hub, as far as they were
     known before."""
-    used = {**hub.commits(config, state, folder), **commits}
+    used = {**loaded.hub_commits(config, state.code_ids(), folder), **commits}
     code_id = code.keep(multirun_of(folder), loaded.record(config, used))
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
@@ -294,22 +291,6 @@ def _say(text: str) -> None:
     """Print to standard error, unless a full disk refuses that too."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
-
-
-def whole_config(folder: Path, config: Mapping[str, Any]) -> Any:
-    """The frozen configuration with verl's complete tree under `verl`, resolved. Missing values stay `???`."""
-    from omegaconf import OmegaConf
-
-    from launcher.config.verl_tree import merge
-
-    if config.get("base") is None or "verl" not in config:
-        raise files.BadRunFolder(folder / "config.yaml", "must have the keys `base` and `verl`")
-    verl = merge(base_path(multirun_of(folder), config["base"]), config["verl"])
-    OmegaConf.resolve(verl)
-    whole = OmegaConf.create({key: value for key, value in config.items() if key != "verl"})
-    whole["verl"] = verl
-    OmegaConf.set_struct(whole, True)
-    return whole
 
 
 def function_of(name: str) -> Any:
@@ -393,9 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
     launch = launch_record.read(given.launch) if given.launch else None
     if launch is None:  # otherwise what the launch has asked for decides
-        from trainer_ext import devices
-
-        with suppress(files.BadRunFolder):  # `execute` says what is wrong
-            if devices.kind_of(read_config(given.run).get("model") or {}) == devices.CPU:
+        with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
+            if not application().resources(read_config(given.run)).devices:
                 os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
     leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hydra._internal.config_repository import ConfigRepository
 
-from launcher.config import verl_tree
 from tests.launcher.conftest import ROOT
+from trainer_ext.application import verl_tree
 
 # Nobody edits these while the tests run, as they do the copies of conf/.
 UNCHANGING = {f"{folder}" for folder in (ROOT / "conf", verl_tree.config_folder())}

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.__main__ import main as analysis
 from launcher.__main__ import main
-from launcher.execution import looks, sweep
+from launcher.execution import sweep
 from launcher.planning import freeze, preregistration
 from launcher.planning.plan import Plan
 from launcher.run.folder import read_state, run_folder, write_state
@@ -132,7 +132,7 @@ def test_a_launch_with_nothing_to_run_says_what_it_replaces(
         folder = run_folder(plan.multirun, run_id)
         write_state(folder, read_state(folder).replace(state=RunState.DONE))
     monkeypatch.setattr(sweep, "report", lambda *_: 0)  # a program of its own
-    assert sweep.reconcile(ROOT, make(*words, "seed=0")) == 0
+    assert sweep.sweep(ROOT, make(*words, "seed=0")).code == 0
     assert "seeds = 0 (declared: 0, 1)" in capsys.readouterr().out
 
 
@@ -159,7 +159,7 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
         return planner.make(ROOT, [*words, RULE], SHIPPED, added)
 
     def launch(grow: Callable[[planner.AddedSeeds], Plan] | None) -> tuple[dict[str, list[int]], str]:
-        assert sweep.reconcile(ROOT, again(), "tests.launcher.judged:train", again=grow) == 0
+        assert sweep.sweep(ROOT, again(), "tests.launcher.judged:train", again=grow).code == 0
         return seeds_of(again()), capfd.readouterr().out
 
     first, said = launch(None)  # as a launch that was killed before it asked the analysis
@@ -173,4 +173,4 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
     assert ptrw == "ptrw and c0_grpo: decided (look 1 of 3, 4 of at most 12 seeds)"
     assert gspo.startswith("gspo and c0_grpo: ") and f"{len(after['gspo'])} of at most 12 seeds" in gspo
     # the same command again: no run is missing, and no seed is added
-    assert freeze.missing(again()) == [] and looks.undecided(ROOT, again()) == {}
+    assert freeze.missing(again()) == [] and sweep.further_seeds(ROOT, again()) == {}

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config import verl_tree
+from launcher.planning.freeze import freeze_base
 from launcher.run.folder import base_path
+from trainer_ext.application import verl_tree
+from trainer_ext.objection import Objection
 
 TREES = st.recursive(
     st.integers() | st.booleans() | st.text(max_size=3),
@@ -21,21 +23,21 @@ TREES = st.recursive(
 
 @pytest.fixture(scope="module")
 def verl():
-    return verl_tree.compose("ppo_trainer", ())
+    return verl_tree.compose("ppo_trainer")
 
 
 def test_composing_does_not_import_verl():
-    compose = "from launcher.config import verl_tree; verl_tree.compose('ppo_trainer', ())"
+    compose = "from trainer_ext.application import verl_tree; verl_tree.compose('ppo_trainer')"
     code = f"import sys; {compose}; print('verl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
-    path = verl_tree.freeze(tmp_path, verl)
+    path = freeze_base(tmp_path, verl)
     assert path == base_path(tmp_path, verl.hash)
     assert verl_tree.load_yaml(path) == verl.tree
     written = path.stat().st_ino
-    verl_tree.freeze(tmp_path, verl)
+    freeze_base(tmp_path, verl)
     assert path.stat().st_ino == written
     assert verl_tree.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
 
@@ -51,7 +53,7 @@ def test_what_is_frozen_is_written_as_omegaconf_writes_it(verl):
 def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
     from omegaconf import OmegaConf
 
-    merged = verl_tree.merge(verl_tree.freeze(tmp_path, verl), {"data": {"train_batch_size": 7}})
+    merged = verl_tree.merge(freeze_base(tmp_path, verl), {"data": {"train_batch_size": 7}})
     OmegaConf.resolve(merged)
     assert merged.data.train_batch_size == 7
     assert OmegaConf.is_missing(merged.actor_rollout_ref.rollout, "name")
@@ -60,7 +62,7 @@ def test_merging_keeps_interpolations_and_missing_values(verl, tmp_path):
 
 
 def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
-    path = verl_tree.freeze(tmp_path, verl)
+    path = freeze_base(tmp_path, verl)
     path.write_text(path.read_text().replace("train_batch_size: 1024", "train_batch_size: 1025"))
     with pytest.raises(ValueError, match="was changed after it was frozen"):
         verl_tree.merge(path, {})
@@ -79,8 +81,8 @@ def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
     ],
 )
 def test_a_difference_without_a_place_is_refused(verl, tmp_path, differences, message):
-    with pytest.raises(verl_tree.BadDifference, match="Fix: ") as raised:
-        verl_tree.merge(verl_tree.freeze(tmp_path, verl), differences)
+    with pytest.raises(Objection, match="Fix: ") as raised:
+        verl_tree.merge(freeze_base(tmp_path, verl), differences)
     assert message in str(raised.value)
 
 

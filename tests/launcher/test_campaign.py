@@ -21,15 +21,13 @@ from analysis.tables.levels import condition_lines
 from hydra_plugins.rlsweep import RlsweepSweeper
 from launcher import files
 from launcher.__main__ import main
-from launcher.campaign import campaign
-from launcher.campaign.campaign import Campaign
+from launcher.campaign import campaign, stages, sweeper
 from launcher.campaign.forecast import document, show
 from launcher.config.hydra_compose import Composer
 from launcher.errors import InvalidPlan
 from launcher.execution import sweep
 from launcher.execution.reconciler import Outcome
 from launcher.execution.sweep import Swept
-from launcher.planning import campaign_stages as stages
 from launcher.planning import freeze, planner
 from launcher.run import campaign_record
 from launcher.run.folder import read_state, run_folder, write_state
@@ -72,22 +70,22 @@ class World:
         (self.conf / "campaign/c.yaml").write_text(yaml.safe_dump({"stages": declared}, sort_keys=False))
         self.composer = Composer(self.conf, "config")  # what it composed for one launch serves the next ones
 
-    def planner(self, *words: str) -> stages.Planner:
+    def read(self, *words: str) -> stages.Campaign:
         words = ("campaign=c", f"multirun={self.multirun}", *words)
-        return stages.Planner(ROOT, words, self.composer)
+        return stages.read(ROOT, words, self.composer)
 
     def launch(self, *words: str) -> int:
         words = ("campaign=c", f"multirun={self.multirun}", *words)
-        return Campaign(ROOT, stages.Planner(ROOT, words, self.composer), words).run()
+        return campaign.launch(stages.read(ROOT, words, self.composer), words)
 
     def refused(self, *words: str) -> list[str]:
         with pytest.raises(InvalidPlan) as raised:
-            self.planner(*words).all(None)
+            stages.plan_all(self.read(*words), None)
         lines = str(raised.value).splitlines()
         assert all(". Fix: " in line for line in lines)
         return lines
 
-    def sweep(self, root: Path, plan: Any, train: str, plugin: Any, again: Any) -> Swept:
+    def sweep(self, root: Path, plan: Any, plugin: Any, again: Any) -> Swept:
         self.swept.append(plan)
         freeze.freeze(plan)
         states = {}
@@ -241,18 +239,18 @@ def test_an_interruption_ends_the_launch_and_the_next_one_goes_on(world):
 def test_killed_between_any_two_stages_it_goes_on_as_if_it_had_not_been(world, conf, tmp_path, monkeypatch):
     assert world.launch() == 0
     disturbed = World(conf, tmp_path / "killed", monkeypatch)
-    start, died = Campaign._start, []
+    start, died = campaign._start, []
 
     class Killed(BaseException):
         """Nothing catches it: of the launch, no further line runs."""
 
-    def killed_once(self: Campaign, stage: stages.PlannedStage, *rest: Any) -> Any:
+    def killed_once(declared: stages.Campaign, stage: stages.PlannedStage, *rest: Any) -> Any:
         if stage.name not in died:
             died.append(stage.name)
             raise Killed
-        return start(self, stage, *rest)
+        return start(declared, stage, *rest)
 
-    monkeypatch.setattr(Campaign, "_start", killed_once)
+    monkeypatch.setattr(campaign, "_start", killed_once)
     while len(died) < len(STAGES):
         with pytest.raises(Killed):
             disturbed.launch()
@@ -328,11 +326,11 @@ def test_an_experiments_own_budget_is_not_that_of_the_campaign(world):
     assert world.launch() == 0
     assert [plan.budget for plan in world.swept] == [None, None, None, 3]
     assert not any(plan.charged for plan in world.swept)
-    assert document("c", world.planner().all(None), None)["budget_device_hours"] is None
+    assert document("c", stages.plan_all(world.read(), None), None)["budget_device_hours"] is None
 
 
 def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys):
-    planned = world.planner().all(None)
+    planned = stages.plan_all(world.read(), None)
     found = document("c", planned, None)
     assert [stage["name"] for stage in found["stages"]] == list(STAGES)
     assert found["stages"][0]["needs"] == {"better": CLAIM["claim"], "H": "so it is"}
@@ -363,7 +361,7 @@ def test_levels_are_not_chosen_on_the_seeds_that_judge_them(world, seeds, words,
 
 
 def test_the_plan_says_what_the_seeds_of_each_gate_find(world, capsys):
-    shown = document("c", world.planner().all(None), None)
+    shown = document("c", stages.plan_all(world.read(), None), None)
     found = shown["stages"][0]["power"]
     assert found["better"].startswith("2 seeds detect only very large differences of ")
     assert ", and one of 1 sd with 9% (sd: the standard deviation of the differences between seeds" in found["better"]
@@ -375,14 +373,14 @@ def test_the_plan_says_what_the_seeds_of_each_gate_find(world, capsys):
 def test_the_power_of_a_gate_of_times(world, capsys):
     gate = {"sooner": {**CLAIM, "kind": "ratio", "summary": "time_to", "at": 0.5, "at_most": 1.0}}
     world.write({"check": {"experiment": "small", "overrides": ["seed=0,1,2,3,4,5,6"], "gate": gate}})
-    (stage,) = document("c", world.planner().all(None), None)["stages"]
+    (stage,) = document("c", stages.plan_all(world.read(), None), None)["stages"]
     assert "7 seeds detect only large differences of" in stage["power"]["sooner"]
     assert stage["power"]["sooner"].endswith("; less if runs do not reach the threshold")
 
 
 def test_the_plan_says_when_the_seeds_cannot_meet_a_gate(world, capsys):
     world.write({**STAGES, "check": {**STAGES["check"], "overrides": ["seed=0"]}})
-    show(document("c", world.planner().all(None), None))
+    show(document("c", stages.plan_all(world.read(), None), None))
     assert f"{CLAIM['claim']} It cannot be met: 1 seeds, and 2 are needed." in capsys.readouterr().out
 
 
@@ -446,7 +444,7 @@ def changed(stage: str, **keys: Any) -> dict[str, Any]:
 def test_a_bad_file_is_refused_with_file_key_value_rule_and_fix(world, declared, said):
     world.write(declared)
     if said is None:
-        assert len(world.planner().all(None)) == 4
+        assert len(stages.plan_all(world.read(), None)) == 4
         return
     lines = world.refused()
     assert any(line.startswith("conf/campaign/c.yaml: ") and said in line for line in lines), lines
@@ -466,7 +464,7 @@ def test_all_problems_of_all_stages_come_at_once_and_nothing_is_written(world):
 def test_a_campaign_with_the_name_of_an_experiment_is_refused(world):
     (world.conf / "campaign/c.yaml").rename(world.conf / "campaign/small.yaml")
     with pytest.raises(InvalidPlan, match="both would write to one folder"):
-        stages.Planner(ROOT, ["campaign=small"], Composer(world.conf, "config"))
+        stages.read(ROOT, ["campaign=small"], Composer(world.conf, "config"))
 
 
 @pytest.mark.parametrize(
@@ -482,7 +480,7 @@ def test_a_campaign_with_the_name_of_an_experiment_is_refused(world):
 )
 def test_bad_words_are_refused(world, words, said):
     with pytest.raises(InvalidPlan) as raised:
-        stages.Planner(ROOT, words, Composer(world.conf, "config"))
+        stages.read(ROOT, words, Composer(world.conf, "config"))
     assert said in str(raised.value) and ". Fix: " in str(raised.value)
 
 
@@ -492,13 +490,15 @@ def test_a_command_about_experiments_refuses_a_campaign():
 
 
 def test_launch_py_recognises_a_campaign_and_leaves_experiments_alone(world, monkeypatch):
-    seen = []
-    monkeypatch.setattr(campaign.sweeper, "run_sweep", lambda *arguments: seen.append(arguments) or 7)
-    assert campaign.run_words(["experiment=small"], world.conf) == 7 and len(seen) == 1
-    assert campaign.run_words(["campaign=c", f"multirun={world.multirun}"], world.conf) == 0
-    assert campaign.run_words(["campaign=nothing"], world.conf) == 2
-    monkeypatch.setattr(campaign, "run_words", lambda words, *_: seen.append(words) or 5)
-    assert RlsweepSweeper().run_words(["campaign=c"], world.conf, None, ()) == 5
+    assert sweeper.run(["experiment=small", f"multirun={world.multirun}"], world.conf) == 0
+    assert world.stages() == ["small"]
+    assert sweeper.run(["campaign=c", f"multirun={world.multirun}"], world.conf) == 0
+    assert len(world.stages()) == 1 + len(STAGES)
+    assert sweeper.run(["campaign=nothing"], world.conf) == 2
+    monkeypatch.setattr(sweeper, "run", lambda words, *_: 5 if words == ["campaign=c"] else 0)
+    with pytest.raises(sweeper.SweepExit) as ended:
+        RlsweepSweeper(["campaign=c"]).sweep([])
+    assert ended.value.code == 5
 
 
 # ---------------------------------------------------------------- records, words, shipped files
@@ -531,7 +531,8 @@ def test_any_value_of_a_file_survives_hydras_grammar(value):
 @pytest.mark.parametrize("scale", ["full", "tiny"])
 @pytest.mark.parametrize("name", shipped("campaign"))
 def test_every_shipped_campaign_plans_at_every_scale(name, scale, tmp_path):
-    planned = stages.Planner(ROOT, [f"campaign={name}", f"scale={scale}", f"multirun={tmp_path}"], SHIPPED).all(None)
+    words = [f"campaign={name}", f"scale={scale}", f"multirun={tmp_path}"]
+    planned = stages.plan_all(stages.read(ROOT, words, SHIPPED), None)
     found = document(name, planned, None)
     assert all(stage["total"] for stage in found["stages"])
     assert all(not stage["undecidable"] for stage in found["stages"]), "a gate that cannot be met"
@@ -542,27 +543,28 @@ def test_every_shipped_campaign_plans_at_every_scale(name, scale, tmp_path):
 @pytest.mark.parametrize("name", shipped("campaign"))
 def test_every_shipped_campaign_plans_with_the_models_of_the_designs(name, tmp_path):
     words = [f"campaign={name}", "scale=design", "trainer=verl_ray", "cluster=slurm", f"multirun={tmp_path}"]
-    for stage in stages.Planner(ROOT, words, SHIPPED).all(None):
+    for stage in stages.plan_all(stages.read(ROOT, words, SHIPPED), None):
         (base, *_) = stage.plan.runs.values()
         backend = "in_process" if stage.name == "speculative" else "verl_ray"
         assert base.config["trainer"]["backend"] == backend and stage.plan.cluster["name"] == "slurm"
 
 
 def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report(tmp_path):
-    planner = stages.Planner(ROOT, ["campaign=qstar", "scale=tiny", f"multirun={tmp_path}"], SHIPPED)
-    above = {stage.name: stage for stage in planner.all(None)}
+    declared = stages.read(ROOT, ["campaign=qstar", "scale=tiny", f"multirun={tmp_path}"], SHIPPED)
+    above = {stage.name: stage for stage in stages.plan_all(declared, None)}
     assert len(above["settings"].plan.runs) == 48 + 42  # while nothing is decided, the most that it can be
     runs = {entry.group: above["settings"].plan.runs[entry.id] for entry in above["settings"].experiments[0].entries}
     fixed = runs["ppo_fixed"].config["verl"]["actor_rollout_ref"]["actor"]["optim"]["lr"]
     for level, others in ((10 * fixed, 42), (fixed, 0)):  # the best rate may be the fixed one
         values = dict.fromkeys([(pin.key, pin.into) for pin in above["main"].pins], level)
-        main, settings = (planner.one(name, values, above).plan.runs.keys() for name in ("main", "settings"))
+        planned = [stages.plan_stage(declared, name, values, above).plan for name in ("main", "settings")]
+        main, settings = (plan.runs.keys() for plan in planned)
         assert main <= settings and len(settings - main) == others
 
 
 def test_the_trainer_and_the_cluster_of_a_stage_win_over_the_command_line(world):
     world.write(changed("more", trainer="in_process", cluster="local"))
-    check, *_, more = world.planner("trainer=verl_ray", "cluster=slurm").all(None)
+    check, *_, more = stages.plan_all(world.read("trainer=verl_ray", "cluster=slurm"), None)
     assert [stage.plan.cluster["name"] for stage in (check, more)] == ["slurm", "local"]
     backends = [next(iter(stage.plan.runs.values())).config["trainer"]["backend"] for stage in (check, more)]
     assert backends == ["verl_ray", "in_process"]

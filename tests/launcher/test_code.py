@@ -22,18 +22,19 @@ from launcher.config import content, identity
 from launcher.errors import InvalidPlan
 from launcher.execution import code_changes
 from launcher.files import content_digest
-from launcher.planning import cost, freeze
+from launcher.planning import freeze
 from launcher.run import archive, claim, code
 from launcher.run.code import Code
 from launcher.run.folder import find_state, read_config, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from launcher.run.transitions import started
-from launcher.worker import hub, loaded
+from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from trainer_ext import rewards
+from trainer_ext.application import Application, hub
 
 #: No machine of the tests has a GPU, and a run of this model asks for one.
 NO_GPU = ("model.resources.devices=0",)
@@ -296,8 +297,8 @@ def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_fo
 
 def test_measured_times_are_found_under_another_spelling(project):
     one, other = configured(**MINE), configured(**{key: f"../mine/{path}" for key, path in MINE.items()})
-    assert cost._kind(content.settled(one)) == cost._kind(content.settled(other))
-    assert cost._model(content.settled(one)) == cost._model(content.settled(other)) != cost._model(one)
+    assert Application().kinds(content.settled(one)) == Application().kinds(content.settled(other))
+    assert Application().kinds(content.settled(one))[0] != Application().kinds(one)[0]
 
 
 def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model(project, capsys):
@@ -354,20 +355,22 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
     config["model"]["path"] = "org/mine"
     folder = run_folder(tmp_path / "m", "a")
     fresh = State("a", RunState.PLANNED)
-    assert hub.commits(config, fresh, folder) == {} and hub.pinned(config, {}) == config
+    assert loaded.hub_commits(config, fresh.code_ids(), folder) == {} and hub.pinned(config, {}) == config
     first = hub_cache("c1" * 20, "config.json")
-    used = hub.commits(config, fresh, folder)
+    used = loaded.hub_commits(config, fresh.code_ids(), folder)
     assert used == {"models/org/mine": "c1" * 20}
     assert hub.pinned(config, used) == config  # transformers downloads the rest
     hub_cache("c1" * 20, *WHOLE)
     assert hub.pinned(config, used)["model"]["path"] == str(first)
     made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", loaded.record(config, used))})
     hub_cache("d2" * 20, *WHOLE)
-    assert hub.pinned(config, hub.commits(config, made, folder))["model"]["path"] == str(first)
+    assert hub.pinned(config, loaded.hub_commits(config, made.code_ids(), folder))["model"]["path"] == str(first)
     changed = code.changes(code.read(tmp_path / "m", made.code["1"]))
     assert changed["models/org/mine"] == ("c1" * 20, "d2" * 20)
     assert code.said("models/org/mine", changed["models/org/mine"]) == "models/org/mine c1c1c1c1c1c1 is d2d2d2d2d2d2"
-    records = [loaded.record(config, commits) for commits in (used, hub.commits(config, fresh, folder))]
+    records = [
+        loaded.record(config, commits) for commits in (used, loaded.hub_commits(config, fresh.code_ids(), folder))
+    ]
     assert code.between(records) == ["models/org/mine"]
     (first / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=f"hf download org/mine --revision {'c1' * 20}"):

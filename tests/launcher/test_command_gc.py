@@ -9,10 +9,11 @@ import time
 import pytest
 
 from launcher.__main__ import main
+from launcher.application import Base
 from launcher.commands import gc as command
 from launcher.commands.gc import Policy
-from launcher.config import verl_tree
 from launcher.planning import freeze, planner
+from launcher.planning.freeze import freeze_base
 from launcher.run import claim, launch_record
 from launcher.run.folder import checkpoints, checkpoints_folder, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
@@ -186,11 +187,11 @@ def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun,
 
 
 def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, capsys):
-    unused = verl_tree.Base("b1", "tree: 1\n", {"tree": 1})
+    unused = Base("b1", "tree: 1\n", {"tree": 1})
     patch = launch_record.launches_folder(multirun) / launch_record.keep_patch(multirun, "a patch")
     age(patch)
     assert {"bases/b1.yaml", f"launches/{patch.name}"} <= paths(multirun, gc(multirun, capsys))
-    verl_tree.freeze(multirun, unused)
+    freeze_base(multirun, unused)
     launch_record.keep_patch(multirun, "a patch")
     assert not {"bases/b1.yaml", f"launches/{patch.name}"} & paths(multirun, gc(multirun, capsys))
     assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"

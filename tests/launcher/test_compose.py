@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from launcher.config import hydra_compose, verl_tree
+from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from tests.launcher.conftest import ROOT
 from tests.launcher.hydras import files_read_once
+from trainer_ext.application import verl_tree
 
 SHIPPED = Composer(ROOT / "conf", "config")
 ROOTS = {"ours": (ROOT / "conf", "config"), "verl's": (verl_tree.config_folder(), "ppo_trainer")}

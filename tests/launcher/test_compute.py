@@ -9,7 +9,7 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.planning.cost import retries, worst_steps
+from launcher.execution.costs import retries, worst_steps
 from launcher.run import claim, compute, transitions
 from launcher.run.archive import archive
 from launcher.run.folder import find_state, read_state, run_folder, write_state

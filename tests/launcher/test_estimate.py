@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.execution import forecast
-from launcher.planning import cost, freeze
-from launcher.planning.cost import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, makespan
+from launcher.execution import costs
+from launcher.execution.costs import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, makespan
+from launcher.planning import freeze
 from launcher.run.folder import find_state, read_state, run_folder, write_state
 from launcher.run.lifecycle import NEW, RunState
 from tests.launcher.experiments import make
@@ -52,8 +52,8 @@ def by_group(planned):
 def test_the_models_file_holds_until_a_run_is_done(tmp_path):
     planned = frozen(tmp_path)
     rates = {history(planned).rate(run) for run in planned.runs.values()}
-    assert rates == {cost.Rate(0.15, FILE, 0)}
-    found = cost.estimate(planned.runs.values(), history(planned), 2, planned.cluster)
+    assert rates == {costs.Rate(0.15, FILE, 0)}
+    found = costs.estimate(planned.runs.values(), history(planned), 2, planned.cluster)
     assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
     assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), 4 * OF_TINY)
 
@@ -62,13 +62,13 @@ def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
     planned = frozen(tmp_path)
     runs = by_group(planned)
     finish(planned, runs["c0_grpo", 0].id, 2.0)
-    assert history(planned).rate(runs["c0_grpo", 1]) == cost.Rate(2.0, METHOD, 1)
-    assert history(planned).rate(runs["ptrw", 1]) == cost.Rate(2.0, KIND, 1)
+    assert history(planned).rate(runs["c0_grpo", 1]) == costs.Rate(2.0, METHOD, 1)
+    assert history(planned).rate(runs["ptrw", 1]) == costs.Rate(2.0, KIND, 1)
     finish(planned, runs["ptrw", 0].id, 4.0)
-    assert history(planned).rate(runs["ptrw", 1]) == cost.Rate(4.0, METHOD, 1)
+    assert history(planned).rate(runs["ptrw", 1]) == costs.Rate(4.0, METHOD, 1)
     # Runs of another plan count as the plan's own do; other batches, tasks and models do not.
     other = make("method=gspo", "trainer.steps=20", f"multirun={tmp_path}")
-    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [cost.Rate(3.0, KIND, 2)]
+    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [costs.Rate(3.0, KIND, 2)]
     for change in ("verl.data.train_batch_size=64", "task=sorting", "model.hidden_size=128"):
         (run,) = make("method=gspo", change, f"multirun={tmp_path}").runs.values()
         assert history_of_none(other, run).rate(run).source == FILE, change
@@ -102,7 +102,7 @@ def test_an_unmeasured_model_without_known_sizes_has_a_guess(tmp_path):
     words = ("method=c0_grpo", "seed=0", "task=gsm8k", "model=pretrained", "model.path=some/name")
     (run,) = make(*words, f"multirun={tmp_path}").runs.values()
     assert run.step_seconds is None
-    assert History(tmp_path, {run.id: run}, []).rate(run) == cost.Rate(60.0, GUESS, 0)
+    assert History(tmp_path, {run.id: run}, []).rate(run) == costs.Rate(60.0, GUESS, 0)
 
 
 def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
@@ -122,7 +122,7 @@ def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     finish(planned, first, 1.0)
     folder = run_folder(tmp_path, first)
     (folder / "weights").write_bytes(b"w" * 1_000_000)
-    found = cost.estimate([planned.runs[one] for one in others], history(planned), 1, planned.cluster)
+    found = costs.estimate([planned.runs[one] for one in others], history(planned), 1, planned.cluster)
     assert found.storage == pytest.approx(3e6, rel=0.01)
 
 
@@ -137,14 +137,14 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
         ]
         planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
         (run,) = planned.runs.values()
-        storage[model] = cost.estimate([run], history_of_none(planned), 1, planned.cluster).storage
+        storage[model] = costs.estimate([run], history_of_none(planned), 1, planned.cluster).storage
     assert storage == {"tiny": 2 * OF_TINY, "qwen2_5_7b": 2 * 3 * 4 * 7_615_616_512, "pretrained": None}
 
 
 def warned(planned):
     """The warnings of a plan none of whose runs has begun."""
     states = {run_id: NEW for run_id in planned.runs}
-    return list(forecast.warnings(planned, forecast.Forecast(planned, states)))
+    return list(costs.warnings(planned, costs.Forecast(planned, states)))
 
 
 def test_a_disk_that_is_too_small_is_a_warning(tmp_path, monkeypatch, capsys):
@@ -177,7 +177,7 @@ def test_devices_multiply_hours_not_wall_time(tmp_path):
     )
     (run,) = planned.runs.values()
     devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
-    found = cost.estimate([run], history_of_none(planned), 3, planned.cluster)
+    found = costs.estimate([run], history_of_none(planned), 3, planned.cluster)
     assert devices > 1 and found.device_hours == pytest.approx(100 * seconds * devices / 3600)
     assert found.wall_seconds == pytest.approx(100 * seconds)
 

@@ -21,10 +21,10 @@ from transformers import (
     Qwen2Config,
 )
 
-from launcher.config.verl_tree import merged
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
 from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext import rank_memory
+from trainer_ext.application.verl_tree import merged
 from trainer_ext.architectures import Architecture
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")

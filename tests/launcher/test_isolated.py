@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from launcher.worker.isolated import Ended, Isolated
+from launcher.application.isolated import Ended, Isolated
 from tests import registered
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refused

@@ -16,13 +16,13 @@ from omegaconf import OmegaConf
 
 from launcher.config import identity
 from launcher.config.identity import SECTIONS
-from launcher.config.verl_tree import merged
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze, schema
 from launcher.run.folder import read_config, run_folder
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import at_scale, make, shipped
 from tests.launcher.hydras import files_read_once
+from trainer_ext.application.verl_tree import merged
 
 
 def assert_hydras_own(planned, run, overrides):

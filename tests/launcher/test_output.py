@@ -70,7 +70,7 @@ def test_an_output_that_can_be_written_is_as_before(multirun: Path) -> None:
     code = """
 import sys
 import tempfile
-from launcher.output import drop_what_cannot_be_written
+from launcher.project import drop_what_cannot_be_written
 drop_what_cannot_be_written()
 print("é", end=""); sys.stdout.write("1\\n")
 sys.stdout.flush(); sys.stdout.buffer.write(b"2\\n"); print("3", file=sys.stderr)

@@ -14,16 +14,15 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis.spec import settings
+from launcher.application import shape
 from launcher.config.identity import SECTIONS
-from launcher.config.verl_tree import merged
 from launcher.planning import freeze
 from launcher.planning.plan import Experiment
-from launcher.planning.resources import shape
 from launcher.run.folder import read_config, read_state, run_folder
 from launcher.tracking import settings as tracking
-from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
+from trainer_ext.application.verl_tree import completed, merged
 
 
 def test_a_conditional_grid_counts_the_baseline_once_a_seed():
@@ -471,7 +470,7 @@ def test_a_frozen_run_is_whole(tmp_path):
     assert list(config) == ["format", "id", "identity", "base", *SECTIONS]
     assert "allowed" not in yaml.safe_dump(config)
     assert read_state(folder).state == "planned"
-    whole = worker.whole_config(folder, config)
+    whole = completed(folder, config)
     assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]
     assert OmegaConf.is_missing(whole.verl.actor_rollout_ref.rollout, "name")
     document = json.loads((tmp_path / planned.experiments[0].name / "plan.json").read_text())

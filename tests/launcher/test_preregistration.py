@@ -17,9 +17,9 @@ from analysis.findings.study import registered, study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main
+from launcher.campaign.stages import spelled
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze, planner, preregistration
-from launcher.planning.campaign_stages import spelled
 from launcher.run.archive import archive
 from launcher.run.folder import metrics_path, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState

@@ -9,7 +9,8 @@ import os
 import pytest
 
 from launcher.__main__ import main
-from launcher.execution import progress, sweeper
+from launcher.campaign import sweeper
+from launcher.execution import progress
 from launcher.execution.progress import Display, Live
 from launcher.run import catalog, claim
 from launcher.run.folder import cache_folder, read_state, run_folder, write_state
@@ -88,7 +89,7 @@ def test_what_a_run_builds_for_the_others_is_named_once(look, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [[], ["trainer.steps=3"], ["seed=0,1", "cluster=local"]])
 def test_a_command_without_an_experiment_or_a_method_explains_and_runs_nothing(tmp_path, capsys, words):
-    assert sweeper.run_sweep([*words, f"multirun={tmp_path / 'multirun'}"]) == 2
+    assert sweeper.run([*words, f"multirun={tmp_path / 'multirun'}"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "python launch.py -m experiment=quickstart" in err and "bnto_main" in err
     assert not (tmp_path / "multirun").exists()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.planning.schema import Promises
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused, write_experiment
 from tests.trainer_ext.twins import tokenizer_of
+from trainer_ext.application.declarations import Declarations
 from trainer_ext.backends.in_process.initial_model import character_tokenizer, initialise
 from trainer_ext.backends.in_process.prompts import tokens_of
 
@@ -507,7 +507,7 @@ def test_the_content_of_a_reward_and_that_of_the_prompts_is_part_of_a_run(own):
 def test_every_method_declares_a_metric_of_each_of_its_parts():
     for method in ("c0_grpo", "bnto_minimal", "q_star", "c0_ppo", "dpo", "all_variants"):
         tree = SHIPPED.compose([f"method={method}"])
-        assert "actor/grad_norm" in Promises.of(tree.files).metrics
+        assert "actor/grad_norm" in Declarations.of_files(tree.files).metrics
 
 
 def test_a_later_file_drops_a_requirement_with_null(conf):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.campaign import sweeper
 from launcher.errors import InvalidPlan
-from launcher.execution import sweep, sweeper
+from launcher.execution import sweep
 from launcher.execution.progress import Display
 from launcher.execution.reconciler import interruptible
 from launcher.planning import freeze, planner
@@ -36,7 +37,7 @@ def frozen(multirun, **states):
 
 def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_path, capfd):
     states = {f"cause_{letter}": RunState.FAILED for letter in "abcdefg"} | {"not_wanted": RunState.CANCELLED}
-    assert sweep.reconcile(ROOT, frozen(tmp_path, **states)) == 1
+    assert sweep.sweep(ROOT, frozen(tmp_path, **states)).code == 1
     said = capfd.readouterr().err.splitlines()
     assert said[0] == "adhoc-c0_grpo: not done: 1 cancelled, 7 failed"
     assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{letter}" for letter in "abcde"]
@@ -51,7 +52,7 @@ def test_a_failure_of_an_earlier_launch_is_told_as_one_and_a_cause_once(tmp_path
     for number, run_id in enumerate(planned.runs):
         folder = run_folder(tmp_path, run_id)
         write_state(folder, read_state(folder).replace(finished=1e9 if number < 4 else None))
-    assert sweep.reconcile(ROOT, planned) == 1
+    assert sweep.sweep(ROOT, planned).code == 1
     _, told, how = capfd.readouterr().err.splitlines()
     first = next(iter(planned.runs))
     day = time.strftime("%Y-%m-%d %H:%M", time.localtime(1e9))
@@ -67,7 +68,7 @@ def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
     with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(1024))
-    assert sweep.reconcile(ROOT, planned) == 1
+    assert sweep.sweep(ROOT, planned).code == 1
     assert f"error: {multirun}: OSError: [Errno 28] No space left on device" in capfd.readouterr().err
 
 
@@ -75,14 +76,14 @@ def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
 def test_a_folder_that_cannot_be_made_is_a_problem_of_the_plan(place):
     planned = planner.make(ROOT, ["method=c0_grpo", "seed=0", f"multirun='{place}'"])
     with pytest.raises(InvalidPlan, match="this folder cannot be created"):
-        sweep.reconcile(ROOT, planned)
+        sweep.sweep(ROOT, planned)
 
 
 def test_a_state_that_cannot_be_read_ends_a_launch_in_one_line(tmp_path, capfd):
     frozen(tmp_path, one=RunState.DONE)
     (path,) = tmp_path.glob("runs/*/state.json")
     path.write_text("")
-    assert sweeper.run_sweep(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
+    assert sweeper.run(["method=c0_grpo", "seed=0", f"multirun={tmp_path}"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"error: {path}: not JSON") and f"Fix: restore the file, or move {path.parent} away" in line
 

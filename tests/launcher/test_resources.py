@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import main
+from launcher.application import Shape, seconds, shape
+from launcher.campaign import sweeper
 from launcher.errors import InvalidPlan
-from launcher.execution import sweeper
-from launcher.planning import cost
-from launcher.planning.resources import Shape, seconds, shape
+from launcher.execution import costs
+from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
-from launcher.schedulers.slurm import arrays, cluster
+from launcher.schedulers.slurm import cluster, system
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -32,13 +33,13 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
     assert placement.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
-    given = arrays.parameters(planned.cluster, asked, tmp_path)
+    given = system.parameters(Array("rlsweep-0-0", ["true"], 1, asked, tmp_path, tmp_path, planned.cluster))
     assert {key: given[key] for key in ("nodes", "gpus_per_node", "cpus_per_task", "mem", "time")} == {
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    history = cost.History(tmp_path, {run.id: run}, [])
-    found = cost.estimate([run], history, 1, planned.cluster)
+    history = costs.History(tmp_path, {run.id: run}, [])
+    found = costs.estimate([run], history, 1, planned.cluster)
     assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
 
 
@@ -157,7 +158,7 @@ def test_a_dry_run_and_a_launch_refuse_the_same(words, said, tmp_path, monkeypat
     dry = capsys.readouterr().err
     assert said.replace("{file}", f"{tmp_path}/file") in dry
     assert not (tmp_path / "new").exists()
-    assert sweeper.run_sweep(words) == 2
+    assert sweeper.run(words) == 2
     assert said.replace("{file}", f"{tmp_path}/file") in capsys.readouterr().err
 
 

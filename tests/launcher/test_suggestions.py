@@ -9,10 +9,10 @@ import pytest
 
 from launcher import text
 from launcher.__main__ import main
-from launcher.config import hydra_compose, verl_tree
-from launcher.planning import suggestions
+from launcher.config import hydra_compose
 from tests.configuration import SHIPPED
 from tests.launcher.experiments import make, refused
+from trainer_ext.application import other_names, verl_tree
 
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 WORDS = [
@@ -208,16 +208,16 @@ def test_a_file_that_cannot_be_read_does_not_spoil_the_others(conf):
     assert make("experiment=quickstart", "experiment.name=mine", conf=conf).runs
 
 
-@pytest.mark.parametrize("group", suggestions.OPTIONS)
+@pytest.mark.parametrize("group", other_names.OPTIONS)
 def test_the_files_that_aliases_name_are_there(group):
     options = SHIPPED.options(group)
-    assert set(suggestions.OPTIONS[group].values()) <= set(options)
-    assert not set(suggestions.OPTIONS[group]) & set(options)
+    assert set(other_names.OPTIONS[group].values()) <= set(options)
+    assert not set(other_names.OPTIONS[group]) & set(options)
 
 
 def test_the_keys_that_other_names_stand_for_are_there():
     tree = SHIPPED.compose([]).tree
-    verl = verl_tree.compose("ppo_trainer", []).tree
-    for name, key in suggestions.KEYS.items():
+    verl = verl_tree.compose("ppo_trainer").tree
+    for name, key in other_names.KEYS.items():
         assert hydra_compose.lookup({**tree, "verl": verl}, key)[0], key
         assert not hydra_compose.lookup(tree, name)[0], name

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from launcher.planning.schema import Promises
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
 from trainer_ext import backends, continuing, memory, tasks
+from trainer_ext.application.declarations import Declarations
 from trainer_ext.architectures import embedded
 from trainer_ext.train import Diverged, Preempted, train
 
@@ -97,14 +97,14 @@ def test_a_run_writes_the_metrics_that_its_files_declare(backend, method, new_ru
     config, run = configuration(*own, *values), new_run()
     train(config, run)
     written = set().union(*run.lines) - {"step"}
-    declared = Promises.of(SHIPPED.compose(own).files).written({**config, "verl": {}})
+    declared = Declarations.of_files(SHIPPED.compose(own).files).written({**config, "verl": {}})
     assert written == declared
 
 
 def test_a_metric_is_declared_for_the_runs_that_write_it_alone(backend):
     files = SHIPPED.compose([f"trainer={backend}", "method=q_star"]).files
     without = configuration(f"trainer={backend}", "method=q_star", "trainer.eval_every=0")
-    assert "eval/reward_mean" not in Promises.of(files).written({**without, "verl": {}})
+    assert "eval/reward_mean" not in Declarations.of_files(files).written({**without, "verl": {}})
 
 
 def test_seeds_differ(backend, new_run):

@@ -11,9 +11,9 @@ import pytest
 from launcher.__main__ import main
 from launcher.planning import freeze, planner
 from launcher.run.folder import cache_folder, checkpoint_name, checkpoints_folder, read_config, run_folder
-from launcher.worker.worker import whole_config
 from tests.trainer_ext.conftest import CONF, MemoryRun
 from tests.trainer_ext.twins import write_problems, write_twin
+from trainer_ext.application.verl_tree import completed
 from trainer_ext.train import train
 
 REWARD = "def graded(data_source, solution_str, ground_truth, extra_info):\n    return {}\n"
@@ -42,7 +42,7 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     (run_id,) = plan.runs
     folder = run_folder(multirun, run_id)
     trained = MemoryRun(tmp_path / "run", cache_folder(multirun))
-    train(whole_config(folder, read_config(folder)), trained)
+    train(completed(folder, read_config(folder)), trained)
     newest = trained.latest_checkpoint()
     assert newest is not None
     checkpoints_folder(folder).mkdir()

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from launcher.__main__ import main
 from launcher.planning import freeze, planner
 from launcher.run.folder import checkpoint_name, checkpoints_folder, read_config, run_folder
-from launcher.worker.worker import whole_config
 from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration
 from trainer_ext import backends
+from trainer_ext.application.verl_tree import completed
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.train import train
 
@@ -29,7 +29,7 @@ def test_an_exported_run_loads_in_transformers_with_its_trained_weights(tmp_path
     (run_id,) = plan.runs
     folder = run_folder(multirun, run_id)
     trained = MemoryRun(tmp_path / "run", cache)
-    train(whole_config(folder, read_config(folder)), trained)
+    train(completed(folder, read_config(folder)), trained)
     newest = trained.latest_checkpoint()
     assert newest is not None
     checkpoints_folder(folder).mkdir()

@@ -10,7 +10,7 @@ import pytest
 from tests.configuration import tree_of
 from tests.launcher.experiments import make, refused
 from trainer_ext import tasks
-from trainer_ext.sizes import Misfit
+from trainer_ext.objection import Objection
 
 pytestmark = pytest.mark.puzzles
 SECTION = {
@@ -93,7 +93,7 @@ def test_settings_are_the_generators(tmp_path):
     ],
 )
 def test_what_the_package_does_not_know_is_named(change, key, words):
-    with pytest.raises(Misfit) as raised:
+    with pytest.raises(Objection) as raised:
         tasks.get("reasoning_gym").rows(section("knights_knaves") | change)
     assert raised.value.key == key
     assert all(word in f"{raised.value.rule}. {raised.value.fix}" for word in words), str(raised.value)

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from launcher.config import verl_tree
 from launcher.planning.plan import Plan
 from tests.launcher.experiments import HELD, SHIPPED, at_scale, make, shipped
 from tests.sharing import shared_folder
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import write_problems, write_task, write_twin
+from trainer_ext.application import verl_tree
 from trainer_ext.artifacts import build_once
 from trainer_ext.train import train
 

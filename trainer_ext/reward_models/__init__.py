@@ -71,7 +71,7 @@ def _load(folder: Path) -> Model:
 def of(task: Mapping[str, Any]) -> RewardModel:
     """The reward model of a section `task`, the same object as long as the folder does not change.
 
-    Misfit: there is none, or it cannot be used.
+    Objection: there is none, or it cannot be used.
     """
     folder = folder_of(task)
     with _choosing:
@@ -87,7 +87,7 @@ def label_probabilities(folder: str | os.PathLike[str], label: str, texts: Seque
     """The probability of a label for each text, by the classifier in a folder.
 
     Of one that gives each text one label, by softmax; of one with one label, or with several at a time
-    (`problem_type: multi_label_classification`), by the logistic function. Misfit: it cannot be used, or has no such
+    (`problem_type: multi_label_classification`), by the logistic function. Objection: it cannot be used, or has no such
     label; `check("KEY", FOLDER, LABEL)` finds the same before, without torch.
     """
     path = Path(folder).expanduser()

@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer_ext.objection import Objection
 from trainer_ext.rewards import Messages
-from trainer_ext.sizes import Misfit
 
 #: The value of task.reward that stands for the model in the folder task.reward_model.
 NAME, KEY = "reward_model", "task.reward_model"
@@ -35,9 +35,9 @@ _BYTES = 4  # of a number in float32
 
 
 def folder_of(task: Mapping[str, Any]) -> Path:
-    """The folder of a section's reward model. Misfit: there is none, or it cannot be used."""
+    """The folder of a section's reward model. Objection: there is none, or it cannot be used."""
     if task.get(NAME) is None:
-        raise Misfit(KEY, None, f"task.reward={NAME} needs the folder of a reward model", _TRAIN)
+        raise Objection(KEY, None, f"task.reward={NAME} needs the folder of a reward model", _TRAIN)
     check(KEY, str(task[NAME]))
     return Path(task[NAME]).expanduser()
 
@@ -66,11 +66,11 @@ def missing(folder: Path, *needed: Sequence[str]) -> str | None:
 def check(key: str, value: str, label: str | None = None) -> None:
     """Whether the folder `value` of a configuration's key holds a classifier with one label, or one with `label`.
 
-    It loads no weights. Misfit: it does not.
+    It loads no weights. Objection: it does not.
     """
     folder = Path(value).expanduser()
     if not folder.is_dir():
-        raise Misfit(key, value, "there is no such folder", _FIX)
+        raise Objection(key, value, "there is no such folder", _FIX)
     _check(folder, key, value, label, stamp(folder))
 
 
@@ -83,29 +83,29 @@ def stamp(folder: Path) -> tuple[Any, ...]:
 def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) -> None:
     lacks = missing(folder, WEIGHTS, TOKENIZER)
     if lacks is not None:
-        raise Misfit(key, value, lacks, _FIX)
+        raise Objection(key, value, lacks, _FIX)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         architectures = [str(one) for one in config.get("architectures") or []]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         rule = f"its config.json cannot be read: {error}"
-        raise Misfit(key, value, rule, _FIX) from error
+        raise Objection(key, value, rule, _FIX) from error
     if not any(one.endswith(_HEAD) for one in architectures):
         rule = f"it must be a model for sequence classification; it is {', '.join(architectures) or 'of no known kind'}"
-        raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
+        raise Objection(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
     named = config.get("id2label")
     labels = [f"LABEL_{number}" for number in range(int(config.get("num_labels") or 2))]  # transformers' own names
     if isinstance(named, Mapping) and named:
         labels = [str(named[key]) for key in sorted(named, key=int)]
     if label is None and len(labels) != 1:
         rule = f"a reward model has one label; this one has {len(labels)}: {', '.join(labels)}"
-        raise Misfit(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
+        raise Objection(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
     if label is not None and label not in labels:
-        raise Misfit(key, value, f"it has no label {label}; its labels are {', '.join(labels)}", "name one of these")
+        raise Objection(key, value, f"it has no label {label}; its labels are {', '.join(labels)}", "name one of these")
     tokens, vocabulary = _tokens(folder), config.get("vocab_size")
     if tokens is not None and isinstance(vocabulary, int) and tokens > vocabulary:
         rule = f"its tokenizer has {tokens} tokens, and its embedding only {vocabulary} (vocab_size in config.json)"
-        raise Misfit(key, value, rule, "put the tokenizer of this model there")
+        raise Objection(key, value, rule, "put the tokenizer of this model there")
 
 
 def _tokens(folder: Path) -> int | None:

@@ -26,8 +26,8 @@ from typing import Any
 
 from trainer_ext import reward_models, rewards
 from trainer_ext.artifacts import build_once
+from trainer_ext.objection import Objection
 from trainer_ext.registry import Part
-from trainer_ext.sizes import Misfit
 
 #: Decorator of a task's function `rows`; the module that it stands in is the task.
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
@@ -95,7 +95,7 @@ def text_of(messages: Iterable[Mapping[str, str]]) -> str:
 def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     """The reward of a task; section: the configuration's section `task`. `task.reward=reward_model` is every task's.
 
-    ValueError: the section chooses a function that does not exist. Misfit: its reward model cannot be used.
+    ValueError: the section chooses a function that does not exist. Objection: its reward model cannot be used.
     """
     if section.get("reward") == reward_models.NAME:
         return reward_models.of(section)
@@ -124,12 +124,12 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     so that further rows move no other. A split that the rows bring themselves gets no others; of a prompt that they put
     into several, test counts before validation, and validation before train. Outside the training split each prompt
     stands once, and the order is that of the hashes: the first N are a random choice of N, and always the same.
-    Misfit: a row is in another split.
+    Objection: a row is in another split.
     """
     rows = list(rows)
     brought = {row.split for row in rows}
     if unknown := sorted(map(str, brought - {None, *SPLITS})):
-        raise Misfit("rows", unknown[0], f"the split of a row is one of {', '.join(SPLITS)}, or None", "correct it")
+        raise Objection("rows", unknown[0], f"the split of a row is one of {', '.join(SPLITS)}, or None", "correct it")
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
@@ -177,7 +177,7 @@ def rows_by_split(
     """A task's prompts, divided. section: the configuration's section `task`; shares: trainer.split; reserved: the
     prompts of which a share is kept for the learned reward alone, instead of the others.
 
-    Misfit: no prompt is left to train on, or a row is in another split.
+    Objection: no prompt is left to train on, or a row is in another split.
     """
     rows = get(section["name"]).rows(section)
     if section.get("learned_reward"):
@@ -189,14 +189,14 @@ def rows_by_split(
     return divided
 
 
-def empty(split: str) -> Misfit:
+def empty(split: str) -> Objection:
     """Why a run cannot start whose task has no prompt in a split that it reads."""
     if split == TRAIN:
         rule, fix = "the task has no prompt to train on", "give it more prompts"
-        return Misfit("task.name", None, rule, fix)
+        return Objection("task.name", None, rule, fix)
     key = f"trainer.split.{split}"
     rule = f"the task has no {split} prompt, which evaluations need"
-    return Misfit(key, None, rule, f"give the task more prompts, raise {key}, or set trainer.eval_every=0")
+    return Objection(key, None, rule, f"give the task more prompts, raise {key}, or set trainer.eval_every=0")
 
 
 def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path) -> Path:

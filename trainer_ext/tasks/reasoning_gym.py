@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.sizes import Misfit
+from trainer_ext.objection import Objection
 from trainer_ext.tasks import Row, task
 
 _MOST_S = 600  # some generators search for ever with settings that have no puzzle
@@ -35,7 +35,7 @@ _TUPLE, _SET, _ITEMS = "$tuple", "$set", "$items"  # what JSON lacks: tuples, se
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """`task.size` puzzles of `task.generator` with `task.settings` and `task.seed`.
 
-    Misfit: the package is not installed, it has no such generator, or the generator refuses the settings.
+    Objection: the package is not installed, it has no such generator, or the generator refuses the settings.
     """
     _check(task)
     settings = json.dumps({**(task["settings"] or {}), "size": task["size"], "seed": task["seed"]})
@@ -78,31 +78,31 @@ def compute_score(
 
 
 def _check(task: Mapping[str, Any]) -> None:
-    """Misfit: the generator or its settings cannot be used."""
+    """Objection: the generator or its settings cannot be used."""
     if importlib.util.find_spec("reasoning_gym") is None:
         fix = "install it (make puzzles), or choose another task"
-        raise Misfit("task.name", task["name"], "the package reasoning-gym is not installed", fix)
+        raise Objection("task.name", task["name"], "the package reasoning-gym is not installed", fix)
     from reasoning_gym.factory import DATASETS
 
     name, settings = task["generator"], task["settings"] or {}
     if name not in DATASETS:
         rule = f"reasoning-gym has no such generator; it has {', '.join(sorted(DATASETS))}"
-        raise Misfit("task.generator", name, rule, _instead(name, DATASETS, "choose one of them"))
+        raise Objection("task.generator", name, rule, _instead(name, DATASETS, "choose one of them"))
     kind, config = DATASETS[name]
     known = [one.name for one in dataclasses.fields(config) if one.init and one.name not in ("size", "seed")]
     for key in settings:
         if key in ("size", "seed"):
             fix = f"set task.{key}"
-            raise Misfit(f"task.settings.{key}", settings[key], f"task.{key} is for this", fix)
+            raise Objection(f"task.settings.{key}", settings[key], f"task.{key} is for this", fix)
         if key not in known:
             rule = f"the generator {name} has no such setting; it has {', '.join(known)}"
-            raise Misfit(f"task.settings.{key}", settings[key], rule, _instead(key, known, "remove it"))
+            raise Objection(f"task.settings.{key}", settings[key], rule, _instead(key, known, "remove it"))
     try:
         kind(config=config(**settings, size=task["size"], seed=task["seed"]))
     except Exception as error:  # the package checks by assertions
         what = " ".join(str(error).split()) or type(error).__name__
         fix = f"correct task.settings; the generator {name} has the settings {', '.join(known)}"
-        raise Misfit("task.settings", settings, f"the generator {name} refuses them: {what}", fix) from error
+        raise Objection("task.settings", settings, f"the generator {name} refuses them: {what}", fix) from error
 
 
 def _instead(name: str, known: Any, otherwise: str) -> str:
@@ -127,11 +127,13 @@ def _entries(generator: str, settings: str) -> list[str]:
     except subprocess.TimeoutExpired as error:
         rule = f"the generator {generator} makes no puzzles with them within {_MOST_S} s"
         fix = "choose other settings, or a smaller task.size"
-        raise Misfit("task.settings", json.loads(settings), rule, fix) from error
+        raise Objection("task.settings", json.loads(settings), rule, fix) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
         rule = f"the generator {generator} fails: {lines[-1]}"
-        raise Misfit("task.settings", json.loads(settings), rule, "correct the settings, or choose another generator")
+        raise Objection(
+            "task.settings", json.loads(settings), rule, "correct the settings, or choose another generator"
+        )
     return done.stdout.splitlines()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.application import shape
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
-from launcher.planning.resources import shape
-from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
 
 
@@ -43,5 +43,5 @@ def start(order: Order) -> StartedScheduler:
     devices = max((shape(config).devices for config in configs), default=0)
     used = slots(order.plan.cluster.get("slots"), devices, visible_devices())[: len(order.run_ids)]
     pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster))
-    starting = "starting: one process loads torch and verl for all workers, which takes some seconds"
+    starting = "starting: one process loads the libraries for all workers, which takes some seconds"
     return StartedScheduler(pool, counted(len(used), "worker"), len(used), starting=starting)

@@ -1,7 +1,8 @@
 """A pool of warm worker processes on this machine.
 
-A fork server imports torch and verl once. Every run is a fork of it, and starts in milliseconds instead of the 6 to 10
-seconds that the imports take. By default one run is executed on each core, or on each device, with one thread.
+A fork server imports what the application needs, once. Every run is a fork of it, and starts in milliseconds instead
+of the 6 to 10 seconds that the imports take. By default one run is executed on each core, or on each device, with one
+thread.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
+from launcher.application import application
 from launcher.nodes import ONE, Nodes
 from launcher.project import NO_DEVICES, ONE_THREAD, python_path
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim
 from launcher.schedulers.local import memory
-from launcher.schedulers.local.limits import Job, Limits, has_room, judge
+from launcher.schedulers.local.memory import Limits, Usage, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 
@@ -122,17 +124,17 @@ class Pool:
         os.environ.update({**ONE_THREAD, **_COUNT_ALONE})  # also for a server that Python starts in place of a dead one
         modules = (
             __name__,  # which every fork imports, with the worker
-            "launcher.config.verl_tree",
+            *application().warm,
             "launcher.worker.provenance",
             "omegaconf",
             train.partition(":")[0],
         )
         os.environ[warm.MODULES] = ",".join(modules)
-        # The server has an import path of its own, which must contain launcher and trainer_ext.
+        # The server has an import path of its own, which must contain the project.
         os.environ["PYTHONPATH"] = python_path(root)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["launcher.worker.warm"])
-        hidden = {_DEVICES: NO_DEVICES} if set(self._slots) == {NO_DEVICES} else {}  # verl decides at its import
+        hidden = {_DEVICES: NO_DEVICES} if set(self._slots) == {NO_DEVICES} else {}  # libraries decide at their import
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
@@ -219,7 +221,7 @@ class Pool:
                 running.process.kill()
         measured = self._limits.memory_gb is not None
         jobs = [
-            Job(
+            Usage(
                 sentinel,
                 now - running.since,
                 memory.held(running.process.pid or 0) if measured else 0,

@@ -1,7 +1,7 @@
-"""Whether a run could start, asked of the trainer before anything is submitted: its task, and its prompts.
+"""Whether a run could start, asked before anything is submitted: its task, prompts, method, models and memory.
 
 Only `check_choice` loads torch. What executes code of a user (`check_task`, `check_prompts`, `check_choice`) is called
-in a process of its own, by `launcher.worker.isolated`.
+in a process of its own, by `launcher.application.isolated`.
 """
 
 from __future__ import annotations
@@ -14,44 +14,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launcher.application import isolated
+from launcher.application.isolated import Ended, shown_path
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
-from launcher.worker import isolated
-from launcher.worker.isolated import Ended
-
-if TYPE_CHECKING:
-    from trainer_ext.architectures import Architecture
-    from trainer_ext.continuing import Obstacle
-    from trainer_ext.rewards import Together
-    from trainer_ext.sizes import Misfit
-    from trainer_ext.tasks import Row
-
-
-@dataclass(eq=False)
-class Objection(Exception):
-    """Why a run could not start. file: the one to correct; None: whatever set the key."""
-
-    key: str
-    value: Any
-    rule: str
-    fix: str
-    file: str | None = None
-
-
-def _of(misfit: Misfit | Obstacle, file: str | None = None) -> Objection:
-    return Objection(misfit.key, misfit.value, one_line(misfit.rule), misfit.fix, file)
+from trainer_ext import (
+    architectures,
+    chat,
+    devices,
+    evaluation,
+    memory,
+    price,
+    rank_memory,
+    registry,
+    rewards,
+    sandbox,
+    scores,
+    sizes,
+    tasks,
+)
+from trainer_ext.architectures import Architecture
+from trainer_ext.objection import Objection
+from trainer_ext.reward_models import folders
+from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
+from trainer_ext.rewards import Together
+from trainer_ext.tasks import Row
 
 
 def unusable(key: str, value: Any, ended: Ended) -> Objection:
     """The objection to a user's code that gave no answer. key, value: what chooses that code."""
-    rule, fix = f"its code cannot be used: {ended.what}", "correct it"
+    fix = "correct it"
     if ended.late and key.startswith("task."):
         fix = "correct it, or raise task.reward_timeout_s"
     if ended.file is None:
-        return Objection(key, value, rule, fix)
-    return Objection(f"line {ended.line}", None, rule, fix, _shown(ended.file))
+        return Objection(key, value, ended.rule, fix)
+    return Objection(f"line {ended.line}", None, ended.rule, fix, ended.shown_file)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,6 @@ class TaskCheck:
 
     def metrics(self, evaluated: bool) -> set[str]:
         """The metrics that a run writes of these numbers. evaluated: whether the run makes evaluations."""
-        from trainer_ext import evaluation, rewards
-
         kinds = (rewards.metric, evaluation.metric) if evaluated else (rewards.metric,)
         return {kind(name) for kind in kinds for name in self.numbers}
 
@@ -77,8 +74,6 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
     whether its runs are started on this machine, which must then be able to isolate the programs that they test. What
     the user's code raises is passed on.
     """
-    from trainer_ext import sizes, tasks
-
     functions: tuple[str, ...] = ()
     try:
         module = _module(str(section.get("name")))
@@ -87,15 +82,11 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
         numbers = _asked(module, section, function, runs_here) if local else frozenset()
     except Objection as objection:
         return TaskCheck(functions, (objection,))
-    except sizes.Misfit as misfit:
-        return TaskCheck(functions, (_of(misfit),))
     return TaskCheck(functions, (), numbers)
 
 
 def _module(name: str) -> ModuleType:
     """A task's module. Raises Objection."""
-    from trainer_ext import registry, tasks
-
     try:
         module = tasks.get(name)
     except registry.UnknownChoice as error:
@@ -111,10 +102,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
-    """The function that a task names. Raises Objection, and Misfit."""
-    from trainer_ext import sizes, tasks
-    from trainer_ext.reward_models.folders import learned
-
+    """The function that a task names. Raises Objection."""
     if asked := section.get("learned_reward"):
         try:
             learned(asked)
@@ -123,7 +111,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
             raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
     try:
         return tasks.reward(section)
-    except sizes.Misfit:
+    except Objection:
         raise
     except ValueError as error:
         if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
@@ -135,9 +123,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
 def _asked(
     module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
 ) -> frozenset[str]:
-    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection, Misfit."""
-    from trainer_ext import rewards, sandbox, tasks
-
+    """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     try:
         rows = _rows(module, section)
     except tasks.BadData as error:
@@ -154,7 +140,7 @@ def _asked(
                 raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
-    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), _shown(str(rewards.file_of(function)))
+    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = function, section["name"], row.ground_truth, row.ground_truth, info
     try:
@@ -203,8 +189,6 @@ IMPORT_S = 60.0
 def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
     """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
     its file declares."""
-    from trainer_ext import registry
-
     for part, included in registry.INCLUDED.items():
         chosen = method.get(part)
         of_list = part == registry.credit.name and isinstance(chosen, Mapping)
@@ -220,8 +204,6 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
 
     settings: where the choice reads them; declared: those that its file declares.
     """
-    from trainer_ext import registry
-
     part = next(part for part in (*registry.SINGLE, registry.credit) if part.name == of)
     registry.load("rlsweep.methods")
     if name not in part:
@@ -244,59 +226,25 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         chosen.metrics(*ones)
 
 
-def settled(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the values that its devices decide, in place of `auto` and null."""
-    from trainer_ext import devices
-
-    return devices.settled(config)
-
-
-def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
-    """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
-    do, and which of its scores cannot be used. verl: verl's tree merged."""
-    from trainer_ext import scores, sizes
-
-    return list(map(_of, [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]))
-
-
-def check_continuation(
-    config: Mapping[str, Any], verl: Mapping[str, Any], shorter: Mapping[str, Any]
-) -> list[Objection]:
-    """Why a run does not continue a shorter one. verl: the whole tree; shorter: the other's section `trainer`."""
-    from trainer_ext import continuing
-
-    found = continuing.obstacles({**config, "verl": verl}, shorter)
-    return list(map(_of, found))
-
-
-def score_metrics(trainer: Mapping[str, Any]) -> set[str]:
-    """The metrics of the section's further scores of responses."""
-    from trainer_ext import scores
-
-    return scores.metrics(trainer)
-
-
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     """Whether each split that a run reads has a prompt of at most `longest` tokens; None: it has.
 
     The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
     """
-    from trainer_ext import chat, sizes, tasks
-
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
         return None
     module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
     try:
         divided = tasks.divide(_rows(module, section), trainer["split"])
-    except sizes.Misfit as error:
-        return _of(error, _file(module))
+    except Objection as error:
+        return Objection(error.key, error.value, error.rule, error.fix, _file(module))
     too_long: list[tuple[int, str]] = []
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
-            misfit = tasks.empty(split)
+            empty = tasks.empty(split)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
-            return Objection(misfit.key, value, misfit.rule, misfit.fix)
+            return Objection(empty.key, value, empty.rule, empty.fix)
         if count is None:
             continue
         try:
@@ -329,24 +277,34 @@ def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], 
     """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
-    from trainer_ext import chat
-
     count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
     return None if count is None else lambda row: count(row.messages)
 
 
-def check_folders(
+def check_models(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> list[Objection]:
+    """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.
+
+    Asks what the run itself asks when it starts, and which of its scores cannot be used. verl: verl's tree merged;
+    declared: the sizes that the model's file states, where its folder is not here. Values that cannot be checked here
+    are accepted.
+    """
+    wrong = [
+        *_unloadable(config, verl, declared),
+        *sizes.misfits({**config, "verl": verl}),
+        *scores.misfits(config["trainer"]),
+    ]
+    too_large = _too_large(config, verl, declared) if not wrong else None
+    return wrong if too_large is None else [too_large]
+
+
+def _unloadable(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Iterator[Objection]:
     """Which local folders of models cannot be loaded, which models cannot be trained, and whether a target reads other
-    tokens than the policy.
-
-    verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
-    """
-    from trainer_ext import architectures
-    from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
-
-    section, method, trust = config["model"], config["method"], _trusts(verl)
+    tokens than the policy."""
+    section, method = config["model"], config["method"]
     whole = True
     for key, path, needed in (
         ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
@@ -362,14 +320,13 @@ def check_folders(
             yield Objection(key, path, rule, fix)
             continue
         try:
-            architectures.of_model(path, trust)
+            architectures.of_model(path, _trusts(verl))
         except architectures.Unusable as error:
             whole = False
             yield Objection(key, path, error.rule, error.fix)
     if not whole:
         return
-    target = _target(method, trust)
-    policy = _architecture(section, declared, trust)
+    policy, target = _policy_and_target(config, verl, declared)
     if target is None or policy is None or method["sampler"] == "rejection":
         return  # rejection reads the target's probabilities of the policy's tokens alone
     if target.vocabulary != policy.vocabulary:
@@ -379,27 +336,12 @@ def check_folders(
         yield Objection("method.target_path", method["target_path"], rule, fix)
 
 
-def _target(method: Mapping[str, Any], trust_remote_code: bool) -> Architecture | None:
-    """The sizes of the target in method.target_path; None where no path is given, or its sizes are not known here."""
-    from trainer_ext import architectures
-
-    path = method.get("target_path")
-    return None if path is None else architectures.of_model(path, trust_remote_code)
-
-
-def check_size(
+def _too_large(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Objection | None:
-    """Whether a run's models fit: their positions, and their memory. None: they do, or their sizes are not known here.
-
-    verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
-    """
-    from trainer_ext import devices, memory, rank_memory, sizes
-    from trainer_ext.reward_models import folders
-
+    """Why a run's models do not fit: their positions, or their memory. None: they do, or their sizes are not known."""
     section, method = config["model"], config["method"]
-    trust = _trusts(verl)
-    model = _architecture(section, declared, trust)
+    model, target = _policy_and_target(config, verl, declared)
     if model is None:
         return None
     length = verl["data"]["max_prompt_length"] + verl["data"]["max_response_length"]
@@ -410,7 +352,7 @@ def check_size(
         rule += f"{section['name']} reads at most {model.positions}"
         return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
     if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        return _of(misfit)
+        return misfit
     sequence = devices.Parallel.of(section).sequence
     if sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
@@ -419,40 +361,36 @@ def check_size(
         rule = f"a critic needs the class of model {section['name']} for token classification, which transformers does "
         rule += f"not have for models of type {model.family}"
         return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
-    target = memory.target_of(model, section, method, _target(method, trust))
-    reward_model = folders.parameters(config["task"])
-    too_large = rank_memory.misfit(config, verl, model, target, reward_model)
-    return None if too_large is None else _of(too_large)
+    held = memory.target_of(model, section, method, target)
+    return rank_memory.misfit(config, verl, model, held, folders.parameters(config["task"]))
 
 
 def checkpoint_and_step(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> tuple[int, float] | tuple[None, None]:
     """Bytes of a checkpoint of the run, and the seconds of its step by arithmetic; None: the sizes of its model are not
-    known here. The arguments are those of check_size; nothing objects to the run.
+    known here. The arguments are those of check_models; nothing objects to the run.
     """
-    from trainer_ext import memory, price
-    from trainer_ext.reward_models import folders
-
-    section, method, trust = config["model"], config["method"], _trusts(verl)
-    model = _architecture(section, declared, trust)
+    method = config["method"]
+    model, target = _policy_and_target(config, verl, declared)
     if model is None:
         return None, None
-    target = memory.target_of(model, section, method, _target(method, trust))
+    held = memory.target_of(model, config["model"], method, target)
     learned = model.parameters if config["task"].get("learned_reward") else 0  # of about the policy's size
-    seconds = price.step_seconds(config, verl, model, target, folders.parameters(config["task"]) or learned)
+    seconds = price.step_seconds(config, verl, model, held, folders.parameters(config["task"]) or learned)
     return memory.checkpoint(method, verl, model), seconds
 
 
-def _architecture(
-    section: Mapping[str, Any], declared: Mapping[str, Any] | None, trust_remote_code: bool
-) -> Architecture | None:
-    from trainer_ext import architectures
-
+def _policy_and_target(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> tuple[Architecture | None, Architecture | None]:
+    """The sizes of a run's model and of its target; None where they are not known here, or there is no target."""
+    section, path = config["model"], config["method"].get("target_path")
+    target = None if path is None else architectures.of_model(path, _trusts(verl))
     if section.get("kind") == "embedded":
-        return architectures.embedded(section)
-    own = architectures.of_model(section.get("path"), trust_remote_code)
-    return own or (architectures.Architecture(**declared) if declared else None)
+        return architectures.embedded(section), target
+    policy = architectures.of_model(section.get("path"), _trusts(verl))
+    return policy or (Architecture(**declared) if declared else None), target
 
 
 def _trusts(verl: Mapping[str, Any]) -> bool:
@@ -461,9 +399,4 @@ def _trusts(verl: Mapping[str, Any]) -> bool:
 
 
 def _file(module: ModuleType) -> str:
-    return _shown(module.__file__) or module.__name__
-
-
-def _shown(path: str | None) -> str | None:
-    """A file relative to the project where it is part of it."""
-    return None if path is None else str(Path(path).relative_to(ROOT) if Path(path).is_relative_to(ROOT) else path)
+    return shown_path(module.__file__) if module.__file__ else module.__name__

@@ -10,21 +10,22 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launcher import files
 from launcher.commands import completion, selection
 from launcher.errors import Usage, print_problems
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
-from launcher.run.folder import cache_folder, read_config, run_folder
+from launcher.run.folder import cache_folder, multirun_of, read_config, run_folder
 from launcher.text import nearest
-
-if TYPE_CHECKING:
-    from launcher.worker.policy import Evaluated
+from trainer_ext.application.verl_tree import completed
 
 SCORES = "trainer.eval_scores"
+COLUMNS = ("prompt", "response", "reward", "ground_truth", "split", "sample")
 HELP = "evaluate a run's checkpoint again, on more prompts or other data, or a model in a folder"
 
 
@@ -47,7 +48,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
     from launcher.errors import InvalidPlan
-    from launcher.worker.policy import write
 
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
@@ -72,21 +72,32 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
-    """What is evaluated, in words, and the evaluation of a run's checkpoint."""
-    from launcher.worker import policy
-
+    """What is evaluated, in words, and the evaluation of a run's checkpoint. Usage: it cannot be made so."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    changes = _changes(read_config(folder), given.overrides, folder.name)
+    frozen = read_config(folder)
+    changes = _changes(frozen, given.overrides, folder.name)
     changes["trainer"] = _counts(given) | changes["trainer"]
+    from trainer_ext import backends
+
     with selection.using(folder, step, checkpoint):
-        return f"run {folder.name} after step {step}", policy.evaluate(folder, step, checkpoint, changes)
+        config = completed(folder, frozen)
+        if "split" not in config["trainer"]:
+            why = "an older version planned it and kept no prompts back, so there is nothing to evaluate it on"
+            raise ValueError(why)
+        for section, values in changes.items():
+            for key, value in values.items():
+                config[section][key] = value
+        about = {**origin(folder, config, step), "changes": {key: own for key, own in changes.items() if own}}
+        cache = cache_folder(multirun_of(folder))
+        found = _evaluated(backends.evaluate, config, checkpoint, cache, step, about)
+    return f"run {folder.name} after step {step}", found
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
     from launcher.planning import freeze, planner
-    from launcher.worker.policy import evaluate_model
+    from trainer_ext import backends
 
     if given.checkpoint is not None:
         raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")
@@ -99,8 +110,11 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
         if len(plan.runs) != 1:
             raise Usage(f"{' '.join(given.overrides)}: these are {len(plan.runs)} configurations; give one")
         freeze.freeze(plan)
+        planned = run_folder(plan.multirun, *plan.runs)
+        config, cache = read_config(planned), cache_folder(given.multirun.resolve())
+        about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
         try:
-            found = evaluate_model(run_folder(plan.multirun, *plan.runs), model, cache_folder(given.multirun.resolve()))
+            found = _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
         except ValueError as error:
             raise Usage(f"{model}: {error}") from error
     return str(model), found
@@ -131,3 +145,50 @@ def _counts(given: argparse.Namespace) -> dict[str, int]:
         if value is not None and value < 1:
             raise Usage(f"{option} {value}: must be 1 or more")
     return {key: value for key, value in counts.items() if value is not None}
+
+
+# ---------------------------------------------------------------- evaluations
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found: its metrics (docs/metrics.md), and each response with its prompt and its numbers."""
+
+    origin: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    answers: list[dict[str, Any]]
+
+
+def _evaluated(
+    function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
+) -> Evaluated:
+    from trainer_ext import evaluation
+    from trainer_ext.rewards import RewardFailed
+
+    try:
+        answers = function(config, weights, cache, step)
+    except RewardFailed as error:
+        raise ValueError(str(error)) from error
+    trainer = config["trainer"]
+    metrics = evaluation.metrics(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
+    rows = [{name: getattr(answer, name) for name in COLUMNS} | dict(answer.numbers) for answer in answers]
+    return Evaluated(about, metrics, rows)
+
+
+def write(found: Evaluated, out: Path) -> None:
+    """Write metrics.json and answers.parquet to a new folder, which appears when both are complete."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with files.new_folder(out) as draft:
+        files.write_json(draft / "metrics.json", {**found.origin, "metrics": dict(found.metrics)})
+        # responses to test prompts alone have scores
+        columns = dict.fromkeys(name for answer in found.answers for name in answer)
+        table = pa.table({name: [answer.get(name) for answer in found.answers] for name in columns})
+        pq.write_table(table, draft / "answers.parquet")
+
+
+def origin(folder: Path, config: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """Where the weights of a checkpoint come from: run, step, seed, method, model and task."""
+    names = {name: config[name]["name"] for name in ("method", "model", "task")}
+    return {"run": folder.name, "step": step, "seed": config["seed"], **names}

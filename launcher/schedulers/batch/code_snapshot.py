@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from launcher.application import packages
 from launcher.project import COPIES, PACKAGES
 from launcher.worker.user_code import Source
 
@@ -16,7 +17,7 @@ from launcher.worker.user_code import Source
 LARGEST_FILE = 8 << 20
 LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
-_ROOMS = ("launcher", "trainer_ext", "analysis", "conf", "hydra_plugins", "launch.py")
+_ROOMS = (*packages(), "conf", "hydra_plugins", "launch.py")
 
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:

@@ -11,9 +11,13 @@ import argparse
 import json
 from pathlib import Path
 
+from launcher import files
 from launcher.commands import completion, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
+from launcher.run.folder import cache_folder, multirun_of, read_config
+from trainer_ext.application.commands.evaluate import origin
+from trainer_ext.application.verl_tree import completed
 
 HELP = "write a run's trained model as a folder that transformers loads"
 TYPES = ("float32", "bfloat16", "float16")
@@ -28,16 +32,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: folder, run, step, seed, dtype, method, model, task."""
+    """JSON: folder, run, step, seed, dtype, method, model, task. The new folder's rlsweep.json has the same."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    from launcher.worker import policy
+    from trainer_ext import backends
 
-    with selection.using(folder, step, checkpoint):
-        origin = policy.export(folder, step, checkpoint, out, given.dtype)
+    with selection.using(folder, step, checkpoint), files.new_folder(out) as draft:
+        config = read_config(folder)
+        backends.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
+        about = {**origin(folder, config, step), "dtype": given.dtype}
+        files.write_json(draft / "rlsweep.json", about)
     if given.json:
-        print(json.dumps({"folder": str(out), **origin}, indent=1))
+        print(json.dumps({"folder": str(out), **about}, indent=1))
     else:
         print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
         print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')

@@ -6,13 +6,14 @@ choose differently for one part exclude each other. A list part, which takes any
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from analysis.spec.validation import words
-from launcher.config.hydra_compose import ERRORS, Composed, Composer
+from launcher.application import Composed
+from launcher.config.hydra_compose import ERRORS, Composer, spelled
 from launcher.errors import Diagnostics
 from launcher.planning import schema
 from launcher.text import shown
@@ -37,11 +38,6 @@ def list_parts(composer: Composer) -> list[str]:
 def is_list_part(composer: Composer, group: str) -> bool:
     """Whether a group takes a list of choices: method/credit=[gradient_adaptive,temporal_decay]."""
     return group in [f"method/{part}" for part in list_parts(composer)]
-
-
-def spelled(choices: Iterable[str]) -> str:
-    """A choice of a list part in the form of Hydra's overrides; equal subsets give one text."""
-    return f"[{','.join(sorted(set(choices)))}]"
 
 
 def chosen_parts(composer: Composer, method: str) -> dict[str, str]:

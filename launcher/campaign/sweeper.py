@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import print_problems
+from launcher.errors import InvalidPlan, print_error, print_problems
+from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
 from launcher.run import catalog
 
@@ -37,21 +38,15 @@ class SweepExit(SystemExit):
 
 
 class ReconcilingSweeper:
-    """A Hydra sweeper that plans the whole experiment and runs what is missing.
+    """A Hydra sweeper that plans the whole experiment, or campaign, and runs what is missing."""
 
-    A subclass may run other words than those of an experiment: run_words(words, conf, plugin, more) -> exit code.
-    """
-
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, arguments: Sequence[str] = (), application: str | None = None) -> None:
+        """application: read by `launcher.application`, in every process."""
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
         self._more: list[Path] = []
         self._plugin: Any = None
         self._words: list[str] = []
-
-    def run_words(self, words: Sequence[str], conf: Path, plugin: Any, more: Sequence[Path]) -> int:
-        """Run what the overrides name; the exit code."""
-        return run_sweep(words, conf, plugin, more)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Called by Hydra: note the folder of its configuration, and the launcher that the user chose."""
@@ -73,44 +68,42 @@ class ReconcilingSweeper:
     def sweep(self, arguments: list[str]) -> Any:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
         words = [*arguments, *self._arguments, *self._words]
-        raise SweepExit(self.run_words(words, self._conf, self._plugin, self._more))
+        raise SweepExit(run(words, self._conf, self._plugin, self._more))
 
 
-def run_sweep(
-    arguments: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()
-) -> int:
-    """Plan, run what is missing, report; the exit code. An invalid plan prints its problems and writes nothing.
+def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:
+    """Plan the experiments or the campaign of a command line, run what is missing, report; the exit code.
 
-    plugin: the launcher that Hydra has set up, in place of the pool on this machine; more: further folders of
-    configurations.
+    An invalid plan prints its problems and writes nothing. plugin: the launcher that Hydra has set up, in place of the
+    pool on this machine; more: further folders of configurations.
     """
+    from launcher.campaign import campaign, stages
     from launcher.config.hydra_compose import Composer
     from launcher.execution import sweep
     from launcher.planning import planner
-    from launcher.planning.overrides import is_override
+    from launcher.planning.overrides import is_override, key_of
 
-    groups = ("experiment", "campaign", "method")
+    groups = ("experiment", "campaign", "method", stages.FORCE)
     # A word that is no override is refused by the plan.
-    if all(is_override(word) and word.lstrip("+~").partition("=")[0] not in groups for word in arguments):
+    if all(is_override(word) and key_of(word) not in groups for word in words):
         print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
     composer = Composer(conf, planner.ROOT_CONFIG, more)
 
     def make(added: planner.AddedSeeds | None = None) -> Plan:
-        return planner.make(ROOT, arguments, composer, added)
+        return planner.make(ROOT, words, composer, added)
 
     def launch() -> int:
-        return sweep.reconcile(ROOT, make(), plugin=plugin, again=make)
+        if stages.is_campaign(words):
+            return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
+        return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
     return without_traceback(launch)
 
 
 def without_traceback(launch: Callable[[], int]) -> int:
     """The exit code of a launch; what is wrong with its plan, or with a file, is printed."""
-    from launcher.errors import InvalidPlan
-    from launcher.files import BadRunFolder
-
     if sys.stdout.isatty():
         print("planning: every run is checked before anything is written", flush=True)
     try:
@@ -119,7 +112,5 @@ def without_traceback(launch: Callable[[], int]) -> int:
         print_problems(invalid)
         return EXIT_USAGE
     except (BadRunFolder, OSError) as error:
-        from launcher.secrets import mask
-
-        print(mask(f"error: {error}"), file=sys.stderr, flush=True)
+        print_error(error)
         return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED

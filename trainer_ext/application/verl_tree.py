@@ -8,35 +8,19 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.application import Base
 from launcher.config import identity
-from launcher.files import BadRunFolder, load_yaml, mark_used, write_atomic
-from launcher.run.folder import base_path
+from launcher.files import BadRunFolder, load_yaml
+from launcher.run.folder import base_path, multirun_of
 from launcher.text import nearest, shown
+from trainer_ext.objection import Objection
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-
-@dataclass(frozen=True)
-class Base:
-    """A composed, unresolved tree: its hash, its text as frozen, and the same as plain values."""
-
-    hash: str
-    text: str
-    tree: dict[str, Any]
-
-
-class BadDifference(ValueError):
-    """A difference that verl's tree, or the trainer, refuses."""
-
-    def __init__(self, key: str, value: Any, rule: str, fix: str) -> None:
-        self.key, self.value, self.rule, self.fix = key, value, rule, fix
-        super().__init__(f"{key} = {shown(value)}: {rule}. Fix: {fix}")
 
 
 def config_folder() -> Path:
@@ -49,17 +33,13 @@ def config_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "trainer" / "config"
 
 
-def compose(config: str, overrides: Sequence[str]) -> Base:
+@functools.cache
+def compose(config: str, overrides: tuple[str, ...] = ()) -> Base:
     """Compose verl's tree from one of its root configurations and overrides of its groups or values.
 
     Equal requests share one result, which must not be changed. Raises hydra.errors.HydraException for an unknown
     configuration or override.
     """
-    return _compose(config, tuple(overrides))
-
-
-@functools.cache
-def _compose(config: str, overrides: tuple[str, ...]) -> Base:
     from launcher.config.hydra_compose import Composer
 
     return frozen(Composer(config_folder(), config).compose(overrides).tree)
@@ -82,15 +62,6 @@ def _dumper() -> Any:
 
     rules = {"yaml_representers": get_omega_conf_dumper().yaml_representers, "ignore_aliases": lambda self, value: True}
     return type("Dumper", (CDumper,), rules)
-
-
-def freeze(multirun: Path, base: Base) -> Path:
-    """Write the tree below multirun/bases unless it is there already."""
-    path = base_path(multirun, base.hash)
-    if not mark_used(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, base.text)
-    return path
 
 
 # ---------------------------------------------------------------- differences
@@ -117,7 +88,7 @@ def _kind(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else _KINDS.get(type(value), type(value).__name__)
 
 
-def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "verl") -> Iterator[BadDifference]:
+def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "verl") -> Iterator[Objection]:
     """Every difference that verl's tree refuses: an unknown key, or a value of another type than verl's default.
 
     A mapping that verl leaves empty (override_config, engine_kwargs) takes any key; null, missing and interpolated
@@ -128,25 +99,25 @@ def check(tree: Mapping[str, Any], differences: Mapping[str, Any], at: str = "ve
         if key not in tree:
             close = nearest(str(key), [str(name) for name in tree])
             hint = f"write {at}.{close}" if close else f"use one of {', '.join(sorted(map(str, tree)))}"
-            yield BadDifference(path, value, "verl's configuration has no such key", hint)
+            yield Objection(path, value, "verl's configuration has no such key", hint)
             continue
         default = tree[key]
         if not (isinstance(default, Mapping) and default) and (rule := _not_plain(value)):
-            yield BadDifference(path, value, rule, "give plain values: finite numbers, text as keys")
+            yield Objection(path, value, rule, "give plain values: finite numbers, text as keys")
         elif isinstance(default, Mapping):
             if not isinstance(value, Mapping):
                 if value is not None and not _is_free(value):
-                    yield BadDifference(path, value, "verl has a mapping here", f"set keys below {path}")
+                    yield Objection(path, value, "verl has a mapping here", f"set keys below {path}")
             elif default:
                 yield from check(default, value, path)
         elif _is_free(default) or value is None or _is_free(value):
             continue
         elif _kind(default) != _kind(value):
             rule = f"verl's default is {_kind(default)} ({shown(default)}), this is {_kind(value)}"
-            yield BadDifference(path, value, rule, f"give {_kind(default)}")
+            yield Objection(path, value, rule, f"give {_kind(default)}")
         elif isinstance(default, int) and abs(default) > 1 and isinstance(value, float):
             # 0 and 1 are how verl writes 0.0 and 1.0 too: entropy_coeff, top_p
-            yield BadDifference(path, value, f"verl's default is a whole number ({default})", "give a whole number")
+            yield Objection(path, value, f"verl's default is a whole number ({default})", "give a whole number")
 
 
 def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +149,7 @@ def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str,
 def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
     """The whole configuration for verl: the frozen tree with a run's differences, in struct mode, unresolved.
 
-    BadDifference: the first difference that the tree refuses; ValueError: the tree was changed after it was frozen.
+    Objection: the first difference that the tree refuses; ValueError: the tree was changed after it was frozen.
     Values that verl leaves missing (`???`) stay missing.
     """
     from omegaconf import OmegaConf
@@ -193,3 +164,17 @@ def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:
     config = OmegaConf.create(merged(tree, differences))
     OmegaConf.set_struct(config, True)
     return config
+
+
+def completed(folder: Path, config: Mapping[str, Any]) -> DictConfig:
+    """A run's frozen configuration with verl's complete tree under `verl`, resolved, in struct mode."""
+    from omegaconf import OmegaConf
+
+    if config.get("base") is None or not isinstance(config.get("verl"), Mapping):
+        raise BadRunFolder(folder / "config.yaml", "must have the keys `base` and `verl`")
+    verl = merge(base_path(multirun_of(folder), config["base"]), config["verl"])
+    OmegaConf.resolve(verl)
+    whole = OmegaConf.create({key: value for key, value in config.items() if key != "verl"})
+    whole["verl"] = verl
+    OmegaConf.set_struct(whole, True)
+    return whole

@@ -1,4 +1,4 @@
-"""Which commits of models and data sets on the hub a run uses. Later attempts use that of the first one."""
+"""The commits of models on the hub: later attempts of a run use that of the first one."""
 
 from __future__ import annotations
 
@@ -7,23 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.config import content
 from launcher.run import code
-from launcher.run.folder import multirun_of
-from launcher.run.records import State
 
 _LOADED = (("model", "path"), ("method", "target_path"))
-
-
-def commits(config: Mapping[str, Any], state: State, folder: Path) -> dict[str, str]:
-    """The commit of each name on the hub: that of earlier attempts, or that in the hub's cache on this machine.
-
-    A name that is not in the cache yet is left out.
-    """
-    records = (code.read(multirun_of(folder), code_id) for code_id in state.code_ids())
-    earlier = {name: commit for record in records if record is not None for name, commit in record.hub.items()}
-    found = {name: earlier.get(name) or code.hub_commit(name) for name in content.hub_names(config)}
-    return {name: commit for name, commit in found.items() if commit is not None}
 
 
 def pinned(config: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, Any]:

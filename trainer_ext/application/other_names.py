@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from trainer_ext.application import verl_tree
+
 
 def _by_name(meant: dict[str, str]) -> dict[str, str]:
     """What each of the other names means, of a table that lists these names by what they mean."""
@@ -79,9 +81,11 @@ def option(group: str, name: str, options: Collection[str]) -> str | None:
     return alias if alias in options else None
 
 
-def key(name: str, value: object, verls: Collection[str]) -> str | None:
-    """The fix for a key that is known under another name; None: it is not known. verls: the sections of verl's tree."""
-    of_verl = f"verl.{name}" if name.partition(".")[0] in verls else None
+def key(name: str, value: object, sections: Collection[str]) -> str | None:
+    """The fix for a key that is known under another name; None: it is not known. sections: those that runs have."""
+    section = name.partition(".")[0]
+    is_verls = section not in sections and section in verl_tree.compose("ppo_trainer").tree
+    of_verl = f"verl.{name}" if is_verls else None
     known = KEYS.get(name) or of_verl or KEYS.get(name.rpartition(".")[2])  # the last: optimizer.lr
     if name.startswith("groups."):
         return f"write experiment.{name}"

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+from launcher.application import name, packages
 from launcher.project import ROOT
 from launcher.text import one_line
 
@@ -39,6 +40,21 @@ class Ended(Exception):
     file: str | None = None
     line: int | None = None
     late: bool = False
+
+    @property
+    def rule(self) -> str:
+        """What is wrong with the code, in words."""
+        return f"its code cannot be used: {self.what}"
+
+    @property
+    def shown_file(self) -> str | None:
+        """The file, relative to the project where it is part of it."""
+        return None if self.file is None else shown_path(self.file)
+
+
+def shown_path(path: str) -> str:
+    """A path relative to the project where it is part of it."""
+    return str(Path(path).relative_to(ROOT) if Path(path).is_relative_to(ROOT) else path)
 
 
 class Isolated:
@@ -171,7 +187,9 @@ def _place(frames: Frames) -> tuple[str, int] | tuple[None, None]:
 
 
 def _is_machinery(file: str) -> bool:
-    if any(Path(file).is_relative_to(ROOT / package) for package in ("trainer_ext", "analysis")):
+    if Path(file).is_relative_to(ROOT.joinpath(*name().partition(":")[0].split("."))):
+        return True  # the application's own, which makes the calls
+    if any(Path(file).is_relative_to(ROOT / package) for package in packages() - {"launcher"}):
         return Path(file).name in ("__init__.py", "registry.py")
     python = file.startswith(("<", _LIBRARY)) and "site-packages" not in file
     return python or Path(file).is_relative_to(ROOT / "launcher")

@@ -1,0 +1,264 @@
+"""What the sweep engine asks of an application: the program whose runs it plans, does and records.
+
+conf/config.yaml names the application's class as MODULE:CLASS, under `hydra.sweeper.application`. The launcher imports
+it by that name alone, so importing it must be cheap: modules of the run itself are imported inside its methods.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from launcher import files
+from launcher.errors import Diagnostics, Objection, Usage
+from launcher.project import ROOT
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes a run another run.
+
+    sections: the keys of a composed configuration that can change a result, and that are frozen with the run; ignored:
+    dotted keys in them that cannot; ignored_if_empty: dotted keys that count only in runs that set them; open: sections
+    of which files do not declare every key, so that the application itself checks them.
+    """
+
+    sections: tuple[str, ...]
+    open: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    ignored_if_empty: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Base:
+    """A configuration tree that many runs share, and of which each run keeps its differences.
+
+    It is composed and unresolved: its hash, its text as frozen, and the same as plain values.
+    """
+
+    hash: str
+    text: str
+    tree: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested.
+
+    joins_ray: on a cluster of Ray, the run's processes are Ray's, inside a placement group that requests all this.
+    """
+
+    nodes: int = 1
+    devices: int = 0
+    cpus: int = 1
+    memory_gb: float = 0.0
+    time_s: int = 0
+    joins_ray: bool = False
+
+    @property
+    def units(self) -> int:
+        """What device-hours count: the devices on all nodes; without devices, one for each node."""
+        return self.nodes * max(self.devices, 1)
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+        devices = f"{self.devices} devices, " if self.devices else ""
+        return f"{nodes}, on each {devices}{self.cpus} CPUs and {self.memory_gb:g} GB, {self.time_s} s"
+
+
+def seconds(time: str) -> int | None:
+    """The seconds of a time in SLURM's format, HH:MM:SS or D-HH:MM:SS; None for another format."""
+    match = _TIME.fullmatch(time)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a composition: its path without .yaml, the package it is merged into, and its content."""
+
+    path: str
+    package: str
+    content: Mapping[str, Any]
+
+    @property
+    def tree(self) -> Mapping[str, Any]:
+        """The content at its place in the whole."""
+        content = self.content
+        for part in reversed(self.package.split(".") if self.package else []):
+            content = {part: content}
+        return content
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A composed configuration without its `hydra` section: plain values, interpolations as they are.
+
+    Shared between callers: copy before changing. choices: by group; files: in the order of merging.
+    """
+
+    tree: Mapping[str, Any]
+    choices: Mapping[str, str | None]
+    files: tuple[File, ...]
+
+    def chosen(self, group: str) -> list[str]:
+        """The files of a group that are part of the composition, also where a group has a list of choices."""
+        return [file.path.removeprefix(f"{group}/") for file in self.files if file.path.rpartition("/")[0] == group]
+
+
+class Parts(Protocol):
+    """The parts of which a method is composed: each is a configuration group below `method`.
+
+    composer: a launcher.config.hydra_compose.Composer.
+    """
+
+    BASELINE: str
+
+    def parts(self, composer: Any) -> list[str]:
+        """Their names."""
+
+    def is_list_part(self, composer: Any, group: str) -> bool:
+        """Whether a group takes a list of choices."""
+
+    def chosen(self, composer: Any, composed: Composed) -> dict[str, str]:
+        """The choice that a composition makes for each part, in the form of Hydra's overrides."""
+
+    def unmet(
+        self, composer: Any, overrides: Sequence[str], method: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str, str]]:
+        """(part, rule, fix) of what the chosen parts need of each other and do not have."""
+
+    def combine(
+        self, composer: Any, methods: Sequence[str], where: str, at: str, problems: Diagnostics
+    ) -> tuple[list[str], dict[str, tuple[Any, str]]] | None:
+        """Overrides of groups, and values with the method that sets each, that compose all the methods at once.
+
+        None (and a problem) if they exclude each other.
+        """
+
+
+class Checks(Protocol):
+    """The questions of one plan about its runs. config: a run's resolved sections; composed: what they come from."""
+
+    def refusals(self, composed: Composed, config: Mapping[str, Any]) -> Sequence[Objection]:
+        """The values that the application's own tree refuses. The other sections may be wrong as well."""
+
+    def settle(self, composed: Composed, config: Mapping[str, Any]) -> tuple[dict[str, Any], Base]:
+        """A sound configuration with the application's own completions, and the tree to which it has differences."""
+
+    def objections(
+        self, composed: Composed, config: Mapping[str, Any], base: Base, cluster: Mapping[str, Any]
+    ) -> Sequence[Objection]:
+        """Why a run with this settled configuration could not start, whatever its seed."""
+
+    def metrics(self, composed: Composed, config: Mapping[str, Any]) -> Collection[str]:
+        """The metrics that the run writes."""
+
+    def estimate(
+        self, composed: Composed, config: Mapping[str, Any], base: Base
+    ) -> tuple[int, float] | tuple[None, None]:
+        """Bytes of a checkpoint and seconds of a step, where they are known before any run was measured."""
+
+    def unwritten(
+        self, metric: str, compositions: Iterable[Composed], parts: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[str, str]:
+        """The rule and the fix for a metric that no run writes. parts: the files of each part's choice, by choice."""
+
+    def meant_metric(self, name: str, compositions: Iterable[Composed]) -> str | None:
+        """The fix for a metric's name that is not complete; None: no metric is meant."""
+
+    def close(self) -> None:
+        """End what the questions have started."""
+
+
+class Application(Protocol):
+    """The program whose runs are planned and done."""
+
+    identity: Identity
+    #: Keys with which configuration files describe themselves: no part of a run's configuration.
+    descriptions: tuple[str, ...]
+    #: The packages whose version is recorded by name, because a run's numbers depend on them.
+    libraries: tuple[str, ...]
+    #: The function that does a run, as module:function: it takes the whole configuration and the run's Attempt.
+    work: str
+    #: Modules that every run imports before it starts.
+    warm: tuple[str, ...]
+
+    def parts(self) -> Parts:
+        """How methods are composed."""
+
+    def checks(self) -> Checks:
+        """The questions of one plan. Call its `close` at the end."""
+
+    def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
+        """Why a run does not continue a finished one of fewer steps. shorter: the other's section `trainer`."""
+
+    def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
+        """By the name of a log, which of its lines, read in order, a run of this length has of a longer log."""
+
+    def resources(self, config: Mapping[str, Any]) -> Shape:
+        """What a run requests of a cluster."""
+
+    def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""
+
+    def option(self, group: str, name: str, options: Collection[str]) -> str | None:
+        """The file of a configuration group that a name means; None: it is not known."""
+
+    def key(self, name: str, value: object) -> str | None:
+        """The fix for a key that is known under another name; None: it is not known."""
+
+    def completed(self, folder: Path, config: Mapping[str, Any], commits: Mapping[str, str]) -> Any:
+        """The frozen configuration of a run's folder as `work` takes it, with these commits of what is on the hub.
+
+        ValueError: a commit is not on this machine any more.
+        """
+
+    def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
+        """Modules that a run may load in processes of its own; None: those of any run."""
+
+    def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
+        """Further data files that the modules loaded in this process read for the run."""
+
+
+@functools.cache
+def name() -> str:
+    """The application's class, as MODULE:CLASS. Usage: conf/config.yaml does not say it."""
+    file = ROOT / "conf" / "config.yaml"
+    named = ((files.load_yaml(file).get("hydra") or {}).get("sweeper") or {}).get("application")
+    if not isinstance(named, str):
+        raise Usage(f"{file}: hydra.sweeper.application = {named}: must be MODULE:CLASS. Fix: restore the line")
+    return named
+
+
+@functools.cache
+def application() -> Application:
+    """The application of this project."""
+    module, _, attribute = name().partition(":")
+    loaded: Application = getattr(importlib.import_module(module), attribute)()
+    return loaded
+
+
+def shape(config: Mapping[str, Any]) -> Shape:
+    """What a run requests of a cluster. config: checked against conf/config.yaml."""
+    return application().resources(config)
+
+
+def command(name_: str) -> ModuleType:
+    """The module of a command that the application brings."""
+    return importlib.import_module(f"{name().partition(':')[0]}.commands.{name_}")
+
+
+def packages() -> frozenset[str]:
+    """The project's own packages, with that of the application."""
+    return frozenset({"launcher", "analysis", name().partition(".")[0]})

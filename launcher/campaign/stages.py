@@ -1,0 +1,453 @@
+"""A file of conf/campaign: stages, each with its experiments, its gate, and the levels that it takes; and the plans of
+all stages, made and checked before anything runs.
+
+A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
+its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
+campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet
+is planned as the last one of its factor: the first is often the model's own, whose runs another group may have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from analysis.spec.hypothesis import Declared
+from analysis.spec.validation import Listed, Section, breaches, closest, refusal, refusals
+from launcher.config import hydra_compose
+from launcher.config.hydra_compose import Composer
+from launcher.errors import Diagnostics, InvalidPlan, Problem
+from launcher.planning import hypotheses, overrides, planner, schema
+from launcher.planning.overrides import COMMAND_LINE, is_within, key_of
+from launcher.planning.plan import Experiment, Plan
+from launcher.planning.planner import AddedSeeds
+from launcher.run.campaign_record import CampaignRecord
+from launcher.run.folder import RESERVED, can_be_named
+from launcher.text import one_line, shown
+
+_STAGE_NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,39}"
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _or_one(schema: dict[str, Any]) -> None:
+    """Of a list of names, also a single one."""
+    several = {key: schema.pop(key) for key in ("type", "items", "minItems", "uniqueItems") if key in schema}
+    schema["anyOf"] = [{"type": "string"}, several]
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refusal(f"{twice} is named twice", "name each once")
+    return names
+
+
+_OneOrMore = Annotated[Listed[str], BeforeValidator(_as_list), AfterValidator(_each_once), Field(min_length=1)]
+_Experiments = Annotated[
+    _OneOrMore,
+    Field(description="the name of a file in conf/experiment, or a list of them", json_schema_extra=_or_one),
+]
+_Groups = Annotated[_OneOrMore, Field(description="the name of a group, or a list of them", json_schema_extra=_or_one)]
+_Word = Annotated[
+    str, Field(pattern=r"^[^=\s]+=", description="an override as on the command line, such as trainer.steps=100")
+]
+
+
+def _by_name(gate: Any) -> Any:
+    """A list of names as a mapping without declarations."""
+    if not isinstance(gate, list) or not all(isinstance(name, str) for name in gate):
+        return gate
+    return dict.fromkeys(_each_once(tuple(gate)))
+
+
+def _or_names(schema: dict[str, Any]) -> None:
+    mapping = {key: schema.pop(key) for key in ("type", "additionalProperties")}
+    schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, mapping]
+
+
+_Gate = Annotated[dict[str, Declared | None], BeforeValidator(_by_name), Field(json_schema_extra=_or_names)]
+
+
+class Take(Section):
+    """A level that a stage takes: of each of these groups, the best level of a factor in an earlier stage.
+
+    factor: its key in that stage's experiment; None: the key that is taken.
+    """
+
+    stage: str
+    group: _Groups
+    factor: str | None = None
+
+
+class Stage(Section):
+    """Experiments that run together; the gate must be met before the next stage starts.
+
+    trainer, cluster: files of these groups, which win over the command line; None: as it says. gate: names of
+    hypotheses of the experiments, or declarations of further ones by name. take: by key.
+    """
+
+    experiment: _Experiments
+    trainer: str | None = Field(None, description="the name of a file in conf/trainer")
+    cluster: str | None = Field(None, description="the name of a file in conf/cluster")
+    overrides: Listed[_Word] = Field((), description="a list of overrides as on the command line")
+    gate: _Gate = Field(
+        {}, description="a list of hypotheses of the experiment, or a mapping of names to declarations (null: its own)"
+    )
+    take: dict[str, Take] = Field({}, description="a mapping of keys to {stage, group, factor}")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of the hypotheses that must be supported."""
+        return tuple(self.gate)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The files that it chooses itself, by configuration group."""
+        chosen = {"trainer": self.trainer, "cluster": self.cluster}
+        return {group: name for group, name in chosen.items() if name is not None}
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """The hypotheses that the gate itself declares."""
+        return {name: one for name, one in self.gate.items() if one is not None}
+
+    @model_validator(mode="after")
+    def _has_one_experiment(self) -> Stage:
+        """Overrides of groups and hypotheses are those of one experiment."""
+        if len(self.experiment) > 1 and (self.take or self.declared):
+            what = "a stage that takes levels" if self.take else "a gate that declares hypotheses"
+            raise refusal(f"{what} must have one experiment", "give the others a stage of their own", False)
+        return self
+
+
+class CampaignSpec(Section):
+    """The stages of a campaign, in their order."""
+
+    stages: Annotated[dict[str, Stage], Field(min_length=1)] = Field(
+        description="a mapping of names to {experiment, trainer, cluster, overrides, gate, take}"
+    )
+
+    @field_validator("stages")
+    @classmethod
+    def _take_from_above(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
+        above: list[str] = []
+        for name, stage in stages.items():
+            if not re.fullmatch(_STAGE_NAME, name):
+                rule = "a stage's name must have 1 to 40 characters: letters, digits, _ and -"
+                wrong.append(((name,), name, refusal(rule, "rename it", False)))
+            for key, take in stage.take.items():
+                if take.stage not in above:
+                    rule = f"must be a stage above {name}: {', '.join(above) or 'there is none'}"
+                    fix = closest(take.stage, above, otherwise="name one of them" if above else "remove it")
+                    wrong.append(((name, "take", key, "stage"), take.stage, refusal(rule, fix)))
+                elif len(stages[take.stage].experiment) > 1:
+                    rule = f"stage {take.stage} has several experiments, so its levels are not those of one"
+                    wrong.append(((name, "take", key, "stage"), take.stage, refusal(rule, "split that stage")))
+            above.append(name)
+        if wrong:
+            raise refusals(wrong)
+        return stages
+
+
+# ---------------------------------------------------------------- the plans of the stages
+
+CAMPAIGN, FORCE = "campaign", "force_gate"
+_REFUSED = ("experiment", "method")  # what the stages name
+_REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hours")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign as its file and the command line declare it.
+
+    words: those of the command line that hold for every stage; forced: the stages whose gates it forces.
+    """
+
+    root: Path
+    composer: Composer
+    name: str
+    file: str
+    words: tuple[str, ...]
+    forced: tuple[str, ...]
+    spec: CampaignSpec
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A level that a stage takes: key, its own group `into`, and from where. value: None while it is not decided."""
+
+    key: str
+    into: str
+    take: Take
+    factor: str
+    experiment: str
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage with its plan. values: of its pins, by (key, group); those that are not decided are missing."""
+
+    name: str
+    stage: Stage
+    pins: tuple[Pin, ...]
+    values: Mapping[tuple[str, str], Any]
+    plan: Plan
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """The experiments of its plan."""
+        return self.plan.experiments
+
+
+def shared_budget(planned: Sequence[PlannedStage]) -> float | None:
+    """The device-hours that all stages may take together, those of the command line; not of a single experiment."""
+    budgets = {stage.plan.budget for stage in planned}
+    return budgets.pop() if len(budgets) == 1 else None
+
+
+def is_campaign(words: Sequence[str]) -> bool:
+    """Whether a command line names a campaign, or forces a gate."""
+    return any(key_of(word) in (CAMPAIGN, FORCE) for word in words)
+
+
+def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
+    """The campaign that a command line names. Raises InvalidPlan with every problem of the two."""
+    problems = Diagnostics()
+    chosen: list[str] = []
+    forced: list[str] = []
+    rest: list[str] = []
+    for word in words:
+        key, value = key_of(word), word.partition("=")[2]
+        if key == CAMPAIGN:
+            chosen = value.strip("[]").split(",")
+        elif key == FORCE:
+            forced += [name for name in value.strip("[]").split(",") if name]
+        elif key in _REFUSED:
+            rule = "the stages of a campaign name their experiments"
+            problems.add(COMMAND_LINE, key, value, rule, f"remove it, or remove {CAMPAIGN}=")
+        else:
+            rest.append(word)
+    if not chosen:
+        problems.add(COMMAND_LINE, FORCE, ",".join(forced), "only a campaign has gates", f"add {CAMPAIGN}=NAME")
+    elif len(chosen) > 1:
+        rule = "one campaign is launched at a time"
+        problems.add(COMMAND_LINE, CAMPAIGN, ",".join(chosen), rule, f"write {CAMPAIGN}={chosen[0]}")
+    elif not can_be_named(chosen[0]):
+        rule = f"a campaign has a folder of its name, which cannot be {', '.join(RESERVED)}"
+        problems.add(COMMAND_LINE, CAMPAIGN, chosen[0], rule, "rename the file")
+    elif chosen[0] not in composer.options(CAMPAIGN):
+        overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
+    problems.raise_any()
+    file = f"{composer.folder.name}/{CAMPAIGN}/{chosen[0]}.yaml"
+    spec = _read_file(composer, chosen[0], file)
+    for name in (name for name in forced if name not in spec.stages):
+        gates = [other for other, stage in spec.stages.items() if stage.gate]
+        rule = f"must be a stage of the campaign: {', '.join(spec.stages)}"
+        problems.add(COMMAND_LINE, FORCE, name, rule, closest(name, gates, otherwise="name one of them"))
+    problems.raise_any()
+    return Campaign(root, composer, chosen[0], file, tuple(rest), tuple(dict.fromkeys(forced)), spec)
+
+
+def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
+    """The campaign's file. Raises InvalidPlan."""
+    problems = Diagnostics()
+    try:
+        content = composer.content(f"{CAMPAIGN}/{campaign}")
+    except (*hydra_compose.ERRORS, ValueError) as error:
+        problems.add(file, campaign, None, one_line(str(error)), "correct the file")
+        problems.raise_any()
+    for breach in breaches(CampaignSpec, content, CAMPAIGN):
+        schema.report(problems, file, breach, breach.key.removeprefix(f"{CAMPAIGN}."))
+    problems.raise_any()
+    spec = CampaignSpec.model_validate(content)
+    if campaign in composer.options("experiment"):
+        rule = f"{composer.folder.name}/experiment has a file of this name, and both would write to one folder"
+        problems.add(file, "name", campaign, rule, "rename one of the files")
+    for name, stage in spec.stages.items():
+        for group, option in (*(("experiment", experiment) for experiment in stage.experiment), *stage.choices.items()):
+            if option not in composer.options(group):
+                overrides.unknown_option(composer, file, f"stages.{name}.{group}", group, option, problems)
+        for word in (word for word in stage.overrides if key_of(word) in _REFUSED_IN_STAGE):
+            rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
+            fix = f"remove {word.partition('=')[0]}"
+            problems.add(file, f"stages.{name}.overrides", shown(word), rule, fix)
+    problems.raise_any()
+    return spec
+
+
+def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedStage]:
+    """The plans of all stages, with the levels that are recorded as taken.
+
+    Raises InvalidPlan with every problem of every stage.
+    """
+    planned: dict[str, PlannedStage] = {}
+    problems = Diagnostics()
+    recorded = {stage.name: stage.taken for stage in record.stages} if record is not None else {}
+    for name, stage in campaign.spec.stages.items():
+        values = {(taken.key, taken.into): taken.value for taken in recorded.get(name, ())}
+        if any(take.stage not in planned for take in stage.take.values()):
+            continue  # the stage above has problems of its own
+        try:
+            planned[name] = plan_stage(campaign, name, values, planned)
+        except InvalidPlan as invalid:
+            problems += invalid.problems
+    seen: dict[str, str] = {}
+    for name, experiment in ((name, one) for name, stage in planned.items() for one in stage.experiments):
+        other = seen.setdefault(experiment.name, name)
+        if other != name:
+            rule = f"stage {other} has an experiment of this name, and both would write to one folder"
+            fix = f"add experiment.name={experiment.name}_{name} to the overrides of stage {name}"
+            problems.add(campaign.file, f"stages.{name}.experiment", experiment.name, rule, fix)
+    problems.raise_any()
+    return list(planned.values())
+
+
+def plan_stage(
+    campaign: Campaign,
+    name: str,
+    values: Mapping[tuple[str, str], Any],
+    above: Mapping[str, PlannedStage],
+    added: AddedSeeds | None = None,
+) -> PlannedStage:
+    """The plan of one stage. values: of its pins, by (key, group); above: the plans of the stages above it; added:
+    as in `planner.make`.
+
+    Raises InvalidPlan; what the campaign's file says is named by its own key.
+    """
+    stage, problems = campaign.spec.stages[name], Diagnostics()
+    pins = _pins(campaign, name, above, problems)
+    problems.raise_any()
+    chosen: dict[tuple[str, str], Any] = {}
+    for pin in pins:
+        last = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][-1]
+        chosen[pin.key, pin.into] = values.get((pin.key, pin.into), last)
+    words = [f"experiment={','.join(stage.experiment)}", *stage.overrides, *_group_words(campaign, stage, chosen)]
+    gate = campaign.composer.content(f"{CAMPAIGN}/{campaign.name}")["stages"][name].get("gate")
+    words += [f"analysis.hypotheses.{hypothesis}={spelled(gate[hypothesis])}" for hypothesis in stage.declared]
+    words += [*campaign.words, *(f"{group}={choice}" for group, choice in stage.choices.items())]
+    try:
+        plan = planner.make(campaign.root, words, campaign.composer, added)
+    except InvalidPlan as invalid:
+        raise InvalidPlan([_at_home(problem, campaign, name) for problem in invalid.problems]) from invalid
+    _check_gate(campaign.file, name, stage, plan, problems)
+    _check_seeds(campaign, name, pins, above, plan, problems)
+    problems.raise_any()
+    return PlannedStage(name, stage, pins, {key: value for key, value in values.items() if key in chosen}, plan)
+
+
+def _pins(campaign: Campaign, name: str, above: Mapping[str, PlannedStage], problems: Diagnostics) -> tuple[Pin, ...]:
+    """The levels that a stage takes. Groups and factors that do not exist are added to `problems`."""
+    pins, stage = [], campaign.spec.stages[name]
+    for key, take in stage.take.items():
+        at = f"stages.{name}.take.{key}"
+        (experiment,) = above[take.stage].experiments
+        factor, factors = take.factor or key, list(experiment.factors)
+        if factor not in factors:
+            rule = f"stage {take.stage} has no such factor; its factors: {', '.join(factors) or 'none'}"
+            fix = closest(factor, factors, otherwise="name one of them with `factor`")
+            problems.add(campaign.file, f"{at}.factor", factor, rule, fix)
+        places = {f"stage {take.stage}": list(experiment.groups), "this stage": list(_groups_of(campaign, stage))}
+        for group in take.group:
+            for where, groups in places.items():
+                if group not in groups:
+                    rule = f"{where} has no such group; its groups: {', '.join(groups)}"
+                    fix = closest(group, groups, otherwise="remove it")
+                    problems.add(campaign.file, f"{at}.group", group, rule, fix)
+            pins.append(Pin(key, group, take, factor, experiment.name))
+    return tuple(pins)
+
+
+def _groups_of(campaign: Campaign, stage: Stage) -> Mapping[str, Any]:
+    """The groups that the experiment of a stage declares."""
+    tree = campaign.composer.compose([f"experiment={stage.experiment[0]}"]).tree
+    return dict((tree.get("experiment") or {}).get("groups") or {})
+
+
+def _group_words(campaign: Campaign, stage: Stage, chosen: Mapping[tuple[str, str], Any]) -> list[str]:
+    """The stage's groups with the levels that they take, as overrides."""
+    pinned: dict[str, dict[str, Any]] = {}
+    for (key, into), value in chosen.items():
+        pinned.setdefault(into, {})[key] = value
+    words = []
+    for into, values in pinned.items():
+        group = _groups_of(campaign, stage)[into]
+        group = {**group, "overrides": {**(group.get("overrides") or {}), **values}}
+        words.append(f"experiment.groups.{into}={spelled(group)}")
+    return words
+
+
+def _check_gate(file: str, name: str, stage: Stage, plan: Plan, problems: Diagnostics) -> None:
+    known = {one: None for experiment in plan.experiments for one in experiment.analysis.get("hypotheses") or {}}
+    described = {one for experiment in plan.experiments for one in hypotheses.described(experiment)}
+    for hypothesis in stage.needs:
+        if hypothesis in described:
+            rule = "is described and never supported: it is about the values of one group, or about a best value"
+            fix = "remove it, or need a claim about two groups (docs/report.md#hypotheses)"
+            problems.add(file, f"stages.{name}.gate", hypothesis, rule, fix)
+        if hypothesis not in known:
+            rule = f"the stage's experiments declare no such hypothesis; declared: {', '.join(known) or 'none'}"
+            fix = closest(hypothesis, list(known), otherwise="name one of them, or declare it here")
+            problems.add(file, f"stages.{name}.gate", hypothesis, rule, fix)
+
+
+def _check_seeds(
+    campaign: Campaign,
+    name: str,
+    pins: Sequence[Pin],
+    above: Mapping[str, PlannedStage],
+    plan: Plan,
+    problems: Diagnostics,
+) -> None:
+    """A level that was chosen on a seed looks better on this seed than it is."""
+    for pin in {pin.key: pin for pin in pins}.values():
+        (experiment,) = above[pin.take.stage].experiments
+        shared = sorted({*experiment.seeds} & {*plan.experiments[0].seeds})
+        if shared:
+            rule = f"stage {pin.take.stage} chooses it on seeds that {name} judges: {', '.join(map(str, shared))}"
+            first = max(experiment.seeds) + 1
+            fresh = ",".join(map(str, range(first, first + len(plan.experiments[0].seeds))))
+            fix = f'give {name} fresh seeds: overrides: ["seed={fresh}"]'
+            if any(word.startswith("seed=") for word in campaign.words):
+                fix += ", and remove seed= from the command line, which is for all stages"
+            problems.add(campaign.file, f"stages.{name}.take.{pin.key}", pin.take.stage, rule, fix)
+
+
+def _at_home(problem: Problem, campaign: Campaign, name: str) -> Problem:
+    """A problem of a stage's plan, with the file and the key that the user has written."""
+    if problem.where != COMMAND_LINE:
+        return dataclasses.replace(problem, rule=f"{problem.rule} (in stage {name} of {campaign.file})")
+    key, stage = problem.key, campaign.spec.stages[name]
+    if is_within(key, map(key_of, campaign.words)):
+        return dataclasses.replace(problem, rule=f"{problem.rule} (in stage {name})")
+    at = f"overrides: {key}"
+    prefix = "analysis.hypotheses."
+    if is_within(key, [f"{prefix}{hypothesis}" for hypothesis in stage.declared]):
+        at = f"gate.{key.removeprefix(prefix)}"
+    elif taken := next((taken for taken in stage.take if taken in key), None):
+        at = f"take.{taken}"
+    return dataclasses.replace(problem, where=campaign.file, key=f"stages.{name}.{at}")
+
+
+def spelled(value: Any) -> str:
+    """A value in Hydra's grammar of overrides."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{spelled(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(spelled, value))}]"
+    if isinstance(value, str):
+        return str(QuotedString(value, Quote.single).with_quotes())
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)

@@ -1,0 +1,458 @@
+"""What a plan still costs (device-hours, wall time, storage), what its runs took until now, and its budget.
+
+The seconds of a run's step are the median over done runs of the same kind and method; without such runs, over those of
+the same kind and any method; without those, `model.seconds_per_step`; without a value, the application's arithmetic.
+The application says which runs are of one kind: those with equal work in a step.
+
+A launch starts an attempt only if the budget also holds what is expected of it. Attempts that run when the budget is
+used up may finish, and nothing new starts. The budget is therefore passed by no more than what these attempts then
+still take, and not at all where no attempt takes longer than expected.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import shutil
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher import files
+from launcher.application import application, shape
+from launcher.application.isolated import Ended, Isolated
+from launcher.config import content, identity
+from launcher.planning import added_seeds, preregistration
+from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.run import compute
+from launcher.run.folder import find_state, last_final_step, read_config, read_summary, run_folder, runs_folder
+from launcher.run.lifecycle import RunState
+from launcher.schedulers.local.pool import slots, visible_devices
+from launcher.status import tables
+from launcher.text import byte_size, duration, hours, more_than
+from launcher.tracking.settings import ONLINE
+
+METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
+ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
+# Reading a configuration takes 2 ms, and the newest runs resemble the next ones most.
+OTHERS, SIZED = 200, 20
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The seconds of a training step, their source (METHOD to GUESS), and the number of runs measured."""
+
+    seconds: float
+    source: str
+    runs: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What some runs cost: hours of a device (without one, of a processor), seconds on the given slots, bytes.
+
+    worst_device_hours: if each run uses every retry that is counted (`worst_steps`). wall_seconds is None where
+    the number of slots is not known, storage where the sizes of a model are not, and no run of this model is done.
+    """
+
+    device_hours: float
+    worst_device_hours: float
+    wall_seconds: float | None
+    storage: float | None
+
+
+class History:
+    """The done runs of a multirun folder that a plan can learn from: its own, and the newest of the others."""
+
+    def __init__(self, multirun: Path, runs: Mapping[str, PlannedRun], done: Collection[str]) -> None:
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._done: dict[str, list[Path]] = defaultdict(list)
+        for run_id in done:
+            self._learn(run_folder(multirun, run_id), runs[run_id].config)
+        if len(done) < len(runs):
+            for folder in _newest(multirun, runs):
+                with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
+                    state = find_state(folder)
+                    if state is not None and state.state == RunState.DONE:
+                        self._learn(folder, read_config(folder))
+        self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
+        self._rates: dict[str, Rate] = {}
+        self._kinds_by_id: dict[str, tuple[str, str, str]] = {}
+        self._bytes: dict[str, float | None] = {}
+
+    def rate(self, run: PlannedRun) -> Rate:
+        """The expected seconds of a step of the run."""
+        if run.id not in self._rates:
+            _, kind, of_method = self._kinds(run)
+            stated = run.config["model"].get("seconds_per_step")
+            rate = Rate(60.0, GUESS, 0)
+            if stated is not None:
+                rate = Rate(float(stated), FILE, 0)
+            elif run.step_seconds is not None:
+                rate = Rate(run.step_seconds, ARITHMETIC, 0)
+            for key, source in ((kind, KIND), (of_method, METHOD)):
+                if key in self._medians:
+                    rate = Rate(self._medians[key], source, len(self._seconds[key]))
+            self._rates[run.id] = rate
+        return self._rates[run.id]
+
+    def size(self, run: PlannedRun) -> float | None:
+        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
+        model = self._kinds(run)[0]
+        if model not in self._bytes:
+            sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
+            self._bytes[model] = statistics.median(sizes) if sizes else None
+        measured = self._bytes[model]
+        if measured is not None or run.checkpoint is None:
+            return measured
+        trainer = run.config["trainer"]
+        written = -(-trainer["steps"] // trainer["checkpoint_every"])
+        return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
+
+    def _kinds(self, run: PlannedRun) -> tuple[str, str, str]:
+        if run.id not in self._kinds_by_id:
+            self._kinds_by_id[run.id] = application().kinds(run.config)
+        return self._kinds_by_id[run.id]
+
+    def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
+        if identity.INPUTS not in config:  # an older version froze it
+            config = content.settled(config)
+        try:
+            summary = read_summary(folder) or {}
+        except files.BadRunFolder:
+            summary = {}  # not part of the plan
+        steps, seconds = summary.get("steps"), summary.get("train_seconds")
+        model, kind, of_method = application().kinds(config)
+        self._done[model].append(folder)
+        if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
+            return
+        self._seconds[kind].append(seconds / steps)
+        self._seconds[of_method].append(seconds / steps)
+
+
+def estimate(
+    runs: Iterable[PlannedRun],
+    history: History,
+    slots: int | None,
+    cluster: Mapping[str, Any],
+    taken_over: Mapping[str, int] | None = None,
+) -> Estimate:
+    """What these runs cost. slots: runs at a time, None where a queue decides; cluster: the plan's section.
+
+    taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
+    """
+    counted = sum(retries(cluster).counted.values())
+    seconds, hours, worst, sizes = [], 0.0, 0.0, []
+    for run in runs:
+        rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
+        seconds.append(rate * (run.config["trainer"]["steps"] - begun))
+        hours += seconds[-1] * units / compute.HOUR_S
+        worst += rate * (worst_steps(run.config, counted) - begun) * units / compute.HOUR_S
+        sizes.append(history.size(run))
+    storage = None if None in sizes else float(sum(filter(None, sizes)))
+    wall = None if slots is None else makespan(seconds, slots)
+    return Estimate(hours, worst, wall, storage)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a run is resumed by itself: `counted`, by failure kind; and the kinds without limit."""
+
+    counted: Mapping[str, int]
+    unlimited: tuple[str, ...]
+
+
+def retries(cluster: Mapping[str, Any]) -> Retries:
+    """The retries that the section `cluster` of a plan allows."""
+    rules: Mapping[str, int | None] = cluster["retry"]
+    counted = {kind: limit for kind, limit in rules.items() if limit}
+    return Retries(counted, tuple(kind for kind, limit in rules.items() if limit is None))
+
+
+def worst_steps(config: Mapping[str, Any], counted: int) -> int:
+    """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
+    steps, between = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
+    return steps + counted * min(between, steps)
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """The wall time of runs with these durations, started in their order as slots become free."""
+    free = [0.0] * slots
+    for needed in seconds:
+        heapq.heapreplace(free, free[0] + needed)
+    return max(free)
+
+
+def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
+    """The run folders that are not in a plan, the newest first, OTHERS at most."""
+    try:
+        with os.scandir(runs_folder(multirun)) as entries:
+            changed = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name not in without]
+    except FileNotFoundError:
+        return []
+    return [Path(path) for _, path in heapq.nlargest(OTHERS, changed)]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
+    """Some runs of a plan for `--json`: how many, in which states, and what those that are not done cost."""
+    return {
+        "total": len(ids),
+        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
+        "device_hours": cost.device_hours,
+        "worst_device_hours": cost.worst_device_hours,
+        "wall_seconds": cost.wall_seconds,
+        "storage_bytes": cost.storage,
+    }
+
+
+def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict[str, Any]:
+    """What all runs of a plan come to, for `--json`."""
+    ids = list(planned.runs)
+    return {
+        **sized(ids, states, forecast.of(ids)),
+        "done": sum(state == RunState.DONE for state in states.values()),
+        "spent_device_hours": forecast.spent,
+        "unit": forecast.unit,
+        "budget_device_hours": planned.budget,
+        "slots": forecast.slots,
+        "warnings": [*preregistration.warnings(planned), *warnings(planned, forecast)],
+    }
+
+
+def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = "group") -> None:
+    """Print a table of parts of a plan, each `sized`. unit: of the hours; first: what a part is."""
+    columns = {
+        unit: {name: f"{part['device_hours']:.2f}" for name, part in parts.items()},
+        "worst case": {name: f"{part['worst_device_hours']:.2f}" for name, part in parts.items()},
+    }
+    for heading, key, shown in (("wall time", "wall_seconds", duration), ("storage", "storage_bytes", byte_size)):
+        known = {name: shown(part[key]) for name, part in parts.items() if part[key] is not None}
+        columns |= {heading: known} if known else {}
+    states = {name: part["states"] for name, part in parts.items()}
+    tables.console().print(tables.counts_table(states, columns, first))
+
+
+class Forecast:
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts."""
+
+    def __init__(self, planned: Plan, states: Mapping[str, str]) -> None:
+        """states: the present state of each run, by id."""
+        done = [run_id for run_id, state in states.items() if state == RunState.DONE]
+        self._history = History(planned.multirun, planned.runs, done)
+        self._cluster, self._runs = planned.cluster, planned.runs
+        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
+        devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
+        self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
+        #: How many runs a launch executes at a time; None if a cluster's queue decides.
+        self.slots: int | None = planned.cluster.get("max_running")
+        if planned.cluster["name"] == "local":
+            self.slots = len(slots(planned.cluster["slots"], devices, visible_devices()))
+        #: By run, the steps that it takes over from another one.
+        self.taken_over: dict[str, int] = {}
+        for run_id in self._left:
+            if run_id in planned.prefixes:
+                self.taken_over[run_id] = planned.prefixes[run_id].step
+            elif (state := find_state(run_folder(planned.multirun, run_id))) is not None and state.prefix_step:
+                self.taken_over[run_id] = state.prefix_step
+        charged = {*planned.runs, *planned.charged}
+        self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
+
+    def of(self, ids: Sequence[str]) -> Estimate:
+        """The cost of those of the runs that are not done."""
+        left = [self._left[run_id] for run_id in ids if run_id in self._left]
+        return estimate(left, self._history, self.slots, self._cluster, self.taken_over)
+
+    def saved(self) -> tuple[int, float]:
+        """The steps, and the device-hours, that no run computes again."""
+        hours = 0.0
+        for run_id, steps in self.taken_over.items():
+            run = self._left[run_id]
+            hours += steps * self._history.rate(run).seconds * shape(run.config).units / compute.HOUR_S
+        return sum(self.taken_over.values()), hours
+
+    def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
+        """The runs that an experiment can add at most, and their device-hours with every counted retry; None if its
+        seeds are fixed."""
+        rule = added_seeds.rule_of(experiment)
+        if rule is None:
+            return None
+        runs, hours = 0, 0.0
+        for group, seeds in experiment.seeds_of().items():
+            more = rule.max / len(seeds) - 1 if seeds else 0.0
+            own = {entry.id: self._runs[entry.id] for entry in experiment.entries if entry.group == group}
+            runs += round(more * len(own))
+            hours += more * estimate(own.values(), self._history, None, self._cluster).worst_device_hours
+        return runs, hours
+
+    def step_seconds(self) -> dict[str, float]:
+        """The expected seconds of a step of each run that is not done, by id."""
+        return {run.id: self._history.rate(run).seconds for run in self._left.values()}
+
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
+        sources: dict[str, tuple[int, int]] = {}
+        for run in self._left.values():
+            rate = self._history.rate(run)
+            runs, most = sources.get(rate.source, (0, 0))
+            sources[rate.source] = (runs + 1, max(most, rate.runs))
+        return sources
+
+
+# ---------------------------------------------------------------- the budget of a launch
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is expected of a run: the seconds of a step, its steps, the units that device-hours count, and how many of
+    its steps it takes over from another run."""
+
+    step_seconds: float
+    steps: int
+    units: int
+    taken_over: int = 0
+
+
+class Budget:
+    """The device-seconds of some runs, of which `hours` device-hours may be spent.
+
+    `work`: what is expected of each run that may be submitted; `charged`: all runs whose attempts count.
+    """
+
+    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
+        self.hours = hours
+        self._multirun, self._work = multirun, work
+        self._spent = compute.spent(multirun, charged, time.time())
+        #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
+        self._submitted: dict[str, tuple[float, float]] = {}
+        self._measured: tuple[float, float] = (0.0, 0.0)  # what done runs took in this launch, and what was expected
+        self._next_look = 0.0
+
+    @property
+    def spent(self) -> float:
+        """The device-seconds of all attempts, as far as the last look shows."""
+        return sum(self._spent.values())
+
+    def admits(self, run_id: str) -> bool:
+        """Whether an attempt at the run may start beside those that were submitted."""
+        if not self._holds(self.expected(run_id)):
+            self.watch()
+            return False
+        self._look(self._submitted)
+        return self._holds(self.expected(run_id))
+
+    def _holds(self, more: float) -> bool:
+        """Whether the budget holds so many more device-seconds than was spent and is expected of submitted runs."""
+        reserved = sum(
+            max(0.0, expected - (self._spent.get(submitted, 0.0) - before))
+            for submitted, (before, expected) in self._submitted.items()
+        )
+        committed = self.spent + reserved
+        return committed < self.hours * compute.HOUR_S and committed + more <= self.hours * compute.HOUR_S
+
+    def expected(self, run_id: str) -> float:
+        """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
+        work = self._work[run_id]
+        begin = last_final_step(run_folder(self._multirun, run_id))
+        steps = max(0, work.steps - max(work.taken_over, begin))
+        took, expected = self._measured
+        return work.step_seconds * steps * work.units * (took / expected if expected else 1.0)
+
+    def submitted(self, run_id: str) -> None:
+        """The scheduler has the run."""
+        self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
+
+    def ended(self, run_id: str, done: bool) -> None:
+        """The scheduler has it no more. `done`: it ended as planned, so its time says what to expect of others."""
+        before, expected = self._submitted.pop(run_id, (None, 0.0))
+        self._look([run_id])
+        if done and before is not None and expected:
+            took = self._spent[run_id] - before
+            self._measured = self._measured[0] + took, self._measured[1] + expected
+
+    def watch(self, others: Iterable[str] = ()) -> None:
+        """Look at the attempts of submitted runs and of `others`, which other launches run, at most every second."""
+        if time.monotonic() >= self._next_look:
+            self._look([*self._submitted, *others])
+            self._next_look = time.monotonic() + _LOOK_EVERY_S
+
+    def _look(self, run_ids: Collection[str]) -> None:
+        self._spent.update(compute.spent(self._multirun, run_ids, time.time()))
+
+
+def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
+    """The budget of a launch of the plan; None without limit."""
+    if planned.budget is None:
+        return None
+    work = {}
+    for run_id, seconds in forecast.step_seconds().items():
+        config = planned.runs[run_id].config
+        taken_over = forecast.taken_over.get(run_id, 0)
+        work[run_id] = Work(seconds, config["trainer"]["steps"], shape(config).units, taken_over)
+    return Budget(planned.multirun, planned.budget, work, {*planned.runs, *planned.charged})
+
+
+def budget_line(planned: Plan, forecast: Forecast) -> str | None:
+    """Whether the budget suffices for what is expected, and in the worst case; None without limit."""
+    if planned.budget is None:
+        return None
+    needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
+    added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
+    most = needed.worst_device_hours + sum(added)
+    text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
+    if most <= left:
+        return f"{text}; it suffices, also in the worst case"
+    worst = f"{hours(most)} in the worst case{' with added seeds' if added else ''}"
+    if needed.device_hours <= left:
+        return f"{text}; it suffices for the {hours(needed.device_hours)} that are expected, not for {worst}"
+    fix = f"budget.device_hours={more_than(forecast.spent + needed.device_hours)}"
+    return f"{text}; it does not suffice: {hours(needed.device_hours)} are expected, {worst}. Fix: {fix} or more"
+
+
+def storage_words(count: float | None) -> str:
+    """The storage of a document, in words."""
+    return "storage unknown" if count is None else f"{byte_size(count)} of storage"
+
+
+def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
+    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, or a step is
+    too long for a run to save a checkpoint after SLURM's warning."""
+    multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
+    runs = runs_folder(multirun)  # it may be a link to another disk
+    place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    if needed is not None and needed > free:
+        disk = f"the disk of {place if place == runs else multirun} has {byte_size(free)} free"
+        fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
+        fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
+        yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
+    longest = max(forecast.step_seconds().values(), default=0.0)
+    if planned.cluster["name"] == "slurm" and longest >= planned.cluster["signal_delay_s"]:
+        key = f"cluster.signal_delay_s={planned.cluster['signal_delay_s']}"
+        rule = f"a step takes up to {longest:.0f} s, and SLURM warns a run {key} seconds before its time limit"
+        lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
+        more = 60 * math.ceil(2 * longest / 60)
+        yield f"warning: {rule}; {lost}. Fix: set cluster.signal_delay_s={more} (two steps) or more"
+    if planned.tracking["wandb"] == ONLINE and forecast.step_seconds() and (why := _no_login()) is not None:
+        yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
+
+
+def _no_login() -> str | None:
+    from launcher.tracking import wandb
+
+    with closing(Isolated()) as process:  # it starts a service, which ends with this process
+        try:
+            process.call(wandb.INIT_S, wandb.check_credentials)
+        except Ended as ended:
+            return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
+    return None

@@ -1,0 +1,1 @@
+"""The commands of `rlsweep` that this application brings."""
