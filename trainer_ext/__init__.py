@@ -16,12 +16,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
     price           how long a step of a run takes, by arithmetic
-    rank_memory     how much memory a rank of trainer=verl_ray needs, by arithmetic, and whether it has so much
-    chat            how many tokens the messages of a prompt are
-    sizes           which sizes of a run do not fit together, and what a vLLM server cannot do for it
-    devices         on what a run computes, and how its processes share a model
-    memory          how much memory a run needs, by arithmetic
-    architectures   the sizes of causal language models, and which of them can be trained
+    fits            whether a run fits on its devices, by arithmetic: sizes, memory, architectures
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
     health          checks of each step's metrics: divergence and warnings

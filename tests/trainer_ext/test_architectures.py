@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
-from trainer_ext.architectures import EAGER, SDPA, Unusable, causal_models, of_model
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.backends.verl_ray import attention
+from trainer_ext.fits.architectures import EAGER, SDPA, Unusable, causal_models, of_model
 from trainer_ext.objection import Objection
 
 #: Read by another program than this one: the sizes that the models' pages on the hub state.

@@ -20,8 +20,8 @@ from verl.utils.ulysses import (
     get_ulysses_sequence_parallel_world_size,
 )
 
-from trainer_ext.architectures import SDPA
 from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.fits.architectures import SDPA
 from trainer_ext.objection import Objection
 
 #: The name in transformers, for attn_implementation.
