@@ -51,7 +51,6 @@ RANKS = {
         "tasks",
         "reward_models",
         "artifacts",
-        "price",
         "fits",
         "continuing",
         "metrics",

@@ -15,7 +15,6 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     tasks           prompts and their splits, demonstrations and rewards
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
-    price           how long a step of a run takes, by arithmetic
     fits            whether a run fits on its devices, by arithmetic: sizes, memory, architectures
     continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step

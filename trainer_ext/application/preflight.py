@@ -20,7 +20,8 @@ from launcher.application import isolated
 from launcher.application.isolated import Ended, shown_path
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
-from trainer_ext import evaluation, price, registry, rewards, sandbox, scores, tasks
+from trainer_ext import evaluation, registry, rewards, sandbox, scores, tasks
+from trainer_ext.application import price
 from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
 from trainer_ext.fits.architectures import Architecture
 from trainer_ext.objection import Objection
