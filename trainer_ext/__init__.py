@@ -7,7 +7,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     backends        one folder for each way to run verl
     plugin          the losses, estimators and analysis metrics for runs of verl itself
     vllm_qstar      a model for vLLM that draws from q*, the policy and the target beside each other
-    methods         the parts of methods, as pure functions of tensors
+    methods         the parts of methods, as pure functions of tensors; the health of a run; continued runs
     sampling        optimal sampling: alpha, the geometric family, speculative sampling
     scores          further scores of responses to test prompts
     bertscore       how similar two texts are to an encoder
@@ -16,9 +16,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     reward_models   models that give responses their rewards, and how they are trained
     artifacts       files that runs share, such as models; the first run that needs one builds it
     fits            whether a run fits on its devices, by arithmetic: sizes, memory, architectures
-    continuing      what a run that continues another one shares with it
     metrics         the analysis metrics of a step
-    health          checks of each step's metrics: divergence and warnings
     unit_tests      the reward of generated code: it passes unit tests
     rewards         what reward functions return, and functions that a configuration names
     texts           words of texts, and how texts differ from each other

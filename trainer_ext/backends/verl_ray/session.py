@@ -27,10 +27,10 @@ from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
-from trainer_ext.continuing import judged
 from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
+from trainer_ext.methods.continuing import judged
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 
