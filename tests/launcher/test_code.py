@@ -433,8 +433,8 @@ def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_do
         code_changes.decide(plan_of(multirun))
     assert str(refused.value) == (
         f"{multirun / 'adhoc'}: code: 2 done by other code: trainer_ext/methods/health.py changed since; 1 run to run "
-        "would be compared with them. Fix: add rerun=changed, which archives them and runs them anew, or accept_code=true, "
-        "which records the difference; or restore the code"
+        "would be compared with them. Fix: add rerun=changed, which archives them and runs them anew, or "
+        "accept_code=true, which records the difference; or restore the code"
     )
     assert code_changes.decide(plan_of(multirun, "rerun=changed")).rerun == tuple(done)
     decision = code_changes.decide(plan_of(multirun, "accept_code=true"))

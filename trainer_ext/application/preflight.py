@@ -20,7 +20,7 @@ from launcher.application import isolated
 from launcher.application.isolated import Ended, shown_path
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
-from trainer_ext import evaluation, registry, rewards, sandbox, scores, tasks
+from trainer_ext import registry, rewards, sandbox, scores, tasks
 from trainer_ext.application import price
 from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
 from trainer_ext.fits.architectures import Architecture
@@ -28,6 +28,7 @@ from trainer_ext.objection import Objection
 from trainer_ext.reward_models import folders
 from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
 from trainer_ext.rewards import Together
+from trainer_ext.scores import evaluation
 from trainer_ext.tasks import Row
 
 

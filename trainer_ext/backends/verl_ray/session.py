@@ -27,12 +27,12 @@ from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
-from trainer_ext.evaluation import JUDGED, Answer
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
 from trainer_ext.methods.continuing import judged
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
+from trainer_ext.scores.evaluation import JUDGED, Answer
 
 _TRIES = 3  # of a start of Ray
 
