@@ -15,8 +15,8 @@ from torch import Tensor
 from verl.trainer.config import AlgoConfig
 
 from trainer_ext import metrics, registry
-from trainer_ext.methods import advantage, control, credit, policy_loss, preference
-from trainer_ext.methods.losses import Loss
+from trainer_ext.methods import advantage, control, credit, policy_loss
+from trainer_ext.methods.losses import Loss, best_and_worst
 
 # w of tokens and which of them are valid, (B, T) of the whole batch -> weights
 registry.weights("none")(lambda w, valid: torch.ones_like(w))
@@ -180,7 +180,7 @@ def _pair_columns(scored: Scored) -> tuple[Tensor | None, dict[str, Tensor] | No
         differ = torch.ones(len(reference) // 2, dtype=torch.bool)
     else:
         responses = len(scored.rewards) // int(torch.unique(scored.group).numel())
-        rows, differ = preference.best_and_worst(scored.rewards, responses)
+        rows, differ = best_and_worst(scored.rewards, responses)
         reference = scored.reference[rows]
     if not bool(differ.any()):
         return rows, None
