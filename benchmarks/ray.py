@@ -20,18 +20,19 @@ import time
 from pathlib import Path
 
 from benchmarks.size import exit_code, size
+from launcher.application import shape
 from launcher.execution import progress
 from launcher.execution.reconciler import Interruption, Reconciler
-from launcher.planning import freeze, planner, resources
+from launcher.planning import freeze, planner
 from launcher.run import claim, launch_record
 from launcher.run.folder import read_state, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, WorkerExit
 from launcher.schedulers.local.pool import cores
+from launcher.schedulers.protocol import Order
 from launcher.schedulers.ray import driver
 from launcher.schedulers.ray.cluster import RayCluster, resources_here
 from launcher.schedulers.ray.task import Work
-from launcher.schedulers.registry import Order
 from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +64,7 @@ def ours(multirun: str) -> float:
     freeze.freeze(planned)
     ids, launch = list(planned.runs), Launch()
     order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch_record.write(planned.multirun, launch))
-    shapes = {run_id: resources.shape(planned.runs[run_id].config) for run_id in ids}
+    shapes = {run_id: shape(planned.runs[run_id].config) for run_id in ids}
     scheduler = RayCluster(order, shapes, "benchmarks.ray:nothing")
     try:
         scheduler.wait(120.0)

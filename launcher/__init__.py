@@ -6,7 +6,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     commands      one module for each command: plan, status, logs and others
     campaign      experiments in stages, which the hypotheses of earlier stages let start
     execution     one launch: plan, freeze, run what is missing until every run has ended, report
-    schedulers    where runs go: local, slurm, ray, and Hydra's launcher plugins
+    schedulers    where runs go: local, batch systems such as slurm, ray, and Hydra's launcher plugins
     planning      from the command line to frozen runs, checked before anything is written
     worker        one attempt at a frozen run; the only room that calls the application's work
     status        the states of an experiment's runs, counted and printed

@@ -21,7 +21,8 @@ SHIPPED = Composer(CONF, "config")  # what it composed for one test serves the o
 def configuration(*overrides: str) -> dict[str, Any]:
     """One run's configuration as the worker hands it to the trainer."""
     composed = hydra_compose.resolved(tree_of(*overrides))
-    tree = verl_tree.compose(**composed.pop("base")).tree
+    base = composed.pop("base")
+    tree = verl_tree.compose(base["config"], tuple(base["overrides"])).tree
     own = copy.deepcopy(schema.strip({str(key): value for key, value in composed.items()}))
     return {**devices.settled(own), "verl": OmegaConf.create(verl_tree.merged(tree, own["verl"]))}
 

@@ -107,7 +107,7 @@ EXCEPTIONS = {
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",
     ("launcher.execution.looks", "analysis"): "the same program says which comparisons need further seeds",
-    ("launcher.schedulers.slurm.task", "analysis"): "so does one that nobody waits for, as the last job of its launch",
+    ("launcher.schedulers.batch.cluster", "analysis"): "so does a detached one, as the last job of its launch",
 }
 # No file, no clock, no process: what these compute depends on their arguments alone.
 PURE = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
@@ -182,64 +182,52 @@ class Checks(Protocol):
 
 
 class Application(Protocol):
-    """The program whose runs are planned and done. Its methods need no instance."""
+    """The program whose runs are planned and done."""
 
-    identity: ClassVar[Identity]
+    identity: Identity
     #: Keys with which configuration files describe themselves: no part of a run's configuration.
-    descriptions: ClassVar[tuple[str, ...]]
+    descriptions: tuple[str, ...]
     #: The packages whose version is recorded by name, because a run's numbers depend on them.
-    libraries: ClassVar[tuple[str, ...]]
+    libraries: tuple[str, ...]
     #: The function that does a run, as module:function: it takes the whole configuration and the run's Attempt.
-    work: ClassVar[str]
+    work: str
     #: Modules that every run imports before it starts.
-    warm: ClassVar[tuple[str, ...]]
+    warm: tuple[str, ...]
 
-    @staticmethod
-    def parts() -> Parts:
+    def parts(self) -> Parts:
         """How methods are composed."""
 
-    @staticmethod
-    def checks() -> Checks:
+    def checks(self) -> Checks:
         """The questions of one plan. Call its `close` at the end."""
 
-    @staticmethod
-    def continuing(config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
+    def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
         """Why a run does not continue a finished one of fewer steps. shorter: the other's section `trainer`."""
 
-    @staticmethod
-    def first_steps(config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
+    def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
         """By the name of a log, which of its lines, read in order, a run of this length has of a longer log."""
 
-    @staticmethod
-    def resources(config: Mapping[str, Any]) -> Shape:
+    def resources(self, config: Mapping[str, Any]) -> Shape:
         """What a run requests of a cluster."""
 
-    @staticmethod
-    def kinds(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""
 
-    @staticmethod
-    def option(group: str, name: str, options: Collection[str]) -> str | None:
+    def option(self, group: str, name: str, options: Collection[str]) -> str | None:
         """The file of a configuration group that a name means; None: it is not known."""
 
-    @staticmethod
-    def key(name: str, value: object) -> str | None:
+    def key(self, name: str, value: object) -> str | None:
         """The fix for a key that is known under another name; None: it is not known."""
 
-    @staticmethod
-    def completed(folder: Path, config: Mapping[str, Any]) -> Any:
-        """The frozen configuration of a run's folder as `work` takes it."""
+    def completed(self, folder: Path, config: Mapping[str, Any], commits: Mapping[str, str]) -> Any:
+        """The frozen configuration of a run's folder as `work` takes it, with these commits of what is on the hub.
 
-    @staticmethod
-    def pinned(config: Mapping[str, Any], commits: Mapping[str, str]) -> dict[str, Any]:
-        """The configuration with these commits. ValueError: one is not on this machine any more."""
+        ValueError: a commit is not on this machine any more.
+        """
 
-    @staticmethod
-    def code_files(config: Mapping[str, Any] | None) -> Iterable[Path]:
+    def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Modules that a run may load in processes of its own; None: those of any run."""
 
-    @staticmethod
-    def data_files(config: Mapping[str, Any]) -> Iterable[Path]:
+    def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
         """Further data files that the modules loaded in this process read for the run."""
 
 
@@ -254,11 +242,16 @@ def name() -> str:
 
 
 @functools.cache
-def application() -> type[Application]:
+def application() -> Application:
     """The application of this project."""
     module, _, attribute = name().partition(":")
-    loaded: type[Application] = getattr(importlib.import_module(module), attribute)
+    loaded: Application = getattr(importlib.import_module(module), attribute)()
     return loaded
+
+
+def shape(config: Mapping[str, Any]) -> Shape:
+    """What a run requests of a cluster. config: checked against conf/config.yaml."""
+    return application().resources(config)
 
 
 def command(name_: str) -> ModuleType:

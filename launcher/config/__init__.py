@@ -5,5 +5,5 @@ Its modules:
     hydra_compose     composition of conf/ by Hydra's rules
     identity          the hash that identifies a run
     content           the local files and folders that a configuration names, by content
-    installed_parts   configuration files of other installed packages
+    installed_parts   what other installed packages bring
 """

@@ -1,17 +1,19 @@
-"""Configuration files of other installed packages: the folder conf/ in each one that brings methods or tasks."""
+"""What other installed packages bring: configuration files, in a folder conf/ of each, and schedulers."""
 
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-GROUPS = ("rlsweep.methods", "rlsweep.tasks")
+_SCHEDULERS = "rlsweep.schedulers"
+GROUPS = ("rlsweep.methods", "rlsweep.tasks", _SCHEDULERS)
 
 
 def packages() -> frozenset[str]:
-    """The top-level packages and modules that bring methods or tasks."""
+    """The top-level packages and modules that bring methods, tasks or schedulers."""
     entries = entry_points()  # once: it reads a file of every installed distribution
     return frozenset(entry.module.partition(".")[0] for group in GROUPS for entry in entries.select(group=group))
 
@@ -22,3 +24,8 @@ def folders() -> tuple[Path, ...]:
     specs = (find_spec(package) for package in sorted(packages()))
     places = [Path(place) / "conf" for spec in specs if spec for place in spec.submodule_search_locations or ()]
     return tuple(place for place in places if place.is_dir())
+
+
+def schedulers() -> Mapping[str, EntryPoint]:
+    """The modules of schedulers (launcher.schedulers.protocol.Cluster), by the names that `cluster.name` gives them."""
+    return {entry.name: entry for entry in entry_points(group=_SCHEDULERS)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning import freeze
 from launcher.planning.plan import Plan
-from launcher.schedulers import registry
+from launcher.schedulers import protocol
 
 
 def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bool = False) -> None:
@@ -23,13 +23,7 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
         rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
         fix = "name another: multirun=FOLDER"
         raise InvalidPlan([Problem("configuration", "multirun", str(multirun), rule, fix)])
-    problems: list[Problem] = []
-    cluster = registry.find(plan)
-    of_cluster = () if plugin else (cluster.check if launches else cluster.check_here,)
-    for check in of_cluster:
-        try:
-            check(plan, freeze.missing(plan) if run_ids is None else run_ids)
-        except InvalidPlan as invalid:
-            problems += invalid.problems
-    if problems:
-        raise InvalidPlan(problems)
+    if not plugin:
+        cluster = protocol.find(plan)
+        check = cluster.check if launches else cluster.check_here
+        check(plan, freeze.missing(plan) if run_ids is None else run_ids)

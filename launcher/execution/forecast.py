@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from launcher.application import shape
 from launcher.application.isolated import Ended, Isolated
 from launcher.execution.budget import Budget, Work
 from launcher.planning import added_seeds
 from launcher.planning.cost import Estimate, History, estimate
 from launcher.planning.plan import Experiment, Plan
-from launcher.planning.resources import shape
 from launcher.run import compute
 from launcher.run.folder import find_state, run_folder, runs_folder
 from launcher.run.lifecycle import RunState

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
+from launcher.application import shape
 from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, looks, progress
 from launcher.execution.code_changes import Decision
@@ -22,17 +23,15 @@ from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
-from launcher.planning.resources import shape
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
 from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
 from launcher.run.records import State
-from launcher.schedulers import registry
+from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
 from launcher.status.index import Index
 from launcher.status.standing import Standing
@@ -171,7 +170,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
 
     began, clock = time.time(), time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
-    cluster = registry.find(plan) if plugin is None else None
+    cluster = protocol.find(plan) if plugin is None else None
     code_changes.carry_out(plan, decision)
     command = plan.experiments[0].command
     outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)

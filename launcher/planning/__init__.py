@@ -13,7 +13,6 @@ Its modules:
     hypotheses        whether the seeds can decide the hypotheses
     preregistration   the record of when hypotheses were declared
     cost              what a plan costs in device-hours, time and storage
-    resources         what a run requests of a cluster
     clusters          the sections `cluster` and `budget`
     plan              the records of a plan
     freeze            writing a plan to run folders

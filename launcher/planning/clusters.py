@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from analysis.spec.validation import Listed, Section
+from launcher.config import installed_parts
 
 _ELSEWHERE = "choose another scheduler with cluster=NAME"
 _OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # what needs no quotes in a shell script
@@ -73,7 +74,18 @@ class Ray(_Limited):
     retry: _RetryOnNodes
 
 
-class Slurm(_Cluster):
+class BatchSettings(_Cluster):
+    """A batch system: what launcher.schedulers.batch reads."""
+
+    max_running: _Runs
+    max_array: _Runs
+    poll_s: float = Field(gt=0)
+    detach: bool
+    setup: Listed[_Command] = Field(description="a list of shell commands, each on one line")
+    retry: _RetryOnNodes
+
+
+class Slurm(BatchSettings):
     """Job arrays of SLURM."""
 
     name: Literal["slurm"] = Field(description=f"slurm; {_ELSEWHERE}")
@@ -82,12 +94,7 @@ class Slurm(_Cluster):
     qos: _Name
     constraint: str | None = Field(pattern=_OPTION, description="text without quotes, $, # and backslashes, or null")
     gpu_type: _Name
-    max_running: _Runs
-    max_array: _Runs
     signal_delay_s: int = Field(ge=1, le=65535)
-    poll_s: float = Field(gt=0)
-    detach: bool
-    setup: Listed[_Command] = Field(description="a list of shell commands, each on one line")
     sbatch: (
         dict[Annotated[str, Field(pattern="^[a-z][a-z-]*$")], int | bool | Annotated[str, Field(pattern=_OPTION)]]
         | None
@@ -95,11 +102,23 @@ class Slurm(_Cluster):
         description="a mapping of sbatch's long options to text without quotes, $, # and backslashes, to numbers or to "
         "true"
     )
-    retry: _RetryOnNodes
 
 
 #: By the name in conf/cluster/*.yaml.
 CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Slurm}
+
+
+def names() -> list[str]:
+    """The names of all schedulers, with those of other installed packages."""
+    return [*CLUSTERS, *installed_parts.schedulers()]
+
+
+def settings(name: str) -> type[Section] | None:
+    """The keys of the section for a scheduler; None: there is no such scheduler."""
+    if name in CLUSTERS:
+        return CLUSTERS[name]
+    entry = installed_parts.schedulers().get(name)
+    return None if entry is None else entry.load().Settings
 
 
 class Budget(Section):

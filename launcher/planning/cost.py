@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.application import application
+from launcher.application import application, shape
 from launcher.config import content, identity
 from launcher.planning.plan import PlannedRun
-from launcher.planning.resources import shape
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import find_state, read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState

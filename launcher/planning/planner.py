@@ -27,8 +27,8 @@ from launcher.application import Composed
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer
-from launcher.planning import added_seeds, continuation, design, experiment_spec, schema
-from launcher.planning.clusters import CLUSTERS, Budget
+from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema
+from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, is_code_choice
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
@@ -324,10 +324,10 @@ class _Planner:
         section = schema.strip(tree["cluster"])  # a file from before this schema has `allowed`
         where = f"{self._composer.folder.name}/cluster/{composed.choices.get('cluster')}.yaml"
         name = (composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
-        if isinstance(name, str) and name in CLUSTERS:
-            self._check(CLUSTERS[name], "cluster", section, experiment, where)
+        if isinstance(name, str) and (settings := clusters.settings(name)) is not None:
+            self._check(settings, "cluster", section, experiment, where)
         else:
-            needed = f"one of {', '.join(CLUSTERS)}"
+            needed = f"one of {', '.join(clusters.names())}"
             self._problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
         return section
 

@@ -1,13 +1,29 @@
-"""The protocol of a scheduler: it takes runs, and reports those whose jobs have ended."""
+"""The schedulers that `cluster=` can name: each takes runs, and reports those whose jobs have ended.
+
+A scheduler is a module (Cluster), which is imported only when a plan names it. Another installed package adds one with
+an entry point `NAME = "module"` of the group `rlsweep.schedulers`. Its module also has the keys of its section,
+`Settings` (launcher.planning.clusters), and its package the file conf/cluster/NAME.yaml.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
+from launcher.config import installed_parts
+from launcher.planning.plan import Plan
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
+
+#: The modules that implement Cluster, by `name` in conf/cluster/*.yaml.
+CLUSTERS: Mapping[str, str] = {
+    "local": "launcher.schedulers.local.cluster",
+    "slurm": "launcher.schedulers.slurm.cluster",
+    "ray": "launcher.schedulers.ray.cluster",
+}
 
 
 @dataclass(frozen=True)
@@ -34,27 +50,75 @@ class Scheduler(Protocol):
 
     def capacity(self) -> int:
         """How many more runs it takes now."""
-        ...
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Start a run.
 
         `launch_id` is in its state, and its worker writes it again. SchedulerError: no run can start.
         """
-        ...
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """The jobs that ended since the last call; waits at most `timeout` seconds for one."""
-        ...
 
     def withdraw(self) -> int:
         """Take back the jobs that have not started; how many. Their runs wait for another launch."""
-        ...
 
     def cancel(self, kill: bool = False) -> None:
         """Ask every job to checkpoint and stop, or kill it."""
-        ...
 
     def close(self) -> None:
         """Release what the scheduler holds. Running jobs are asked to stop and waited for."""
-        ...
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run. `root`: the project's folder; `run_ids`: the ids of the runs; `record`: the file of `launch`.
+
+    `train` names the training function.
+    """
+
+    root: Path
+    plan: Plan
+    run_ids: Sequence[str]
+    train: str
+    launch: Launch
+    record: Path
+
+
+@dataclass(frozen=True)
+class StartedScheduler:
+    """A started scheduler, its name for users, and its number of workers if that is fixed.
+
+    `starting`: what happens until its first run starts, for users. `detached`: called after all runs were submitted,
+    instead of waiting for them; it returns a message for the user.
+    """
+
+    scheduler: Scheduler
+    name: str
+    workers: int | None = None
+    detached: Callable[[], str] | None = None
+    starting: str | None = None
+
+
+class Cluster(Protocol):
+    """What the module of a cluster has."""
+
+    def check_here(self, plan: Plan, run_ids: Sequence[str]) -> None:
+        """Raise InvalidPlan when these runs cannot be run there, so far as that is known without the cluster."""
+
+    def check(self, plan: Plan, run_ids: Sequence[str]) -> None:
+        """`check_here`, and what the cluster itself refuses. Writes and submits nothing."""
+
+    def start(self, order: Order) -> StartedScheduler:
+        """Start a scheduler; it runs nothing before its first `submit`.
+
+        Raises SchedulerError, and InvalidPlan if only the cluster itself can find the problem.
+        """
+
+
+def find(plan: Plan) -> Cluster:
+    """The cluster that a plan names."""
+    name = plan.cluster["name"]
+    if name in CLUSTERS:
+        return cast(Cluster, importlib.import_module(CLUSTERS[name]))
+    return cast(Cluster, installed_parts.schedulers()[name].load())

@@ -232,8 +232,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
-        given = application().pinned(config, commits) if attempt.nodes.count == 1 else config
-        summary = function(application().completed(folder, given), attempt)
+        given = application().completed(folder, config, commits if attempt.nodes.count == 1 else {})
+        summary = function(given, attempt)
         attempt.check()
         attempt.sync()
         state = _with_code(folder, state, config, commits)

@@ -125,7 +125,7 @@ def run_on(lab: Lab, multirun: Path, job: str) -> str:
     name = lab.ask("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%j").strip()
     token, number = name.removeprefix("rlsweep-").split("-")[:2]
     runs = json.loads((multirun / "launches" / token / "arrays" / f"{number}.json").read_text())
-    return str(runs[int(job.partition("_")[2] or 0)])
+    return str(runs["runs"][int(job.partition("_")[2] or 0)])
 
 
 def whole(multirun: Path, runs: int, steps: int) -> dict[str, State]:

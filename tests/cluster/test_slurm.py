@@ -16,7 +16,7 @@ import pytest
 from launcher.run import claim
 from launcher.run.folder import metrics_path, read_config, run_folder
 from launcher.run.records import State
-from launcher.schedulers.slurm import code_snapshot
+from launcher.schedulers.batch import code_snapshot
 from tests.cluster.slurm import ROOT, Lab, begun, run_on, states, whole
 from tests.launcher.made import read_log
 from tests.launcher.test_continuation import walk
@@ -142,7 +142,7 @@ def test_a_submit_limit_is_waited_for(slurm: Lab, tmp_path: Path) -> None:
         said = slurm.finish(tmp_path / "m", "seed=0,1,2,3,4,5,6,7,8,9", "trainer.steps=2")
     finally:
         slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", "maxsubmitjobs=-1")
-    assert "10 done" in said and "sbatch accepts no more jobs now" in said, said
+    assert "10 done" in said and "SLURM accepts no more jobs now" in said, said
     assert {state.attempt for state in whole(tmp_path / "m", 10, 2).values()} == {1}
 
 

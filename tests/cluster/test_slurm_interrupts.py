@@ -115,7 +115,7 @@ def test_while_slurmctld_is_away(slurm: Lab, gate: Path, tmp_path: Path) -> None
     with silent(slurm):
         launcher.send_signal(signal.SIGINT)
         said, _ = launcher.communicate(timeout=60)
-        assert "slurmctld does not answer: 4 jobs stay in its queue" in said, said
+        assert "SLURM does not answer: 4 jobs stay in its queue" in said, said
         saved(tmp_path / "m")
     until(lambda: no_jobs(slurm, tmp_path / "m"))  # those that waited began, and ended at once
     slurm.finish(tmp_path / "m", *WANTED)

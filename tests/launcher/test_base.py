@@ -23,11 +23,11 @@ TREES = st.recursive(
 
 @pytest.fixture(scope="module")
 def verl():
-    return verl_tree.compose("ppo_trainer", ())
+    return verl_tree.compose("ppo_trainer")
 
 
 def test_composing_does_not_import_verl():
-    compose = "from trainer_ext.application import verl_tree; verl_tree.compose('ppo_trainer', ())"
+    compose = "from trainer_ext.application import verl_tree; verl_tree.compose('ppo_trainer')"
     code = f"import sys; {compose}; print('verl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
 from launcher.schedulers.protocol import Ended
-from launcher.schedulers.slurm.scheduler import Slurm, _Submitted
 from tests.launcher.experiments import make, refused
 from tests.launcher.made import make_run
 
@@ -212,31 +210,6 @@ def test_the_budget_changes_no_run_and_bad_ones_are_refused(tmp_path):
     assert "budget.device_hour = 3" in line and "device_hours" in line
     (line,) = refused(*SMALL, "budget.device_hours=1,2")
     assert "cannot be swept" in line
-
-
-def test_a_closed_launch_of_slurm_does_not_wait_for_runs_that_it_will_not_start(tmp_path, monkeypatch):
-    cancelled = tmp_path / "scancel"
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, script in (("scancel", f'echo "$@" >> {cancelled}'), ("squeue", "true"), ("sacct", "true")):
-        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/bin")
-    launch = Launch()
-    record = launch_record.write(tmp_path, launch)
-    slurm = Slurm(record, {"poll_s": 0.01, "max_running": None, "signal_delay_s": 1}, {}, lambda _: {}, "m:f", 10)
-    for number, state in enumerate((RunState.SUBMITTED, RunState.PREEMPTED, RunState.RUNNING)):
-        folder = make_run(tmp_path, f"r{number}", state, steps=0, launch_id=launch.token)
-        slurm._submitted[f"7_{number}"] = _Submitted(folder, f"7_{number}", "name", launch.token)
-    assert slurm.withdraw() == 1, "a preempted run goes on, unless the launch is closed"
-    launch_record.closed(record).touch()
-    slurm.withdraw()
-    assert cancelled.read_text().splitlines() == [
-        "--name=name --state=PENDING 7_0",
-        "--name=name --state=PENDING 7_0 7_1",
-    ]
-    ended = [one.folder.name for one in slurm.poll(0)]
-    assert ended == ["r0", "r1"]
 
 
 @pytest.mark.processes

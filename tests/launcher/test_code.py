@@ -302,8 +302,8 @@ def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_fo
 
 def test_measured_times_are_found_under_another_spelling(project):
     one, other = configured(**MINE), configured(**{key: f"../mine/{path}" for key, path in MINE.items()})
-    assert Application.kinds(content.settled(one)) == Application.kinds(content.settled(other))
-    assert Application.kinds(content.settled(one))[0] != Application.kinds(one)[0]
+    assert Application().kinds(content.settled(one)) == Application().kinds(content.settled(other))
+    assert Application().kinds(content.settled(one))[0] != Application().kinds(one)[0]
 
 
 def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model(project, capsys):

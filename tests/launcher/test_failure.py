@@ -19,9 +19,8 @@ from launcher.execution import reconciler
 from launcher.run import lifecycle, transitions
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
 from launcher.run.records import State
-from launcher.schedulers.local import limits as guard
 from launcher.schedulers.local import memory, pool
-from launcher.schedulers.local.limits import Job, Limits
+from launcher.schedulers.local.memory import Limits, Usage
 from tests.launcher import steps
 from tests.waiting import until
 from trainer_ext.backends import Lost, NodeLost, Stalled
@@ -139,11 +138,11 @@ def test_each_cause_leaves_its_state(kind, rules, found):
 # ---------------------------------------------------------------- the guard
 
 GB = memory.GB
-OLD, NEW = Job(1, 100.0, 2 * GB, False), Job(2, 5.0, GB, False)
+OLD, NEW = Usage(1, 100.0, 2 * GB, False), Usage(2, 5.0, GB, False)
 
 
 def verdicts(*jobs, available=100 * GB, **limits):
-    return [(name, kind) for name, (kind, _) in guard.judge(jobs, available, Limits(**limits)).items()]
+    return [(name, kind) for name, (kind, _) in memory.judge(jobs, available, Limits(**limits)).items()]
 
 
 def test_nobody_is_asked_without_limits():
@@ -153,7 +152,7 @@ def test_nobody_is_asked_without_limits():
 def test_over_its_time_or_memory_a_run_is_asked_once():
     assert verdicts(OLD, NEW, limit_s=50) == [(1, "time_out")]
     assert verdicts(OLD, NEW, memory_gb=1.5) == [(1, "out_of_memory")]
-    assert verdicts(Job(1, 100.0, 2 * GB, True), limit_s=50, memory_gb=1.5) == []
+    assert verdicts(Usage(1, 100.0, 2 * GB, True), limit_s=50, memory_gb=1.5) == []
 
 
 def test_short_of_memory_the_newest_waits_for_room_and_the_only_one_does_not_fit():
@@ -162,13 +161,13 @@ def test_short_of_memory_the_newest_waits_for_room_and_the_only_one_does_not_fit
 
 
 def test_while_one_leaves_no_other_is_asked_for_the_machines_sake():
-    leaving = Job(2, 5.0, GB, True)
+    leaving = Usage(2, 5.0, GB, True)
     assert verdicts(OLD, leaving, available=0, reserve_gb=1) == []
 
 
 @pytest.mark.parametrize(("running", "left", "room"), [(0, 0, True), (1, 3, True), (1, 2.9, False)])
 def test_a_run_starts_where_its_memory_is_left(running, left, room):
-    assert guard.has_room(running, int(left * GB), Limits(memory_gb=2, reserve_gb=1)) is room
+    assert memory.has_room(running, int(left * GB), Limits(memory_gb=2, reserve_gb=1)) is room
 
 
 def test_this_machine_tells_its_memory():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from launcher.application import Shape
 from launcher.errors import InvalidPlan
-from launcher.planning.resources import Shape
 from launcher.schedulers.ray import placement
 from tests.launcher.experiments import make
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from launcher.__main__ import main
+from launcher.application import Shape, seconds, shape
 from launcher.errors import InvalidPlan
 from launcher.execution import sweeper
 from launcher.planning import cost
-from launcher.planning.resources import Shape, seconds, shape
+from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
-from launcher.schedulers.slurm import arrays, cluster
+from launcher.schedulers.slurm import cluster, system
 from tests.launcher.experiments import make
 
 GB = 10**9
@@ -32,7 +33,7 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
     assert placement.bundle(asked) == {"CPU": 3, "GPU": 4, "memory": 2.5 * GB}  # one such part a node
-    given = arrays.parameters(planned.cluster, asked, tmp_path)
+    given = system.parameters(Array("rlsweep-0-0", ["true"], 1, asked, tmp_path, tmp_path, planned.cluster))
     assert {key: given[key] for key in ("nodes", "gpus_per_node", "cpus_per_task", "mem", "time")} == {
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},

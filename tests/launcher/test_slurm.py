@@ -4,41 +4,50 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from submitit.core.utils import FailedJobError
 
-from launcher import files
+from launcher.application import Shape
 from launcher.config import content
 from launcher.planning import freeze
-from launcher.planning.resources import Shape
 from launcher.project import PACKAGES
 from launcher.run import claim, launch_record
 from launcher.run.folder import metrics_path, read_config, read_state, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, WorkerExit
-from launcher.schedulers.protocol import SchedulerError
-from launcher.schedulers.registry import Order
-from launcher.schedulers.slurm import arrays, cluster, code_snapshot
-from launcher.schedulers.slurm.scheduler import Slurm
-from launcher.schedulers.slurm.task import Task
+from launcher.schedulers.batch import code_snapshot
+from launcher.schedulers.batch.scheduler import BatchScheduler
+from launcher.schedulers.batch.system import Array, Refusal, Unanswered
+from launcher.schedulers.protocol import Order, SchedulerError
+from launcher.schedulers.slurm import cluster, system
+from launcher.schedulers.slurm.job import SlurmTask
 from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import make_run, read_log
 from tests.waiting import DEADLINE
 
+SHAPE = Shape(memory_gb=1, time_s=60)
+KEYS = ("partition", "account", "qos", "constraint", "gpu_type", "max_running", "max_array", "sbatch")
+SETTINGS = {**dict.fromkeys(KEYS), "poll_s": 0, "signal_delay_s": 5, "setup": []}
 
-def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it():
-    python = arrays.python_of_jobs()
+
+def array(folder: Path, *command: str, settings=SETTINGS, shape=SHAPE, **more) -> Array:
+    return Array("rlsweep-0-0", command, 1, shape, folder, folder, settings, **more)
+
+
+def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path, monkeypatch):
+    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ $1 != sh ]; do shift; done\nexec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    job = subprocess.Popen(f'exec {python} -u -c "{code}"', shell=True, **pipes)
+    command = system._command(array(tmp_path, sys.executable, "-u", "-c", code))
+    job = subprocess.Popen(f"exec {command}", shell=True, **pipes)
     assert job.stdout.readline() == "up\n"
     os.kill(job.pid, signal.SIGUSR2)
     job.communicate(timeout=DEADLINE)
@@ -60,101 +69,68 @@ def slurm_job(monkeypatch):
 def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_path, slurm_job):
     launch = Launch(retry={"time_out": None})
     folder = make_run(tmp_path, "short", RunState.SUBMITTED, steps=0, launch_id=launch.token)
-    task = Task(
-        str(folder), str(launch_record.write(tmp_path, launch)), "nothing:trains", limit_s=60, signal_delay_s=59
-    )
-    task._warn(signal.SIGUSR2)
-    with pytest.raises(SystemExit):
-        task()
+    settings = {**SETTINGS, "signal_delay_s": 59}
+    task = SlurmTask(folder, launch_record.write(tmp_path, launch), "nothing:trains", SHAPE, settings)
+    task.warn(signal.SIGUSR2)
+    assert task.execute() != 0
     state = read_state(folder)
     assert (state.state, state.failure_kind, state.attempt) == ("failed", "time_out", 0)
     assert state.message == "the time limit of its job 12_3, 60 s, expired, before the run began"
 
 
 @pytest.fixture
-def adopting(tmp_path, monkeypatch):
-    """A scheduler with one run whose job 7 another launch submitted, that launch's token, and a fake SLURM.
-
-    squeue and sacct print the files of their names; scancel appends its arguments to one.
-    """
-    programs, earlier, launch = tmp_path / "bin", Launch(), Launch()
+def submitting(tmp_path, monkeypatch):
+    """A scheduler with one run to submit, and a fake SLURM: squeue and sacct print the files of their names."""
+    programs, launch = tmp_path / "bin", Launch()
     programs.mkdir()
     for name, script in (("squeue", "/bin/cat {}"), ("sacct", "/bin/cat {}"), ("scancel", 'echo "$@" >> {}')):
         (tmp_path / name).touch()
         (programs / name).write_text(f"#!/bin/sh\n{script.format(tmp_path / name)}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
-    kept = launch_record.write(tmp_path, earlier).with_suffix("")
-    (kept / "arrays").mkdir(parents=True)
-    (kept / "jobs").mkdir()
-    files.write_json(kept / "arrays" / "0.json", ["ab12"])
     folder = make_run(tmp_path, "ab12", RunState.SUBMITTED, steps=0)
-    settings = {"poll_s": 0, "max_running": None, "signal_delay_s": 5}
-    shapes = {"ab12": Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)}
     record = launch_record.write(tmp_path, launch)
-    scheduler = Slurm(record, settings, shapes, lambda shape: {}, "nothing:trains", largest=10)
+    scheduler = BatchScheduler(system, record, SETTINGS, {"ab12": SHAPE}, "nothing:trains", tmp_path, largest=10)
     scheduler.submit(folder, launch.token)
-    return scheduler, earlier.token
+    return scheduler
 
 
-def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(tmp_path, adopting):
-    """SLURM shows that for moments only; here squeue shows it for as long as needed."""
-    scheduler, token = adopting
-    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|COMPLETING|n1|None\n")
-    assert scheduler.poll(0) == [] and scheduler.jobs == []
-    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||BeginTime\n")
-    assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
+def test_jobs_are_read_with_what_slurm_says_of_them(tmp_path, submitting):
+    lines = {
+        "7_0|rlsweep-0-0|PENDING||Priority": ("waiting", "lost"),
+        "7_1|rlsweep-0-0|PENDING||launch failed requeued held": ("stuck", "node_failure"),
+        "7_2|rlsweep-0-0|COMPLETING|n1|None": ("ending", "lost"),
+        "7_3|rlsweep-0-0|FAILED|n1|NonZeroExitCode": ("failed", "lost"),
+        "7_4|rlsweep-0-0|CANCELLED|n1|None": ("ended", "revoked"),
+        "7_5|rlsweep-0-0|SUSPENDED|n1|None": ("running", "lost"),
+        "8|other|RUNNING|n1|None": None,
+    }
+    (tmp_path / "squeue").write_text("\n".join(lines))
+    jobs = system.jobs("rlsweep-")
+    assert [(job.phase, job.failure_kind) for job in jobs.values()] == [*lines.values()][:-1]
+    assert [(job.id, job.index) for job in jobs.values()] == [(f"7_{place}", place) for place in range(6)]
+    assert (jobs["7_3"].state, jobs["7_3"].node) == ("FAILED (NonZeroExitCode)", "n1")
+    past = "7_4|rlsweep-0-0|CANCELLED by 0|n1|0:15\n7_5|rlsweep-9-9|FAILED|n1|1:0\n7_[6-9]|rlsweep-0-0|PENDING||0:0\n"
+    (tmp_path / "sacct").write_text(past)
+    past = system.ended({"7_4": "rlsweep-0-0", "7_5": "rlsweep-0-0"})
+    assert [(job.id, job.state) for job in past.values()] == [("7_4", "scancel")]
 
 
-def test_a_job_that_has_only_the_same_id_is_neither_believed_nor_cancelled(tmp_path, adopting):
-    scheduler, token = adopting
-    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||Priority\n")
-    assert scheduler.poll(0) == [] and scheduler.jobs == ["7"]
-    (tmp_path / "squeue").write_text("7|rlsweep-0123-0|FAILED|n1|NonZeroExitCode\n")
-    (tmp_path / "sacct").write_text("7|rlsweep-0123-0|FAILED|n1|1:0\n")
-    assert scheduler.poll(0) == []
-    (ended,) = scheduler.poll(0)
-    assert ended.failure_kind == "revoked" and ended.message == "its job 7 was cancelled before it began (scancel)"
-
-
-def test_jobs_are_cancelled_by_id_and_name(tmp_path, adopting):
-    scheduler, token = adopting
-    (tmp_path / "squeue").write_text(f"7|rlsweep-{token}-0|PENDING||Priority\n")
-    scheduler.poll(0)
-    assert scheduler.withdraw() == 1
-    assert (tmp_path / "scancel").read_text() == f"--name=rlsweep-{token}-0 --state=PENDING 7\n"
-
-
-@pytest.mark.parametrize(("limit", "waits"), [("AssocMaxSubmitJobLimit", True), ("QOSMaxWallDurationLimit", False)])
-def test_a_single_run_is_refused_for_good_only_by_a_limit_that_no_other_job_lifts(
-    tmp_path, adopting, monkeypatch, limit, waits
-):
-    """SLURM counts a job for some seconds after its run has ended: also a last job's refusal may be temporary."""
-    scheduler, _ = adopting
-
-    def submit(*_: object) -> None:
-        raise FailedJobError(f"sbatch: error: {limit}\nJob violates accounting/QOS policy (job submit limit, ...)")
-
-    now = [1000.0]
-    monkeypatch.setattr(scheduler._arrays, "submit", submit)
-    monkeypatch.setattr("launcher.schedulers.slurm.scheduler.time.monotonic", lambda: now[0])
-    assert scheduler.poll(0) == []
-    now[0] += 59
-    assert scheduler.poll(0) == []
-    now[0] += 2
-    if waits:
-        assert scheduler.poll(0) == [] and scheduler.withdraw_collected() == 1
-    else:
-        with pytest.raises(SchedulerError, match=r"QOSMaxWallDurationLimit.*request less time or fewer devices"):
-            scheduler.poll(0)
-        (folder,) = tmp_path.glob("**/ab12")
-        assert read_state(folder).state == RunState.PLANNED
+def test_jobs_are_cancelled_by_id_and_name(tmp_path, submitting):
+    system.cancel({"7_0": "rlsweep-0-0", "8": "rlsweep-0-1"}, waiting=True)
+    system.cancel({"8": "rlsweep-0-1"}, waiting=False)
+    lines = (tmp_path / "scancel").read_text().splitlines()
+    assert lines == [
+        "--name=rlsweep-0-0 --state=PENDING 7_0",
+        "--name=rlsweep-0-1 --state=PENDING 8",
+        "--name=rlsweep-0-1 8",
+    ]
 
 
 # It puts the job into squeue's file, and then does what {end} says.
 SBATCH = """#!/bin/sh
-for file in "$@"; do :; done
-while read -r line; do case "$line" in "#SBATCH --job-name="*) name="${{line#*=}}";; esac; done < "$file"
+[ ! -f "$1" ] || exec < "$1"
+while read -r line; do case "$line" in "#SBATCH --job-name="*) name="${{line#*=}}";; esac; done
 [ -z "$name" ] || echo "9|$name|PENDING||None" > {squeue}
 {end}
 """
@@ -176,22 +152,21 @@ def fake_sbatch(tmp_path: Path, end: str) -> None:
     ],
 )
 def test_an_sbatch_that_accepts_and_does_not_return_is_ended_and_its_job_adopted(
-    tmp_path, adopting, monkeypatch, capfd, end
+    tmp_path, submitting, monkeypatch, capfd, end
 ):
-    scheduler, _ = adopting
-    monkeypatch.setattr(arrays, "LIMIT_S", 1.0)
-    monkeypatch.setattr(arrays, "TELL_S", 0.2)
+    scheduler = submitting
+    monkeypatch.setattr(system, "LIMIT_S", 1.0)
+    monkeypatch.setattr(system, "TELL_S", 0.2)
     fake_sbatch(tmp_path, end)
     assert scheduler.poll(0) == [] and scheduler.jobs == ["9"]
     said = capfd.readouterr().err
     assert "waiting for sbatch, which has not returned for 0.2 s; it is ended after 1 s" in said
     assert "sbatch did not return within 1 s" in said and "ab12 is already job 9" in said and "refused" not in said
-    assert len(list(tmp_path.glob("launches/*/jobs/9_submitted.pkl"))) == 1  # what the job executes
 
 
-def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_path, adopting, monkeypatch, capfd):
-    scheduler, _ = adopting
-    monkeypatch.setattr(arrays, "LIMIT_S", 0.5)
+def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_path, submitting, monkeypatch, capfd):
+    scheduler = submitting
+    monkeypatch.setattr(system, "LIMIT_S", 0.5)
     fake_sbatch(tmp_path, "exec /bin/sleep 600")
     (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
     assert scheduler.poll(0) == [] and scheduler.jobs == []
@@ -203,25 +178,49 @@ def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_p
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        ("exit 3", "sbatch refused: exit code 3 without a message;"),
-        ("echo 'Invalid account' >&2; exit 1", "sbatch refused: Invalid account;"),
-        ("echo", "sbatch refused: Could not make sense of sbatch output"),
+        ("exit 3", "SLURM refused: exit code 3 without a message;"),
+        ("echo 'Invalid account' >&2; exit 1", "SLURM refused: Invalid account;"),
+        ("echo maybe", 'SLURM refused: Could not make sense of sbatch output "maybe"'),
     ],
 )
-def test_a_refusal_always_has_a_reason(tmp_path, adopting, end, said):
-    scheduler, _ = adopting
+def test_a_refusal_always_has_a_reason(tmp_path, submitting, end, said):
+    scheduler = submitting
     fake_sbatch(tmp_path, end)
     with pytest.raises(SchedulerError, match=said):
         scheduler.poll(0)
 
 
-def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, adopting, monkeypatch):
-    monkeypatch.setattr(arrays, "LIMIT_S", 0.5)
+def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, submitting, monkeypatch):
+    monkeypatch.setattr(system, "LIMIT_S", 0.5)
     fake_sbatch(tmp_path, "exec /bin/sleep 600")
-    with pytest.raises(SchedulerError, match="`sbatch --test-only` did not return within"):
-        arrays.refusal({}, tmp_path / "test")
+    with pytest.raises(Unanswered, match=r"sbatch did not return within 0.5 s"):
+        system.refusal(array(tmp_path))
     fake_sbatch(tmp_path, "exit 2")
-    assert arrays.refusal({}, tmp_path / "test") == "exit code 2 without a message"
+    assert system.refusal(array(tmp_path)) == "exit code 2 without a message"
+
+
+def test_a_launcher_in_a_job_of_slurm_keeps_its_variables_from_the_jobs(tmp_path, submitting, monkeypatch):
+    """Options of its own job would be those of the jobs that it submits."""
+    fake_sbatch(tmp_path, f"/usr/bin/env > {tmp_path}/env; echo Submitted batch job 9")
+    for name in ("SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"):
+        monkeypatch.setenv(name, "7")
+    assert system.submit(array(tmp_path)) == ["9"]
+    kept = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    assert kept & {"SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"} == {"SLURM_CONF", "RANKING"}
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        ("AssocMaxSubmitJobLimit: Job violates accounting/QOS policy (job submit limit, ...)", Refusal.TOO_MANY),
+        ("QOSMaxWallDurationLimit: Job violates accounting/QOS policy (job submit limit, ...)", Refusal.LIMIT),
+        ("Unable to contact slurm controller", Refusal.NOW),
+        ("Transport endpoint is not connected", Refusal.NOW),
+        ("Invalid account", Refusal.NEVER),
+    ],
+)  # fmt: skip
+def test_sbatchs_words_say_whether_it_may_accept_jobs_later(said, refusal):
+    assert system._refusal(said) == refusal
 
 
 def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
@@ -273,13 +272,12 @@ class Queued:
         self.folder, record = run_folder(multirun, run_id), launch_record.write(multirun, launch)
         cluster.start(Order(ROOT, planned, [run_id], train, launch, record))
         self.copy = record.with_suffix("") / "code"
-        shape = Shape(nodes=1, devices=0, cpus=1, memory_gb=1, time_s=60)
         command = [sys.executable, "-m", "launcher.worker", str(self.folder), "--train", train]
-        self._job = [*arrays.parameters(planned.cluster, shape, self.copy)["setup"], shlex.join(command)]
+        self._job = array(self.copy, *command, settings=planned.cluster).script("0")
 
     def run(self):
         """The state in which the run ends, with its message, and the rewards that it logs."""
-        subprocess.run(["sh", "-ec", "\n".join(self._job)], cwd=self.copy, capture_output=True)
+        subprocess.run(["sh", "-ec", self._job], capture_output=True)
         state = read_state(self.folder)
         return state.state, state.message, [line["value"] for line in read_log(metrics_path(self.folder)).records]
 

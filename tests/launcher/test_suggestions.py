@@ -217,7 +217,7 @@ def test_the_files_that_aliases_name_are_there(group):
 
 def test_the_keys_that_other_names_stand_for_are_there():
     tree = SHIPPED.compose([]).tree
-    verl = verl_tree.compose("ppo_trainer", []).tree
+    verl = verl_tree.compose("ppo_trainer").tree
     for name, key in other_names.KEYS.items():
         assert hydra_compose.lookup({**tree, "verl": verl}, key)[0], key
         assert not hydra_compose.lookup(tree, name)[0], name

@@ -302,8 +302,8 @@ def test_a_plan_reads_no_torch():
     [
         (["epoch=2"], "epoch=2: a setting of the training is one of epochs, lr, "),
         (["epochs=two"], "epochs=two: it must be a whole number. Fix: correct it"),
-        (["epochs=0"], "epochs=0: it must be at least 1. Fix: raise it"),
-        (["lr=0"], "lr=0.0: it must be above 0. Fix: raise it"),
+        (["epochs=0"], "epochs=0: it must be at least 1. Fix: correct it"),
+        (["lr=0"], "lr=0.0: it must be above 0. Fix: correct it"),
         (["max_length=65"], "max_length=65: the model reads at most 64. Fix: set max_length=64 or less, or choose"),
         (["task.train_path={own}/none.jsonl"], "none.jsonl"),
         (["task.answer=answer"], "task.answer=answer, which it does not have"),

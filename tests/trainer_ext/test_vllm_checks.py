@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from launcher.planning.resources import shape
+from launcher.application import shape
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
 from trainer_ext import metrics

@@ -76,26 +76,22 @@ class Application:
 
     # ------------------------------------------------------------ plans
 
-    @staticmethod
-    def parts() -> Any:
+    def parts(self) -> Any:
         from trainer_ext.application import method_parts
 
         return method_parts
 
-    @staticmethod
-    def checks() -> Checks:
+    def checks(self) -> Checks:
         from trainer_ext.application.checks import Checks
 
         return Checks()
 
-    @staticmethod
-    def continuing(config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
+    def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
         from trainer_ext.application import verl_tree
 
         return list(continuing.obstacles({**config, "verl": verl_tree.merged(base.tree, config["verl"])}, shorter))
 
-    @staticmethod
-    def resources(config: Mapping[str, Any]) -> Shape:
+    def resources(self, config: Mapping[str, Any]) -> Shape:
         """`model.resources`, and the memory of the processes that the trainer starts beside the model's."""
         asked, trainer = config["model"].get("resources") or {}, config.get("trainer") or {}
         nodes = asked.get("nodes") or 1
@@ -113,8 +109,7 @@ class Application:
             joins_ray=bool(trainer.get("ray")),
         )
 
-    @staticmethod
-    def kinds(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling
         too; and by the method too."""
         from launcher.config import identity
@@ -126,29 +121,25 @@ class Application:
         kind = f"{model} {identity.canonical_json([task, config['trainer'].get('backend'), work])}"
         return model, kind, f"{kind} {identity.canonical_json(counts['method'])}"
 
-    @staticmethod
-    def option(group: str, name: str, options: Collection[str]) -> str | None:
+    def option(self, group: str, name: str, options: Collection[str]) -> str | None:
         from trainer_ext.application import other_names
 
         return other_names.option(group, name, options)
 
-    @staticmethod
-    def key(name: str, value: object) -> str | None:
+    def key(self, name: str, value: object) -> str | None:
         from trainer_ext.application import other_names
 
-        return other_names.key(name, value, Application.identity.sections)
+        return other_names.key(name, value, self.identity.sections)
 
     # ------------------------------------------------------------ runs
 
-    @staticmethod
-    def completed(folder: Path, config: Mapping[str, Any]) -> Any:
+    def completed(self, folder: Path, config: Mapping[str, Any], commits: Mapping[str, str]) -> Any:
         """With verl's complete tree under `verl`, resolved. Missing values stay `???`."""
-        from trainer_ext.application import verl_tree
+        from trainer_ext.application import hub, verl_tree
 
-        return verl_tree.completed(folder, config)
+        return verl_tree.completed(folder, hub.pinned(config, commits))
 
-    @staticmethod
-    def first_steps(config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
+    def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
         trainer = config["trainer"]
         interval = continuing.histogram_interval(trainer["hist_every"], trainer["steps"])
         responses: Counter[int] = Counter()
@@ -160,20 +151,12 @@ class Application:
 
         return {"histograms.jsonl": lambda line: line["step"] % interval == 0, "responses.jsonl": is_among_first}
 
-    @staticmethod
-    def pinned(config: Mapping[str, Any], commits: Mapping[str, str]) -> dict[str, Any]:
-        from trainer_ext.application import hub
-
-        return hub.pinned(config, commits)
-
-    @staticmethod
-    def code_files(config: Mapping[str, Any] | None) -> Iterable[Path]:
+    def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Those of its backend."""
         backend = "*" if config is None else str((config.get("trainer") or {}).get("backend"))
         return _BACKENDS.glob(f"{backend}/*.py")
 
-    @staticmethod
-    def data_files(config: Mapping[str, Any]) -> Iterable[Path]:
+    def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
         """Those that the function `files` of its task names."""
         tasks, section = sys.modules.get(_TASKS), config.get("task") or {}
         if tasks is None or not section.get("name"):

@@ -30,8 +30,6 @@ class Checks:
 
     def __init__(self) -> None:
         self._results: dict[str, Any] = {}
-        self._declarations: dict[int, tuple[Composed, Declarations]] = {}
-        self._bases: dict[int, Base | Objection] = {}
         self._tasks: dict[str, TaskCheck] = {}
         self._isolated = Isolated()
 
@@ -49,19 +47,15 @@ class Checks:
 
     def _declared(self, composed: Composed) -> Declarations:
         """What the files of a composition say."""
-        if id(composed) not in self._declarations:
-            # The composition is kept, so that no other gets its id.
-            self._declarations[id(composed)] = composed, Declarations.of_files(composed.files)
-        return self._declarations[id(composed)][1]
+        # The composition is kept, so that no other gets its id.
+        return self._once(("declared", id(composed)), lambda: (composed, Declarations.of_files(composed.files)))[1]
 
     # ------------------------------------------------------------ verl's tree
 
     def _base(self, composed: Composed) -> Base | Objection:
         """verl's tree for a composition, or why it does not compose."""
-        self._declared(composed)
-        if id(composed) not in self._bases:
-            self._bases[id(composed)] = _composed_base(composed.tree.get("base") or {})
-        return self._bases[id(composed)]
+        self._declared(composed)  # which keeps it
+        return self._once(("base", id(composed)), partial(_composed_base, composed.tree.get("base") or {}))
 
     def refusals(self, composed: Composed, config: Mapping[str, Any]) -> list[Objection]:
         """The differences that verl's tree or the trainer refuses; or that verl's tree does not compose."""
@@ -111,7 +105,9 @@ class Checks:
         if objections := list(self._declared(composed).unmet(known)):
             return objections
         prompts = self._prompts(config, tree["data"]["max_prompt_length"])
-        return [*([prompts] if prompts is not None else []), *self._sizes(composed, config, base, tree)]
+        key = "models", config["model"], config["method"], config["trainer"], config["verl"], base.hash
+        models = self._once(key, partial(preflight.check_models, config, tree, _architecture(composed)))
+        return [*([prompts] if prompts is not None else []), *models]
 
     def _called(self, seconds: float, key: str, value: Any, function: Callable[..., Any], *given: Any) -> Any:
         """The result of a function that executes a user's code, or an Objection. key, value: what chooses that code."""
@@ -149,23 +145,6 @@ class Checks:
         key = "prompts", section, named, trainer.get("split"), bool(trainer.get("eval_every")), longest
         given = _seconds(section), "task.name", section["name"], preflight.check_prompts, config, longest
         return self._once(key, partial(self._called, *given))
-
-    def _sizes(
-        self, composed: Composed, config: Mapping[str, Any], base: Base, tree: Mapping[str, Any]
-    ) -> list[Objection]:
-        """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.
-
-        Values that cannot be checked here are accepted. tree: verl's, merged.
-        """
-
-        def check() -> list[Objection]:
-            declared = _architecture(composed)
-            wrong = [*preflight.check_folders(config, tree, declared), *preflight.check_sizes(config, tree)]
-            too_large = preflight.check_size(config, tree, declared) if not wrong else None
-            return wrong if too_large is None else [too_large]
-
-        key = "sizes", config["model"], config["method"], config["trainer"], config["verl"], base.hash
-        return self._once(key, check)
 
     # ------------------------------------------------------------ what runs write and cost
 
@@ -222,7 +201,7 @@ def _composed_base(request: Mapping[str, Any]) -> Base | Objection:
     try:
         if not isinstance(overrides, list):
             raise ConfigCompositionException("base.overrides must be a list such as [KEY=VALUE]")
-        return verl_tree.compose(str(config), list(map(str, overrides)))
+        return verl_tree.compose(str(config), tuple(map(str, overrides)))
     except hydra_compose.ERRORS as error:
         rule = one_line(f"verl's configuration does not compose: {error}")
         fix = "correct base.config or base.overrides"

@@ -84,7 +84,7 @@ def option(group: str, name: str, options: Collection[str]) -> str | None:
 def key(name: str, value: object, sections: Collection[str]) -> str | None:
     """The fix for a key that is known under another name; None: it is not known. sections: those that runs have."""
     section = name.partition(".")[0]
-    is_verls = section not in sections and section in verl_tree.compose("ppo_trainer", []).tree
+    is_verls = section not in sections and section in verl_tree.compose("ppo_trainer").tree
     of_verl = f"verl.{name}" if is_verls else None
     known = KEYS.get(name) or of_verl or KEYS.get(name.rpartition(".")[2])  # the last: optimizer.lr
     if name.startswith("groups."):

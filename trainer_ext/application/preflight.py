@@ -129,7 +129,7 @@ def _asked(
                 raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
-    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), _shown(str(rewards.file_of(function)))
+    row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = function, section["name"], row.ground_truth, row.ground_truth, info
     try:
@@ -215,12 +215,6 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         chosen.metrics(*ones)
 
 
-def check_sizes(config: Mapping[str, Any], verl: Mapping[str, Any]) -> list[Objection]:
-    """Which sizes of a run do not fit together, as the run itself asks when it starts, what its rollout servers cannot
-    do, and which of its scores cannot be used. verl: verl's tree merged."""
-    return [*sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
-
-
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     """Whether each split that a run reads has a prompt of at most `longest` tokens; None: it has.
 
@@ -276,15 +270,30 @@ def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], 
     return None if count is None else lambda row: count(row.messages)
 
 
-def check_folders(
+def check_models(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> list[Objection]:
+    """Why the models of a run cannot be loaded, do not fit into memory, or do not fit to its batches.
+
+    Asks what the run itself asks when it starts, and which of its scores cannot be used. verl: verl's tree merged;
+    declared: the sizes that the model's file states, where its folder is not here. Values that cannot be checked here
+    are accepted.
+    """
+    wrong = [
+        *_unloadable(config, verl, declared),
+        *sizes.misfits({**config, "verl": verl}),
+        *scores.misfits(config["trainer"]),
+    ]
+    too_large = _too_large(config, verl, declared) if not wrong else None
+    return wrong if too_large is None else [too_large]
+
+
+def _unloadable(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Iterator[Objection]:
     """Which local folders of models cannot be loaded, which models cannot be trained, and whether a target reads other
-    tokens than the policy.
-
-    verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
-    """
-    section, method, trust = config["model"], config["method"], _trusts(verl)
+    tokens than the policy."""
+    section, method = config["model"], config["method"]
     whole = True
     for key, path, needed in (
         ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
@@ -300,14 +309,13 @@ def check_folders(
             yield Objection(key, path, rule, fix)
             continue
         try:
-            architectures.of_model(path, trust)
+            architectures.of_model(path, _trusts(verl))
         except architectures.Unusable as error:
             whole = False
             yield Objection(key, path, error.rule, error.fix)
     if not whole:
         return
-    target = _target(method, trust)
-    policy = _architecture(section, declared, trust)
+    policy, target = _policy_and_target(config, verl, declared)
     if target is None or policy is None or method["sampler"] == "rejection":
         return  # rejection reads the target's probabilities of the policy's tokens alone
     if target.vocabulary != policy.vocabulary:
@@ -317,22 +325,12 @@ def check_folders(
         yield Objection("method.target_path", method["target_path"], rule, fix)
 
 
-def _target(method: Mapping[str, Any], trust_remote_code: bool) -> Architecture | None:
-    """The sizes of the target in method.target_path; None where no path is given, or its sizes are not known here."""
-    path = method.get("target_path")
-    return None if path is None else architectures.of_model(path, trust_remote_code)
-
-
-def check_size(
+def _too_large(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> Objection | None:
-    """Whether a run's models fit: their positions, and their memory. None: they do, or their sizes are not known here.
-
-    verl: verl's tree merged; declared: the sizes that the model's file states, where its folder is not here.
-    """
+    """Why a run's models do not fit: their positions, or their memory. None: they do, or their sizes are not known."""
     section, method = config["model"], config["method"]
-    trust = _trusts(verl)
-    model = _architecture(section, declared, trust)
+    model, target = _policy_and_target(config, verl, declared)
     if model is None:
         return None
     length = verl["data"]["max_prompt_length"] + verl["data"]["max_response_length"]
@@ -352,34 +350,36 @@ def check_size(
         rule = f"a critic needs the class of model {section['name']} for token classification, which transformers does "
         rule += f"not have for models of type {model.family}"
         return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
-    target = memory.target_of(model, section, method, _target(method, trust))
-    reward_model = folders.parameters(config["task"])
-    return rank_memory.misfit(config, verl, model, target, reward_model)
+    held = memory.target_of(model, section, method, target)
+    return rank_memory.misfit(config, verl, model, held, folders.parameters(config["task"]))
 
 
 def checkpoint_and_step(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> tuple[int, float] | tuple[None, None]:
     """Bytes of a checkpoint of the run, and the seconds of its step by arithmetic; None: the sizes of its model are not
-    known here. The arguments are those of check_size; nothing objects to the run.
+    known here. The arguments are those of check_models; nothing objects to the run.
     """
-    section, method, trust = config["model"], config["method"], _trusts(verl)
-    model = _architecture(section, declared, trust)
+    method = config["method"]
+    model, target = _policy_and_target(config, verl, declared)
     if model is None:
         return None, None
-    target = memory.target_of(model, section, method, _target(method, trust))
+    held = memory.target_of(model, config["model"], method, target)
     learned = model.parameters if config["task"].get("learned_reward") else 0  # of about the policy's size
-    seconds = price.step_seconds(config, verl, model, target, folders.parameters(config["task"]) or learned)
+    seconds = price.step_seconds(config, verl, model, held, folders.parameters(config["task"]) or learned)
     return memory.checkpoint(method, verl, model), seconds
 
 
-def _architecture(
-    section: Mapping[str, Any], declared: Mapping[str, Any] | None, trust_remote_code: bool
-) -> Architecture | None:
+def _policy_and_target(
+    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
+) -> tuple[Architecture | None, Architecture | None]:
+    """The sizes of a run's model and of its target; None where they are not known here, or there is no target."""
+    section, path = config["model"], config["method"].get("target_path")
+    target = None if path is None else architectures.of_model(path, _trusts(verl))
     if section.get("kind") == "embedded":
-        return architectures.embedded(section)
-    own = architectures.of_model(section.get("path"), trust_remote_code)
-    return own or (architectures.Architecture(**declared) if declared else None)
+        return architectures.embedded(section), target
+    policy = architectures.of_model(section.get("path"), _trusts(verl))
+    return policy or (Architecture(**declared) if declared else None), target
 
 
 def _trusts(verl: Mapping[str, Any]) -> bool:
@@ -388,9 +388,4 @@ def _trusts(verl: Mapping[str, Any]) -> bool:
 
 
 def _file(module: ModuleType) -> str:
-    return _shown(module.__file__) or module.__name__
-
-
-def _shown(path: str | None) -> str | None:
-    """A file relative to the project where it is part of it."""
-    return None if path is None else shown_path(path)
+    return shown_path(module.__file__) if module.__file__ else module.__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,17 +33,13 @@ def config_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "trainer" / "config"
 
 
-def compose(config: str, overrides: Sequence[str]) -> Base:
+@functools.cache
+def compose(config: str, overrides: tuple[str, ...] = ()) -> Base:
     """Compose verl's tree from one of its root configurations and overrides of its groups or values.
 
     Equal requests share one result, which must not be changed. Raises hydra.errors.HydraException for an unknown
     configuration or override.
     """
-    return _compose(config, tuple(overrides))
-
-
-@functools.cache
-def _compose(config: str, overrides: tuple[str, ...]) -> Base:
     from launcher.config.hydra_compose import Composer
 
     return frozen(Composer(config_folder(), config).compose(overrides).tree)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launcher.application import shape
 from launcher.errors import InvalidPlan, Problem
 from launcher.planning.plan import Plan
-from launcher.planning.resources import shape
-from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
-from launcher.schedulers.registry import Order, StartedScheduler
+from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
 
 

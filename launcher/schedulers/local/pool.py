@@ -27,7 +27,7 @@ from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
 from launcher.run.records import Claim
 from launcher.schedulers.local import memory
-from launcher.schedulers.local.limits import Job, Limits, has_room, judge
+from launcher.schedulers.local.memory import Limits, Usage, has_room, judge
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import warm, worker
 
@@ -221,7 +221,7 @@ class Pool:
                 running.process.kill()
         measured = self._limits.memory_gb is not None
         jobs = [
-            Job(
+            Usage(
                 sentinel,
                 now - running.since,
                 memory.held(running.process.pid or 0) if measured else 0,

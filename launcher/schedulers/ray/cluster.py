@@ -15,19 +15,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from launcher.application import Shape, shape
 from launcher.errors import InvalidPlan, Problem
-from launcher.planning import resources
 from launcher.planning.plan import Plan
-from launcher.planning.resources import Shape
 from launcher.project import python_path
 from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
-from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.schedulers.protocol import Ended, Order, SchedulerError, StartedScheduler
 from launcher.schedulers.ray import placement
 from launcher.schedulers.ray.placement import Node
-from launcher.schedulers.registry import Order, StartedScheduler
 from launcher.text import counted
 
 _LOST_S = 5.0
@@ -55,7 +53,7 @@ def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:
 def start(order: Order) -> StartedScheduler:
     """Connect to the cluster or start one, wait until it answers, and refuse what it can never run."""
     cluster = order.plan.cluster
-    shapes = {run_id: resources.shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
+    shapes = {run_id: shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
     scheduler = RayCluster(order, shapes)
     address = cluster["address"]
     try:

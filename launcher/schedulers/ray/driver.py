@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from launcher.planning.resources import Shape
+from launcher.application import Shape
 from launcher.project import ONE_THREAD
 from launcher.run import claim, stop_request
 from launcher.run.lifecycle import FailureKind

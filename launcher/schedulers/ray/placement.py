@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from launcher.application import Shape, shape
 from launcher.errors import InvalidPlan, Problem
-from launcher.planning import resources
 from launcher.planning.plan import Plan
-from launcher.planning.resources import Shape
 from launcher.schedulers.local.memory import GB
 from launcher.text import counted, shown
 
@@ -43,7 +42,7 @@ def room(shape: Shape, nodes: Sequence[Node]) -> int:
 def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: str) -> None:
     """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
     configs = [plan.runs[run_id].config for run_id in run_ids]
-    models = {(config["model"]["name"], resources.shape(config)) for config in configs}
+    models = {(config["model"]["name"], shape(config)) for config in configs}
     # The nodes in words, equal ones together.
     kinds = Counter(
         f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"

@@ -16,7 +16,7 @@ from launcher.nodes import ONE, Nodes, SharedRay
 from launcher.project import NO_DEVICES
 from launcher.run import claim, launch_record
 from launcher.run.lifecycle import FailureKind
-from launcher.schedulers.local.limits import limits
+from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool
 from launcher.worker.process import handling
 from launcher.worker.worker import Reason

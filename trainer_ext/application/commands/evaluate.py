@@ -72,18 +72,32 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
-    """What is evaluated, in words, and the evaluation of a run's checkpoint."""
+    """What is evaluated, in words, and the evaluation of a run's checkpoint. Usage: it cannot be made so."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    changes = _changes(read_config(folder), given.overrides, folder.name)
+    frozen = read_config(folder)
+    changes = _changes(frozen, given.overrides, folder.name)
     changes["trainer"] = _counts(given) | changes["trainer"]
+    from trainer_ext import backends
+
     with selection.using(folder, step, checkpoint):
-        return f"run {folder.name} after step {step}", evaluate(folder, step, checkpoint, changes)
+        config = completed(folder, frozen)
+        if "split" not in config["trainer"]:
+            why = "an older version planned it and kept no prompts back, so there is nothing to evaluate it on"
+            raise ValueError(why)
+        for section, values in changes.items():
+            for key, value in values.items():
+                config[section][key] = value
+        about = {**origin(folder, config, step), "changes": {key: own for key, own in changes.items() if own}}
+        cache = cache_folder(multirun_of(folder))
+        found = _evaluated(backends.evaluate, config, checkpoint, cache, step, about)
+    return f"run {folder.name} after step {step}", found
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
     from launcher.planning import freeze, planner
+    from trainer_ext import backends
 
     if given.checkpoint is not None:
         raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")
@@ -96,8 +110,11 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
         if len(plan.runs) != 1:
             raise Usage(f"{' '.join(given.overrides)}: these are {len(plan.runs)} configurations; give one")
         freeze.freeze(plan)
+        planned = run_folder(plan.multirun, *plan.runs)
+        config, cache = read_config(planned), cache_folder(given.multirun.resolve())
+        about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
         try:
-            found = evaluate_model(run_folder(plan.multirun, *plan.runs), model, cache_folder(given.multirun.resolve()))
+            found = _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
         except ValueError as error:
             raise Usage(f"{model}: {error}") from error
     return str(model), found
@@ -140,37 +157,6 @@ class Evaluated:
     origin: Mapping[str, Any]
     metrics: Mapping[str, float]
     answers: list[dict[str, Any]]
-
-
-def evaluate(folder: Path, step: int, checkpoint: Path, changes: Mapping[str, Mapping[str, Any]]) -> Evaluated:
-    """Evaluate the policy of a run's checkpoint. It changes nothing in the run's folder.
-
-    changes: values of the sections `task` and `trainer` to use instead of the run's. ValueError: the evaluation cannot
-    be made with them.
-    """
-    from trainer_ext import backends
-
-    config = completed(folder, read_config(folder))
-    if "split" not in config["trainer"]:
-        raise ValueError("an older version planned it and kept no prompts back, so there is nothing to evaluate it on")
-    for section, values in changes.items():
-        for key, value in values.items():
-            config[section][key] = value
-    changed = {section: dict(values) for section, values in changes.items() if values}
-    about = {**origin(folder, config, step), "changes": changed}
-    return _evaluated(backends.evaluate, config, checkpoint, cache_folder(multirun_of(folder)), step, about)
-
-
-def evaluate_model(planned: Path, model: Path, cache: Path) -> Evaluated:
-    """Evaluate the model in a folder. planned: the folder of a run that was planned with this model, and not started.
-
-    ValueError: as in `evaluate`.
-    """
-    from trainer_ext import backends
-
-    config = read_config(planned)
-    about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
-    return _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
 
 
 def _evaluated(

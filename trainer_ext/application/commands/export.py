@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from launcher import files
 from launcher.commands import completion, selection
@@ -33,32 +32,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: folder, run, step, seed, dtype, method, model, task."""
+    """JSON: folder, run, step, seed, dtype, method, model, task. The new folder's rlsweep.json has the same."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    with selection.using(folder, step, checkpoint):
-        about = export(folder, step, checkpoint, out, given.dtype)
+    from trainer_ext import backends
+
+    with selection.using(folder, step, checkpoint), files.new_folder(out) as draft:
+        config = read_config(folder)
+        backends.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
+        about = {**origin(folder, config, step), "dtype": given.dtype}
+        files.write_json(draft / "rlsweep.json", about)
     if given.json:
         print(json.dumps({"folder": str(out), **about}, indent=1))
     else:
         print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
         print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')
     return EXIT_FINE
-
-
-def export(folder: Path, step: int, checkpoint: Path, out: Path, dtype: str) -> dict[str, Any]:
-    """Write the policy of a run's checkpoint to `out`, which becomes a folder only when it is complete.
-
-    Returns the content of its rlsweep.json, which says where the weights come from. FileNotFoundError: the run deleted
-    the checkpoint meanwhile. ValueError: the backend cannot export.
-    """
-    from trainer_ext import backends
-
-    config = read_config(folder)
-    with files.new_folder(out) as draft:
-        cache = cache_folder(multirun_of(folder))
-        backends.export(completed(folder, config), checkpoint, cache, draft, dtype)
-        about = {**origin(folder, config, step), "dtype": dtype}
-        files.write_json(draft / "rlsweep.json", about)
-    return about

@@ -1,0 +1,86 @@
+"""How a launch on a batch system starts: what no such system can run, the copy of the code, and detached launches."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from launcher.application import Shape, shape
+from launcher.errors import Problem
+from launcher.planning.plan import Plan
+from launcher.schedulers.batch import code_snapshot
+from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
+from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
+from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
+from launcher.text import counted
+from launcher.worker import user_code
+
+_REPORT = Shape(memory_gb=8, time_s=3600)
+
+
+def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
+    """These runs by their resources, in the plan's order."""
+    runs: dict[Shape, list[str]] = {}
+    for run_id in run_ids:
+        runs.setdefault(shape(plan.runs[run_id].config), []).append(run_id)
+    return runs
+
+
+def files(plan: Plan, run_ids: Sequence[str]) -> str:
+    """The files that have the resources of these runs."""
+    models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in run_ids})
+    return ", ".join(f"conf/model/{name}.yaml" for name in models)
+
+
+def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Problem]:
+    """What no batch system can do. `file` has the plan's section `cluster`."""
+    settings, count = plan.cluster, len(shapes(plan, run_ids))
+    if settings["detach"] and count > (settings["max_running"] or count):
+        rule = (
+            f"the runs need {count} arrays, one for each shape of resources, and with cluster.detach no launcher "
+            "waits to submit the later ones"
+        )
+        yield Problem(file, "cluster.max_running", str(settings["max_running"]), rule, f"give {count} or more")
+
+
+def start(order: Order, system: System, largest: int) -> StartedScheduler:
+    """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array."""
+    settings, record = order.plan.cluster, order.record.absolute()
+    outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
+    code = code_snapshot.copy(order.root, record.with_suffix("") / "code", order.plan.multirun, outside)
+    kinds = shapes(order.plan, order.run_ids)
+    shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}
+    largest = min(settings["max_array"] or largest, largest)
+    scheduler = BatchScheduler(system, record, settings, shape_of, order.train, code, largest)
+    detached = (lambda: _detach(scheduler, system, order, code)) if settings["detach"] else None
+    return StartedScheduler(scheduler, f"{system.NAME}, {counted(len(kinds), 'shape')} of resources", detached=detached)
+
+
+def _detach(scheduler: BatchScheduler, system: System, order: Order, code: Path) -> str:
+    """Submit all runs and a job for the reports; a message for the user. SchedulerError: nothing could be submitted."""
+    scheduler.poll(0)
+    left = scheduler.withdraw_collected()
+    jobs = scheduler.jobs
+    if not jobs:
+        raise SchedulerError("no run could be submitted now; repeat the command to try again")
+    report = [sys.executable, "-m", "analysis", "report", "--judge"]
+    folders = [(order.plan.multirun / experiment.name).absolute() for experiment in order.plan.experiments]
+    lines = [f"{shlex.join([*report, str(folder)])} || code=$?" for folder in folders]
+    array = Array(
+        name=f"{PREFIX}report",
+        command=["sh", "-c", "\n".join([*lines, "exit ${code:-0}"])],
+        size=1,
+        shape=_REPORT,
+        code=code,
+        logs=code.with_name("jobs"),
+        settings=order.plan.cluster,
+        after=jobs,
+    )
+    try:
+        (job,) = system.submit(array)
+    except (Refused, Unanswered) as error:
+        raise SchedulerError(f"the runs are in the queue, but {system.NAME} refused their report: {error}") from error
+    more = f"; {system.NAME} did not accept {left} runs; repeat the command later to submit them" if left else ""
+    return f"submitted as {', '.join(jobs)}; the report follows them as job {job}{more}"

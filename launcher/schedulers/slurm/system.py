@@ -1,0 +1,279 @@
+"""SLURM as a batch system: sbatch by submitit, squeue, sacct if there is accounting, and scancel.
+
+slurmctld may not answer for a while, and slurmdbd may not exist. These functions then return None or nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import clean_env
+from submitit.slurm.slurm import SlurmExecutor
+
+from launcher.run.lifecycle import FailureKind
+from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, Unanswered
+from launcher.text import one_line
+
+NAME = "SLURM"
+PROGRAM = "launcher.schedulers.slurm.job"
+#: How long sbatch may take: it may submit jobs and not return. After the second time, the user is told.
+LIMIT_S, TELL_S = 60.0, 10.0
+#: The options of sbatch that `parameters` and submitit set; another value would break the arrays, logs or warnings.
+OURS = frozenset(
+    {
+        *("array", "chdir", "cpus-per-task", "dependency", "error", "export", "gpus-per-node", "job-name", "mem"),
+        *("no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "requeue", "signal"),
+        *("test-only", "time", "wait", "wrap"),
+    }
+)
+# While slurmctld is down, its commands wait for longer than the launcher may.
+_ASK_S = 10.0
+# The exit codes of `timeout`; the last two if it had to kill the command.
+_TIMED_OUT = (124, 137, -9)
+# In these states a job has ended for good.
+_OVER = {
+    "BOOT_FAIL": FailureKind.NODE_FAILURE,
+    "CANCELLED": FailureKind.EXTERNALLY_CANCELLED,
+    "COMPLETED": FailureKind.LOST,
+    "DEADLINE": FailureKind.TIME_OUT,
+    "FAILED": FailureKind.LOST,
+    "NODE_FAIL": FailureKind.NODE_FAILURE,
+    "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
+    "PREEMPTED": FailureKind.PREEMPTED,
+    "REVOKED": FailureKind.EXTERNALLY_CANCELLED,
+    "TIMEOUT": FailureKind.TIME_OUT,
+}
+# sbatch's words when a user may not have more jobs now.
+_LIMITED = ("submit limit", "MaxSubmit", "job count")
+# Its words when slurmctld is down, and when it ends during the request: SLURM's own for a message, the system's for a
+# connection.
+_LATER = (
+    "Unable to contact",
+    "timed out",
+    "temporarily",
+    "standby mode",
+    "Zero Bytes",
+    "send failure",
+    "receive failure",
+    "connection failure",
+    *map(os.strerror, (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE, errno.EHOSTUNREACH)),
+)
+# SLURM's names for limits on the number of jobs (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit and others): they
+# let jobs in again when others have left, also those of other launches and other users.
+_SUBMIT_LIMIT = "SubmitJob"
+
+
+def submit(array: Array) -> list[str]:
+    """Submit jobs; their ids: 12, or 12_3 in an array."""
+    executor = _executor(array)
+    try:
+        with _calling():
+            job = executor._submit_command(_command(array)).job_id
+    except (FailedJobError, FailedSubmissionError) as error:
+        code = getattr(error.__cause__, "returncode", None)
+        _raise_if_timed_out(code)
+        why = one_line(str(error)) or f"exit code {code} without a message"
+        raise Refused(why, _refusal(why)) from error
+    return [f"{job}_{index}" for index in range(array.size)] if array.size > 1 else [job]
+
+
+def refusal(array: Array) -> str | None:
+    """What sbatch says when it would refuse an array, or None if it would accept it. Submits nothing.
+
+    Unanswered: it does not return.
+    """
+    text = _executor(array)._make_submission_file_text(_command(array), "test")
+    with _calling():
+        done = subprocess.run(_sbatch("--test-only"), input=text, capture_output=True, text=True, check=False)
+    _raise_if_timed_out(done.returncode)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
+
+
+def jobs(prefix: str) -> dict[str, Job] | None:
+    """By id, the user's jobs whose names begin with `prefix`, for some minutes also ended ones."""
+    shown = "--format=%i|%j|%T|%N|%r"
+    output = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", shown])
+    if output is None:
+        return None
+    rows = (line.split("|", 4) for line in output.splitlines())
+    return {row[0]: _job(*row) for row in rows if len(row) == 5 and row[1].startswith(prefix)}
+
+
+def ended(names: Mapping[str, str]) -> dict[str, Job]:
+    """How jobs ended that squeue no longer shows, from accounting; empty without slurmdbd.
+
+    A job that accounting takes to be running has lost its end there; it is ignored.
+    """
+    arrays = ",".join(sorted({job.partition("_")[0] for job in names}))
+    columns = "--format=JobID,JobName,State,NodeList,ExitCode"
+    output = ask(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={arrays}", columns]) or ""
+    rows = (line.split("|") for line in output.splitlines())
+    # The waiting jobs of an array are one row, 12_[3-5].
+    rows = (row for row in rows if len(row) == 5 and names.get(row[0]) == row[1])
+    past = [_job(row[0], row[1], row[2].split(" ")[0], row[3], f"exit code {row[4]}") for row in rows]
+    return {job.id: job for job in past if job.over}
+
+
+def cancel(names: Mapping[str, str], waiting: bool) -> None:
+    """Cancel jobs by id and name. The list is cut, because a command line has a limited length."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for job, name in names.items():
+        ids[name].append(job)
+    options = ["--state=PENDING"] if waiting else []
+    for name, own in ids.items():
+        for at in range(0, len(own), 500):
+            ask(["scancel", f"--name={name}", *options, *own[at : at + 500]])
+
+
+# ---------------------------------------------------------------- sbatch
+
+
+class _Executor(SlurmExecutor):
+    """Submits a command instead of a function. sbatch is ended if it does not return."""
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        return _sbatch(str(submission_file_path))
+
+
+def parameters(array: Array) -> dict[str, Any]:
+    """submitit's parameters for an array, apart from the number of its jobs."""
+    settings, shape = array.settings, array.shape
+    given = {key: settings[key] for key in ("partition", "account", "qos", "constraint") if settings[key] is not None}
+    if shape.devices:
+        kind = f"{settings['gpu_type']}:" if settings["gpu_type"] else ""
+        given["gpus_per_node"] = f"{kind}{shape.devices}"
+    if shape.memory_gb:
+        given["mem"] = f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M"
+    if array.exclude:
+        given["exclude"] = ",".join(sorted(array.exclude))
+    if array.after:
+        given["dependency"] = f"afterany:{':'.join(array.after)}"
+    extras = {key: value for key, value in (settings["sbatch"] or {}).items() if value is not False}
+    return {
+        **given,
+        "job_name": array.name,
+        "nodes": shape.nodes,
+        "ntasks_per_node": 1,
+        "cpus_per_task": shape.cpus,
+        "time": math.ceil(shape.time_s / 60),
+        "signal_delay_s": settings["signal_delay_s"],
+        "stderr_to_stdout": True,
+        "array_parallelism": array.throttle,
+        "setup": array.preparation("${SLURM_ARRAY_TASK_ID:-0}"),
+        "use_srun": False,  # _command has it
+        "additional_parameters": {**extras, "output": _log(array), "requeue": True},
+    }
+
+
+def _executor(array: Array) -> _Executor:
+    executor = _Executor(array.logs)
+    executor.update_parameters(**parameters(array))
+    if array.size > 1:
+        executor.parameters["map_count"] = array.size
+    return executor
+
+
+def _command(array: Array) -> str:
+    """One process starts the run, on the first node. What it starts on the others shares its devices.
+
+    That process ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting.
+    """
+    srun = ["srun", "--unbuffered", "--output", _log(array), "--open-mode=append", "--nodes=1", "--ntasks=1"]
+    return shlex.join([*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"', *array.command])
+
+
+def _log(array: Array) -> str:
+    return str(array.logs / ("%A_%a.log" if array.size > 1 else "%j.log"))
+
+
+def _sbatch(*arguments: str) -> list[str]:
+    """sbatch, which is ended after LIMIT_S, with what it has started."""
+    timeout = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}") or "timeout"
+    return [timeout, "-k", "5", str(LIMIT_S), "sbatch", *arguments]
+
+
+def _raise_if_timed_out(code: int | None) -> None:
+    if code in _TIMED_OUT:
+        raise Unanswered(f"sbatch did not return within {LIMIT_S:g} s")
+
+
+@contextmanager
+def _calling() -> Iterator[None]:
+    """While sbatch is called: say what the launcher waits for if it takes long, and keep the variables of the
+    launcher's own job of SLURM, if there is one, from it."""
+    words = f"waiting for sbatch, which has not returned for {TELL_S:g} s; it is ended after {LIMIT_S:g} s"
+    timer = threading.Timer(TELL_S, lambda: print(words, file=sys.stderr, flush=True))
+    timer.start()
+    configuration = os.environ.get("SLURM_CONF")
+    try:
+        with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext():
+            if configuration:
+                os.environ["SLURM_CONF"] = configuration
+            yield
+    finally:
+        timer.cancel()
+
+
+def _refusal(why: str) -> Refusal:
+    if any(word in why for word in _LIMITED):
+        return Refusal.TOO_MANY if _SUBMIT_LIMIT in why else Refusal.LIMIT
+    return Refusal.NOW if any(word in why for word in _LATER) else Refusal.NEVER
+
+
+# ---------------------------------------------------------------- what SLURM knows
+
+
+def _job(id: str, name: str, state: str, node: str, reason: str) -> Job:
+    phase = {"PENDING": Phase.WAITING, "COMPLETING": Phase.ENDING, "FAILED": Phase.FAILED}.get(state, Phase.RUNNING)
+    kind = _OVER.get(state, FailureKind.LOST)
+    if state in _OVER and phase != Phase.FAILED:
+        phase = Phase.ENDED
+    elif state == "PENDING" and "launch failed" in reason:
+        phase, kind = Phase.STUCK, FailureKind.NODE_FAILURE
+    detail = f" ({reason})" if reason not in ("", "None") else ""
+    words = "scancel" if state == "CANCELLED" else f"{state}{detail}"
+    return Job(id, name, int(id.partition("_")[2] or 0), phase, kind, words, node)
+
+
+def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
+    """The output of one of SLURM's commands; None when it failed or did not answer in time."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def show(job: str, timeout: float = 5.0) -> Mapping[str, str] | None:
+    """The fields of `scontrol show job`. `job`: 12_3 for an array's task; its own number may mean the whole array."""
+    output = ask(["scontrol", "--oneliner", "show", "job", job], timeout)
+    return None if output is None else dict(re.findall(r"(\S+?)=(\S*)", output))
+
+
+def last_end(job: str) -> str | None:
+    """How the last start of a requeued job ended, from accounting; None if it is not known."""
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--duplicates", f"--jobs={job}", "--format=State"]
+    states = [line.split(" ")[0] for line in (ask(command) or "").splitlines()]
+    known = [state for state in states if state in _OVER or state == "REQUEUED"]
+    return known[-1] if known else None
+
+
+def limits() -> Mapping[str, str]:
+    """slurmctld's configuration, by key; empty if it does not answer."""
+    output = ask(["scontrol", "show", "config"]) or ""
+    return dict(re.findall(r"^(\S+)\s*= (.*)$", output, re.MULTILINE))
