@@ -71,7 +71,8 @@ RANKS = {
         "numbers",
     ),
 }
-#: What users import by its name stays at the top of trainer_ext, and is counted with the room that it belongs to.
+#: What users import by its name stays at the top of trainer_ext, and so does the sandbox, whose server must not import
+#: what stands beside it. Each is counted with the room that it belongs to.
 PARTS = {
     "plugin": "backends",
     "vllm_qstar": "backends",
