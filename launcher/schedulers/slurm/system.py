@@ -84,7 +84,7 @@ def submit(array: Array) -> list[str]:
     try:
         with _calling():
             job = executor._submit_command(_command(array)).job_id
-    except (FailedJobError, FailedSubmissionError) as error:
+    except (FailedJobError, FailedSubmissionError, OSError) as error:
         code = getattr(error.__cause__, "returncode", None)
         _raise_if_timed_out(code)
         why = one_line(str(error)) or f"exit code {code} without a message"
@@ -175,7 +175,7 @@ def parameters(array: Array) -> dict[str, Any]:
         "stderr_to_stdout": True,
         "array_parallelism": array.throttle,
         "setup": array.preparation("${SLURM_ARRAY_TASK_ID:-0}"),
-        "use_srun": False,  # _command has it
+        "use_srun": False,  # `_command` calls it
         "additional_parameters": {**extras, "output": _log(array), "requeue": True},
     }
 
@@ -189,9 +189,9 @@ def _executor(array: Array) -> _Executor:
 
 
 def _command(array: Array) -> str:
-    """One process starts the run, on the first node. What it starts on the others shares its devices.
+    """The job's command in one process on the first node. What it starts on the others shares its devices.
 
-    That process ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting.
+    It ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting.
     """
     srun = ["srun", "--unbuffered", "--output", _log(array), "--open-mode=append", "--nodes=1", "--ntasks=1"]
     return shlex.join([*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"', *array.command])
