@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.planning import schema
-from trainer_ext import devices
 from trainer_ext.application import verl_tree
+from trainer_ext.fits import devices
 
 CONF = Path(__file__).parents[1] / "conf"
 SHIPPED = Composer(CONF, "config")  # what it composed for one test serves the others

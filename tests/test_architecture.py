@@ -42,30 +42,18 @@ RANKS = {
         "backends",
         "plugin",
         "vllm_qstar",
-        "methods",
-        "sampling",
+        "fits",
         "scores",
-        "bertscore",
-        "evaluation",
         "tasks",
         "reward_models",
-        "artifacts",
-        "price",
-        "rank_memory",
-        "chat",
-        "sizes",
-        "devices",
-        "memory",
-        "architectures",
-        "continuing",
-        "metrics",
-        "health",
-        "unit_tests",
         "rewards",
-        "texts",
         "sandbox",
-        "objection",
+        "methods",
+        "metrics",
+        "sampling",
+        "artifacts",
         "registry",
+        "objection",
     ),
     "analysis": (
         "__main__",
@@ -81,6 +69,18 @@ RANKS = {
         "stats",
         "numbers",
     ),
+}
+#: What users import by its name stays at the top of trainer_ext, and so does the sandbox, whose server must not import
+#: what stands beside it. Each is counted with the room that it belongs to.
+PARTS = {
+    "plugin": "backends",
+    "vllm_qstar": "backends",
+    "scores": "scoring",
+    "tasks": "scoring",
+    "reward_models": "scoring",
+    "rewards": "scoring",
+    "sandbox": "scoring",
+    "metrics": "methods",
 }
 #: Which rooms of one package know which of another. A module that is named in a string (a worker's training function, a
 #: program for `python -m`) is known just as well as one that is imported.
@@ -114,7 +114,6 @@ PURE = (
     "trainer_ext.methods",
     "trainer_ext.sampling",
     "trainer_ext.metrics",
-    "trainer_ext.continuing",
     "launcher.planning.design",
     "launcher.config.identity",
     "analysis.stats",
@@ -208,6 +207,22 @@ def test_imports_run_down_the_ranks(module):
             assert other.split(".")[:2] == own or rank(other) < rank(module), f"{module} -> {other} runs up"
         elif not any(within(module, one) and within(other, to) for one, to in EXCEPTIONS):
             assert any(within(module, one) and within(other, to) for one, to in BETWEEN), f"{module} -> {other}"
+
+
+def test_the_trainer_has_few_rooms_and_few_arrows_between_them():
+    arrows = set()
+    for module in MODULES:
+        if module != "trainer_ext" and within(module, "trainer_ext") and not module.endswith(".__main__"):
+            arrows |= {(_room(module), _room(other)) for other in known(module) if within(other, "trainer_ext")}
+    between = {(own, other) for own, other in arrows if own != other}
+    assert len({_room(f"trainer_ext.{name}") for name in RANKS["trainer_ext"]}) <= 10
+    assert len(between) <= 25, sorted(between)
+    assert not {(other, own) for own, other in between} & between
+
+
+def _room(module: str) -> str:
+    name = module.split(".")[1]
+    return PARTS.get(name, name)
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if within(module, "launcher")])

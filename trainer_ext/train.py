@@ -13,9 +13,11 @@ import torch
 from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
-from trainer_ext import artifacts, backends, continuing, evaluation, scores
-from trainer_ext.evaluation import JUDGED, Answer, Best
-from trainer_ext.health import Health, not_finite
+from trainer_ext import artifacts, backends, scores
+from trainer_ext.methods import continuing
+from trainer_ext.methods.health import Health, not_finite
+from trainer_ext.scores import evaluation
+from trainer_ext.scores.evaluation import JUDGED, Answer, Best
 from trainer_ext.tasks import TEST
 
 

@@ -9,7 +9,7 @@ from launcher import files
 from launcher.run.folder import find_state, read_summary, run_folder, write_state
 from tests.analysis import qstar
 from tests.analysis.conftest import MakeSweep
-from trainer_ext.health import Health
+from trainer_ext.methods.health import Health
 
 METHODS = ("ppo", "q_star")
 

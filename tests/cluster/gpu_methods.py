@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, configuration, quick_settings
-from trainer_ext import devices
 from trainer_ext.backends.in_process.trainer import InProcess
+from trainer_ext.fits import devices
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.cluster.rays import Rays
 from tests.needs import VLLM, VLLM_GPU, with_gpus
 from tests.trainer_ext.conftest import FEW_PROMPTS
-from trainer_ext import devices
 from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.backends.verl_ray import process, shards
+from trainer_ext.fits import devices
 from trainer_ext.sampling import alpha
 
 pytestmark = [pytest.mark.usefixtures("no_progress_bars"), pytest.mark.timeout(1800)]

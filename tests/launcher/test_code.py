@@ -82,7 +82,7 @@ def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
 
 def record(multirun, **changes):
     """A record of the present code with other hashes for some of its modules; its id."""
-    modules = {"trainer_ext/health.py": "", "trainer_ext/metrics.py": "", "launcher/text.py": ""}
+    modules = {"trainer_ext/methods/health.py": "", "trainer_ext/metrics.py": "", "launcher/text.py": ""}
     now = {name: code.hashes(ROOT / name) for name in modules}
     files = {name: changes.get(name, both[0]) for name, both in now.items()}
     syntax = {name: changes.get(name, both[1]) for name, both in now.items()}
@@ -92,8 +92,10 @@ def record(multirun, **changes):
 
 def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
     assert code.changes(code.read(tmp_path, record(tmp_path))) == {}
-    changed = code.changes(code.read(tmp_path, record(tmp_path, **{"trainer_ext/health.py": "0" * 16})))
-    assert list(changed) == ["trainer_ext/health.py"] and changed["trainer_ext/health.py"][0] == "0" * 16
+    changed = code.changes(code.read(tmp_path, record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})))
+    assert (
+        list(changed) == ["trainer_ext/methods/health.py"] and changed["trainer_ext/methods/health.py"][0] == "0" * 16
+    )
     # The launcher computes nothing.
     assert code.changes(code.read(tmp_path, record(tmp_path, **{"launcher/text.py": "0" * 16}))) == {}
     gone = Code(modules={"trainer_ext/no_such.py": "1", "no_such_package/x.py": "2"})
@@ -108,9 +110,12 @@ def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
 
 def test_the_syntax_alone_does_not_make_a_change(tmp_path):
     """Another version of Python dumps the tree of the same file in another way."""
-    file, _ = code.hashes(ROOT / "trainer_ext/health.py")
+    file, _ = code.hashes(ROOT / "trainer_ext/methods/health.py")
     assert not code.changes(
-        Code(modules={"trainer_ext/health.py": file}, syntax={"trainer_ext/health.py": "of another Python"})
+        Code(
+            modules={"trainer_ext/methods/health.py": file},
+            syntax={"trainer_ext/methods/health.py": "of another Python"},
+        )
     )
     one = Code(modules={"a.py": "1"}, syntax={"a.py": "2"})
     assert code.between([one, Code(modules={"a.py": "1"}, syntax={"a.py": "3"})]) == []
@@ -121,7 +126,7 @@ def test_the_syntax_alone_does_not_make_a_change(tmp_path):
 
 def test_only_modules_of_ours_and_the_users_are_recorded():
     kept = loaded.record({})
-    assert "trainer_ext/health.py" not in kept.modules or "trainer_ext.health" in sys.modules
+    assert "trainer_ext/methods/health.py" not in kept.modules or "trainer_ext.methods.health" in sys.modules
     assert kept.modules["launcher/run/code.py"] == code.hashes(ROOT / "launcher/run/code.py")[0]
     assert "tests/launcher/test_code.py" in kept.modules
     tops = {name.partition("/")[0] for name in kept.modules}
@@ -412,7 +417,7 @@ def half_done(tmp_path):
     planned = make(*WORDS, f"multirun={tmp_path}")
     freeze.freeze(planned)
     done = list(planned.runs)[:2]
-    other = record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    other = record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
     for run_id in done:
         write_state(run_folder(tmp_path, run_id), State(run_id, RunState.DONE, attempt=1, code={"1": other}))
     return tmp_path, done
@@ -427,20 +432,20 @@ def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_do
     with pytest.raises(InvalidPlan) as refused:
         code_changes.decide(plan_of(multirun))
     assert str(refused.value) == (
-        f"{multirun / 'adhoc'}: code: 2 done by other code: trainer_ext/health.py changed since; 1 run to run would be "
-        "compared with them. Fix: add rerun=changed, which archives them and runs them anew, or accept_code=true, "
-        "which records the difference; or restore the code"
+        f"{multirun / 'adhoc'}: code: 2 done by other code: trainer_ext/methods/health.py changed since; 1 run to run "
+        "would be compared with them. Fix: add rerun=changed, which archives them and runs them anew, or "
+        "accept_code=true, which records the difference; or restore the code"
     )
     assert code_changes.decide(plan_of(multirun, "rerun=changed")).rerun == tuple(done)
     decision = code_changes.decide(plan_of(multirun, "accept_code=true"))
     assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
     code_changes.carry_out(plan_of(multirun), decision)
     (choice,) = code.choices(multirun / "adhoc")
-    assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/health.py"]
+    assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/methods/health.py"]
     assert f"accepted as difference {choice['difference']}" in capsys.readouterr().out
     assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()  # accepted once and for all
     # Another difference is another question.
-    again = record(multirun, **{"trainer_ext/health.py": "1" * 16})
+    again = record(multirun, **{"trainer_ext/methods/health.py": "1" * 16})
     write_state(run_folder(multirun, done[0]), State(done[0], RunState.DONE, attempt=1, code={"1": again}))
     with pytest.raises(InvalidPlan, match="1 done by other code"):
         code_changes.decide(plan_of(multirun))
@@ -519,7 +524,7 @@ def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
 
 def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys):
     multirun, done = half_done
-    sentence = "2 done by other code: trainer_ext/health.py changed since"
+    sentence = "2 done by other code: trainer_ext/methods/health.py changed since"
     assert main(["plan", *WORDS, f"multirun={multirun}"]) == 0
     out = capsys.readouterr().out
     assert f"adhoc: {sentence}\n" in out and "choose rerun=changed" in out and "accept_code=true" in out
@@ -527,7 +532,9 @@ def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys):
     document = json.loads(capsys.readouterr().out)
     assert (document["done"], document["new"]) == (0, 2)
     (other,) = document["experiments"]["adhoc"]["other_code"]
-    assert other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/health.py"]
+    assert (
+        other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/methods/health.py"]
+    )
     main(["status", "adhoc", "--multirun", str(multirun)])
     assert f"\n{sentence}\n" in capsys.readouterr().out
     main(["status", "adhoc", "--multirun", str(multirun), "--json"])
@@ -559,16 +566,16 @@ def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_
 
 
 def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
-    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": one, "a2": two, "b0": one, "b1": None}.items()):
         own = {"1": code_id} if code_id else {}
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code=own)
     plan_with_groups(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]})
     mixed = mixed_code(read_sweep(tmp_path / "study"))
-    assert mixed is not None and mixed.names == ("trainer_ext/health.py",)
+    assert mixed is not None and mixed.names == ("trainer_ext/methods/health.py",)
     assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
     assert (mixed.accepted, mixed.unknown) == (None, 1)
-    choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/health.py": ["", ""]}, "codes": [two]}
+    choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/methods/health.py": ["", ""]}, "codes": [two]}
     code.choices_path(tmp_path / "study").write_text(json.dumps(choice) + "\n")
     again = mixed_code(read_sweep(tmp_path / "study"))
     assert again is not None and again.accepted == 5.0
@@ -577,15 +584,15 @@ def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
 
 
 def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path):
-    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/health.py": "0" * 16})
+    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": two, "b0": one, "b1": two}.items()):
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code={"1": code_id})
     plan_with_groups(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
     sweep = read_sweep(tmp_path / "study")
     asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
     assert answer(study(sweep, asked)).limits[0] == (
-        "These runs mix code (nobody accepted it): trainer_ext/health.py differs. Version 1: seed 0 of all methods. "
-        "Version 2: seed 1 of all methods."
+        "These runs mix code (nobody accepted it): trainer_ext/methods/health.py differs. "
+        "Version 1: seed 0 of all methods. Version 2: seed 1 of all methods."
     )
 
 

@@ -165,8 +165,9 @@ def test_a_plan_shows_what_is_saved(tmp_path, capsys):
 
 
 def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
-    finished(tmp_path, code_id=record(tmp_path, **{"trainer_ext/health.py": "0" * 16}))
-    with pytest.raises(InvalidPlan, match=r"1 with a checkpoint by other code: trainer_ext/health\.py changed since"):
+    finished(tmp_path, code_id=record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16}))
+    refused = r"1 with a checkpoint by other code: trainer_ext/methods/health\.py changed since"
+    with pytest.raises(InvalidPlan, match=refused):
         code_changes.decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()

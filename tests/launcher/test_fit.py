@@ -23,9 +23,9 @@ from transformers import (
 
 from tests.launcher.experiments import SHIPPED, make, refused, shipped
 from tests.trainer_ext.twins import tokenizer_of
-from trainer_ext import rank_memory
 from trainer_ext.application.verl_tree import merged
-from trainer_ext.architectures import Architecture
+from trainer_ext.fits import rank_memory
+from trainer_ext.fits.architectures import Architecture
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
 #: Experiments whose design this trainer refuses: in each line of the plan are these words.

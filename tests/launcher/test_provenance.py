@@ -220,7 +220,7 @@ def test_users_code_that_is_not_as_it_was_is_said(outside: Path, tmp_path: Path)
     multirun = tmp_path / "m"
     config = configured("first_pkg.loss:f")
     folder = frozen(multirun, **{key: value for key, value in config.items() if key != "seed"})
-    modules = {f"{name}.py": "0" * 16 for name in ("first_pkg/loss", "second_pkg/deep", "trainer_ext/health")}
+    modules = {f"{name}.py": "0" * 16 for name in ("first_pkg/loss", "second_pkg/deep", "trainer_ext/methods/health")}
     write_state(folder, State(folder.name, RunState.DONE, code={"1": code.keep(multirun, code.Code(modules=modules))}))
     record = provenance.collect(outside.parent, "command", None, used("first_pkg.loss:f")).record
     (folder / "provenance.json").write_text(json.dumps(record))

@@ -39,7 +39,7 @@ from tests.launcher.conftest import mounted
 from tests.launcher.made import read_log
 from tests.waiting import until
 from trainer_ext.backends import Lost
-from trainer_ext.evaluation import Answer
+from trainer_ext.scores.evaluation import Answer
 
 
 def line(step, **more):

@@ -11,7 +11,7 @@ import pytest
 from launcher.nodes import ONE
 from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
-from trainer_ext.evaluation import Answer
+from trainer_ext.scores.evaluation import Answer
 
 __all__ = ["CONF", "FEW_PROMPTS", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
 

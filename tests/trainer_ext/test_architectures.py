@@ -14,11 +14,10 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
-from trainer_ext.architectures import EAGER, SDPA, Unusable, causal_models, of_model
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.backends.verl_ray import attention
-from trainer_ext.objection import Objection
+from trainer_ext.fits.architectures import EAGER, SDPA, Unusable, causal_models, of_model
 
 #: Read by another program than this one: the sizes that the models' pages on the hub state.
 KNOWN: dict[str, tuple[PreTrainedConfig, int]] = {
@@ -196,7 +195,7 @@ def test_packed_sequences_need_an_attention_without_windows_and_caps(tmp_path: P
     assert "caps or biases its logits" in str(capped.unpackable(8))
     windows = causal_models.count(saved(twin("mistral"), tmp_path / "mistral"), trust_remote_code=False)
     assert windows.unpackable(24) is None and "the last 24 tokens alone" in str(windows.unpackable(25))
-    with pytest.raises(Objection, match=r"model\.parallel\.sequence: .* needs more than torch's computes"):
+    with pytest.raises(ValueError, match=r"model\.parallel\.sequence: .* needs more than torch's computes"):
         attention.overrides(str(tmp_path / "gemma2"), False, attention.PACKED)
     packed = attention.overrides(str(tmp_path / "mistral"), False, attention.PACKED)
     assert packed["attn_implementation"] == attention.PACKED

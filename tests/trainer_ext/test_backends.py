@@ -17,9 +17,11 @@ import pytest
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
-from trainer_ext import backends, continuing, memory, tasks
+from trainer_ext import backends, tasks
 from trainer_ext.application.declarations import Declarations
-from trainer_ext.architectures import embedded
+from trainer_ext.fits import memory
+from trainer_ext.fits.architectures import embedded
+from trainer_ext.methods import continuing
 from trainer_ext.train import Diverged, Preempted, train
 
 pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*backends.names()} - {"verl_ray"}))]

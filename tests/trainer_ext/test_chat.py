@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 
 from tests.configuration import tree_of
 from tests.trainer_ext.twins import CHAT, tokenizer_of
-from trainer_ext import chat
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import tokens_of
+from trainer_ext.fits import chat
 
 REFUSES = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"

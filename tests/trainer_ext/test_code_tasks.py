@@ -18,10 +18,11 @@ from omegaconf import OmegaConf
 from tests.configuration import configuration, tree_of
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import tokenizer_of, write_problems, write_twin
-from trainer_ext import rewards, sandbox, tasks, unit_tests
+from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
+from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import apps, file, humaneval
 from trainer_ext.train import train
 

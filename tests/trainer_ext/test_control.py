@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.subjects import dual_settings
-from trainer_ext.continuing import spread_steps
+from trainer_ext.methods.continuing import spread_steps
 from trainer_ext.methods.control import (
     DualController,
     DualSettings,

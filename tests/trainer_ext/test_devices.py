@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.configuration import configuration
-from trainer_ext import devices
 from trainer_ext.backends.in_process import platform, trainer  # noqa: F401  (registers the parts of a method)
 from trainer_ext.backends.verl_ray import servers
 from trainer_ext.backends.verl_ray.tree import whole_tree
+from trainer_ext.fits import devices
 from trainer_ext.methods.update import Method
 
 LENGTHS = [5, 1, 9, 4]  # of the packed sequences; together no multiple of the ranks

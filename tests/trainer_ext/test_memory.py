@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from tests.configuration import CONF, SHIPPED
-from trainer_ext import memory
-from trainer_ext.architectures import Architecture, embedded, of_model
 from trainer_ext.backends.in_process import initial_model
+from trainer_ext.fits import memory
+from trainer_ext.fits.architectures import Architecture, embedded, of_model
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 PRETRAINED = [name for name in MODELS if "architecture" in SHIPPED.compose([f"model={name}"]).tree["model"]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.equations import chosen_of, mean
 from trainer_ext import metrics
-from trainer_ext.continuing import histogram_interval
+from trainer_ext.methods.continuing import histogram_interval
 
 QUANTILES = {f"analysis/{name}_{point}" for name in ("entropy", "covariance") for point in ("p50", "p90")}
 

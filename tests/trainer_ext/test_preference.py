@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from trainer_ext.methods import losses, preference
+from trainer_ext.methods import losses
 
 
 @settings(max_examples=25)
@@ -20,7 +20,7 @@ def test_dpo_equals_a_loop_over_pairs(seed, pairs, beta):
     generator = torch.Generator().manual_seed(seed)
     logp, ref = (-torch.rand(2 * pairs, 5, generator=generator, dtype=torch.float64) * 4 for _ in range(2))
     mask = torch.rand(2 * pairs, 5, generator=generator) < 0.7
-    loss, margin = preference.dpo(logp.masked_fill(~mask, math.nan), ref, mask, beta)
+    loss, margin = losses.pair_losses(logp.masked_fill(~mask, math.nan), ref, mask, beta)
     for pair in range(pairs):
         gain = [sum(float(logp[i, t] - ref[i, t]) for t in range(5) if mask[i, t]) for i in (2 * pair, 2 * pair + 1)]
         expected = beta * (gain[0] - gain[1])
@@ -31,18 +31,18 @@ def test_dpo_equals_a_loop_over_pairs(seed, pairs, beta):
 def test_dpo_raises_the_chosen_and_lowers_the_rejected():
     logp = torch.full((2, 3), -1.0, dtype=torch.float64, requires_grad=True)
     ref, mask = torch.full((2, 3), -1.0, dtype=torch.float64), torch.ones(2, 3, dtype=torch.bool)
-    preference.dpo(logp, ref, mask, beta=0.5)[0].sum().backward()
+    losses.pair_losses(logp, ref, mask, beta=0.5)[0].sum().backward()
     assert logp.grad.tolist() == [[-0.25] * 3, [0.25] * 3]
-    assert torch.autograd.gradcheck(lambda x: preference.dpo(x, ref, mask, beta=0.5)[0], logp)
+    assert torch.autograd.gradcheck(lambda x: losses.pair_losses(x, ref, mask, beta=0.5)[0], logp)
 
 
 def test_rows_that_are_no_pairs_are_refused():
     with pytest.raises(ValueError, match="3 responses do not form pairs"):
-        preference.dpo(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2), beta=0.1)
+        losses.pair_losses(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2), beta=0.1)
 
 
 def test_best_and_worst_of_each_group():
-    rows, differ = preference.best_and_worst(torch.tensor([0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.2, 0.0]), 3)
+    rows, differ = losses.best_and_worst(torch.tensor([0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 0.2, 0.0]), 3)
     assert rows.tolist() == [1, 0, 3, 3, 6, 8]
     assert differ.tolist() == [True, False, True]
 

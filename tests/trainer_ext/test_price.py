@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.needs import ROOT
-from trainer_ext import price
-from trainer_ext.architectures import Architecture
+from trainer_ext.application import price
+from trainer_ext.fits.architectures import Architecture
 
 #: Every layer has 4 * 8 * 8 + 3 * 8 * 16 + 2 * 8 parameters, the ends have 10 * 8 (tied) and 8.
 MODEL = Architecture("llama", 10, 8, 16, 2, 2, 2, 4, 100, True)

@@ -15,11 +15,11 @@ from transformers.pytorch_utils import Conv1D
 from tests.configuration import configuration
 from tests.trainer_ext.engines import batch_of, engine_of
 from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
-from trainer_ext import memory, rank_memory
-from trainer_ext.architectures import of_model
 from trainer_ext.backends.in_process import platform
-from trainer_ext.memory import VARIANCE, Architecture
-from trainer_ext.rank_memory import RankNeed
+from trainer_ext.fits import memory, rank_memory
+from trainer_ext.fits.architectures import of_model
+from trainer_ext.fits.memory import VARIANCE, Architecture
+from trainer_ext.fits.rank_memory import RankNeed
 
 
 def layout(**changes: object) -> dict:

@@ -22,10 +22,11 @@ from tests.launcher.experiments import make, refused
 from tests.trainer_ext.classifiers import UTILITY, preferences, utility, write_classifier, write_preferences
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import problems, tokenizer_of, write_problems, write_twin
-from trainer_ext import memory, reward_models, rewards, tasks
-from trainer_ext.architectures import Architecture
+from trainer_ext import reward_models, rewards, tasks
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
+from trainer_ext.fits import memory
+from trainer_ext.fits.architectures import Architecture
 from trainer_ext.reward_models import folders, training
 from trainer_ext.reward_models.folders import Pair, Settings
 from trainer_ext.reward_models.scoring import Encoder, Model

@@ -19,7 +19,7 @@ from trainer_ext.backends.in_process import target_model
 from trainer_ext.backends.in_process.sampler import score
 from trainer_ext.backends.in_process.speculative import adaptive
 from trainer_ext.backends.in_process.trainer import InProcess
-from trainer_ext.methods import preference
+from trainer_ext.methods import losses
 from trainer_ext.sampling import alpha
 
 pytestmark = pytest.mark.train
@@ -123,7 +123,7 @@ def test_operations_are_counted_of_what_is_read_and_of_what_is_trained_on(method
     (drawn,) = seen
     generated, trained = int(drawn.samples.batch.mask.sum()), int(drawn.trained.mask.sum())
     if method == "dpo":
-        rows, differ = preference.best_and_worst(drawn.rewards, 8)
+        rows, differ = losses.best_and_worst(drawn.rewards, 8)
         assert differ.any(), "or nothing was tested"
         trained = int(drawn.trained.mask[rows].sum())
     reading = 2 if method in ("off_policy", "q_decode") else 1

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.trainer_ext.classifiers import write_classifier
-from trainer_ext import evaluation, reward_models, rewards, scores
-from trainer_ext.evaluation import Answer
+from trainer_ext import reward_models, rewards, scores
+from trainer_ext.scores import evaluation
+from trainer_ext.scores.evaluation import Answer
 from trainer_ext.tasks import SPLITS, TEST
 
 ANSWERS = [
@@ -122,7 +123,7 @@ REFERENCES = ["a cat sat on a red mat", "the blue dog", "cat", "the blue cat " *
 def test_bertscore_is_that_of_the_package(encoder: Path, layer: int):
     from bert_score import BERTScorer
 
-    from trainer_ext import bertscore
+    from trainer_ext.scores import bertscore
 
     peer = BERTScorer(model_type=str(encoder), num_layers=layer, device="cpu", use_fast_tokenizer=True)
     assert bertscore.f1(encoder, layer, TEXTS, REFERENCES) == pytest.approx(

@@ -15,11 +15,11 @@ from verl.workers.config import HFModelConfig
 
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import sizes
 from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.verl_ray import driver, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
+from trainer_ext.fits import sizes
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])

@@ -13,8 +13,9 @@ import torch
 from launcher.application import shape
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import metrics, sizes
+from trainer_ext import metrics
 from trainer_ext.backends.verl_ray import servers
+from trainer_ext.fits import sizes
 
 VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
 

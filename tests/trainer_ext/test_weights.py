@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_ext import registry
-from trainer_ext.methods.importance_weights import importance_weights, weight_metrics
+from trainer_ext.methods.update import importance_weights, weight_metrics
 
 LOOPS = {
     "none": lambda w, mean: 1.0,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.application import Base, Identity, Shape, seconds
-from trainer_ext import continuing
+from trainer_ext.methods import continuing
 from trainer_ext.objection import Objection
 
 if TYPE_CHECKING:

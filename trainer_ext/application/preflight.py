@@ -20,26 +20,15 @@ from launcher.application import isolated
 from launcher.application.isolated import Ended, shown_path
 from launcher.project import ROOT
 from launcher.text import nearest, one_line
-from trainer_ext import (
-    architectures,
-    chat,
-    devices,
-    evaluation,
-    memory,
-    price,
-    rank_memory,
-    registry,
-    rewards,
-    sandbox,
-    scores,
-    sizes,
-    tasks,
-)
-from trainer_ext.architectures import Architecture
+from trainer_ext import registry, rewards, sandbox, scores, tasks
+from trainer_ext.application import price
+from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
+from trainer_ext.fits.architectures import Architecture
 from trainer_ext.objection import Objection
 from trainer_ext.reward_models import folders
 from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
 from trainer_ext.rewards import Together
+from trainer_ext.scores import evaluation
 from trainer_ext.tasks import Row
 
 

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import scores, sizes
-from trainer_ext.evaluation import Answer
+from trainer_ext import scores
+from trainer_ext.fits import sizes
+from trainer_ext.scores.evaluation import Answer
 
 
 class Lost(RuntimeError):

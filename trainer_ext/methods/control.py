@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import continuing, registry
+from trainer_ext import registry
+from trainer_ext.methods import continuing
 
 #: Mean |logp - logp_ref| from which the KL-gated weight's warm-up counts: before any drift the weight is 0.
 GATE_START = 1e-3

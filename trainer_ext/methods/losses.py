@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 from verl.trainer.ppo.core_algos import agg_loss, compute_value_loss, get_policy_loss_fn, kl_penalty
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 
 from trainer_ext import registry
-from trainer_ext.methods import preference
 
 Loss = Callable[..., tuple[Tensor, dict[str, Any]]]
 #: A margin of at most this is one of rounding, which policy and reference have while they are equal.
@@ -45,11 +46,35 @@ def likelihood(
     return loss, {"actor/sft_loss": Metric(value=loss.detach(), aggregation=AggregationType.SUM)}
 
 
+def pair_losses(logp: Tensor, logp_ref: Tensor, mask: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Direct preference optimisation (Rafailov et al. 2023): loss and margin of each pair, (B / 2,).
+
+    Rows are chosen and rejected in turn, all (B, T): -log sigmoid(margin), margin = beta times the difference of their
+    sums of logp - logp_ref. ValueError: an odd number of rows.
+    """
+    if len(logp) % 2:
+        raise ValueError(f"{len(logp)} responses do not form pairs: a micro-batch of DPO must have an even number")
+    gain = torch.where(mask.bool(), logp - logp_ref, 0.0).sum(dim=1)
+    margin = beta * (gain[0::2] - gain[1::2])
+    return -logsigmoid(margin), margin
+
+
+def best_and_worst(rewards: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Rows of the best and worst of every `group` responses, in turn, (2 P,), and whether the two differ, (P,).
+
+    rewards: (P * group,), responses to one prompt adjacent; of equal ones the first counts.
+    """
+    table = rewards.reshape(-1, group)
+    best, worst = table.argmax(dim=1), table.argmin(dim=1)
+    first = torch.arange(len(table), device=rewards.device) * group
+    return torch.stack([first + best, first + worst], dim=1).flatten(), table.amax(dim=1) > table.amin(dim=1)
+
+
 def dpo(
     beta: float, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """`preference.dpo` of pairs in adjacent rows, weighted by the column pair_weight, over the mini-batch's pairs."""
-    losses, margin = preference.dpo(model_output["log_probs"], data["ref_log_prob"], data["response_mask"], beta)
+    """`pair_losses` of pairs in adjacent rows, weighted by the column pair_weight, over the mini-batch's pairs."""
+    losses, margin = pair_losses(model_output["log_probs"], data["ref_log_prob"], data["response_mask"], beta)
     batch = _global_batch(data)
     share = data["pair_weight"][0::2] / ((batch["global_batch_size"] or len(data)) / 2)
     loss = batch["dp_size"] * (losses * share).sum()  # the engine takes the mean of the ranks' gradients

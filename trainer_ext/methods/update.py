@@ -6,7 +6,7 @@ the loss. A backend scores the batch, hands it to `update`, and carries the colu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,14 @@ from torch import Tensor
 from verl.trainer.config import AlgoConfig
 
 from trainer_ext import metrics, registry
-from trainer_ext.methods import advantage, control, credit, policy_loss, preference
-from trainer_ext.methods.importance_weights import importance_weights, weight_metrics
-from trainer_ext.methods.losses import Loss
+from trainer_ext.methods import advantage, control, credit, policy_loss
+from trainer_ext.methods.losses import Loss, best_and_worst
+
+# w of tokens and which of them are valid, (B, T) of the whole batch -> weights
+registry.weights("none")(lambda w, valid: torch.ones_like(w))
+registry.weights("raw")(lambda w, valid: w)
+registry.weights("clipped", prefix="weight_")(lambda w, valid, low, high: w.clamp(low, high))
+registry.weights("normalized")(lambda w, valid: w / w[valid].mean())
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,31 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
     return columns
 
 
+def importance_weights(
+    log_probs: Tensor, behaviour: Tensor, mask: Tensor, treatment: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> Tensor:
+    """w = pi_theta(y) / q(y) of each token, (B, T), no gradient; 0 where the mask is false.
+
+    log_probs: under the policy; behaviour: under the distribution drawn from, both (B, T). treatment: a choice of the
+    part `weights`; None: w as it is.
+    """
+    valid = mask.bool()
+    w = torch.where(valid, log_probs.detach() - behaviour.detach(), 0.0).clamp(-20.0, 20.0).exp()
+    return torch.where(valid, treatment(w, valid) if treatment else w, 0.0)
+
+
+def weight_metrics(weights: Tensor, mask: Tensor) -> dict[str, float]:
+    """The qstar/weight_* values over the valid tokens."""
+    valid = weights[mask.bool()].double()
+    mean = float(valid.mean())
+    return {
+        "qstar/weight_max": float(valid.max()),
+        "qstar/weight_min": float(valid.min()),
+        "qstar/weight_mean": mean,
+        "qstar/weight_cv": float(valid.std(unbiased=False)) / mean,
+    }
+
+
 def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Values of tokens by the name of their histogram: those that the sampler saw, and the logarithm of the importance
     weights before their treatment."""
@@ -150,7 +180,7 @@ def _pair_columns(scored: Scored) -> tuple[Tensor | None, dict[str, Tensor] | No
         differ = torch.ones(len(reference) // 2, dtype=torch.bool)
     else:
         responses = len(scored.rewards) // int(torch.unique(scored.group).numel())
-        rows, differ = preference.best_and_worst(scored.rewards, responses)
+        rows, differ = best_and_worst(scored.rewards, responses)
         reference = scored.reference[rows]
     if not bool(differ.any()):
         return rows, None

@@ -31,8 +31,8 @@ from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
-from trainer_ext import texts
 from trainer_ext.registry import Part
+from trainer_ext.rewards import texts
 
 #: Decorator of the rewards that `task.reward` names without a file or a module.
 reward = Part("reward", inputs=4, section="task", group="rlsweep.tasks")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainer_ext import unit_tests
+from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import TEST, BadData, Row, humaneval, tables, task
 from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 

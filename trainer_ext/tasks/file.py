@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trainer_ext import rewards, unit_tests
+from trainer_ext import rewards
+from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import TEST, BadData, Row, tables, task
 from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainer_ext import unit_tests
+from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import TEST, Row, tables, task
 from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 

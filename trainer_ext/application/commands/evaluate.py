@@ -162,8 +162,8 @@ class Evaluated:
 def _evaluated(
     function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
 ) -> Evaluated:
-    from trainer_ext import evaluation
     from trainer_ext.rewards import RewardFailed
+    from trainer_ext.scores import evaluation
 
     try:
         answers = function(config, weights, cache, step)

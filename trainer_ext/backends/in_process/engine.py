@@ -31,8 +31,8 @@ from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
-from trainer_ext.architectures import causal_models  # noqa: E402
 from trainer_ext.backends.in_process.logits import entropy, log_probs  # noqa: E402
+from trainer_ext.fits.architectures import causal_models  # noqa: E402
 from trainer_ext.methods.losses import Loss  # noqa: E402
 
 # Asking verl for a model's class loads the configuration of every kind of model: once here, not in every fork.

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from verl.utils import torch_functional
 
-from trainer_ext.memory import BLOCK
+from trainer_ext.fits.memory import BLOCK
 
 _entropy = torch_functional.entropy_from_logits
 _collision = torch_functional.calculate_sum_pi_squared_from_logits

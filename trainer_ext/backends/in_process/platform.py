@@ -18,7 +18,7 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_cuda import PlatformCUDA
 from verl.plugin.platform.platform_manager import PlatformRegistry, get_platform, set_platform
 
-from trainer_ext import devices
+from trainer_ext.fits import devices
 
 
 def _answering(answer: Any) -> Callable[..., Any]:

@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
-from trainer_ext import devices
-from trainer_ext.architectures import causal_models
 from trainer_ext.backends.in_process.batch import Batch, Request
+from trainer_ext.fits import devices
+from trainer_ext.fits.architectures import causal_models
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Proposal, from_policy
 

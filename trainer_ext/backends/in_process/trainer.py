@@ -22,10 +22,10 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
-from trainer_ext.continuing import judged
-from trainer_ext.evaluation import Answer
 from trainer_ext.methods import losses, policy_loss
+from trainer_ext.methods.continuing import judged
 from trainer_ext.methods.update import Method, Scored, positions, update
+from trainer_ext.scores.evaluation import Answer
 
 
 class InProcess:

@@ -20,9 +20,9 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from trainer_ext.architectures import causal_models
 from trainer_ext.backends.in_process import checkpoint as checkpoints
 from trainer_ext.backends.in_process import platform
+from trainer_ext.fits.architectures import causal_models
 from trainer_ext.sampling import draws
 
 platform.use()  # before verl's engines read the device's name

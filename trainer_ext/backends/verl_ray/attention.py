@@ -20,9 +20,8 @@ from verl.utils.ulysses import (
     get_ulysses_sequence_parallel_world_size,
 )
 
-from trainer_ext.architectures import SDPA
 from trainer_ext.backends.in_process.engine import model_overrides
-from trainer_ext.objection import Objection
+from trainer_ext.fits.architectures import SDPA
 
 #: The name in transformers, for attn_implementation.
 PACKED = "rlsweep_packed"
@@ -72,12 +71,14 @@ AttentionInterface.register(PACKED, packed_attention)
 def overrides(path: str, trust_remote_code: bool, packed: str | None) -> dict[str, Any]:
     """engine.model_overrides of a model. packed: the attention that reads its packed sequences, None: they are padded.
 
-    Objection: the model's attention needs more than torch's computes, and its sequences are packed.
+    ValueError: the model's attention needs more than torch's computes, and its sequences are packed.
     """
     own = model_overrides(path, trust_remote_code)
     if packed is None:
         return own
     if own["attn_implementation"] != SDPA:
-        rule = f"sequences of the model {path} are packed, and its attention needs more than torch's computes"
-        raise Objection("model.parallel.sequence", None, rule, "set model.parallel.sequence=1")
+        raise ValueError(
+            f"model.parallel.sequence: sequences of the model {path} are packed, and its attention needs more than "
+            "torch's computes. Fix: set model.parallel.sequence=1"
+        )
     return {**own, "attn_implementation": packed}

@@ -27,11 +27,12 @@ from typing import Any, NoReturn
 import psutil
 from omegaconf import OmegaConf
 
-from trainer_ext import devices, tasks
+from trainer_ext import tasks
 from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.verl_ray import node
-from trainer_ext.evaluation import Answer
+from trainer_ext.fits import devices
+from trainer_ext.scores.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
 _DRIVER = "trainer_ext.backends.verl_ray.driver"

@@ -15,11 +15,11 @@ from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from trainer_ext import devices
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.backends.verl_ray import plugin, servers, shared  # noqa: F401  (before verl reads the device's name)
+from trainer_ext.fits import devices
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn

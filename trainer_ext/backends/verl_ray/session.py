@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from transformers import AutoConfig
 from verl.utils.skip import SkipManager
 
-from trainer_ext import devices, metrics, tasks
-from trainer_ext.architectures import causal_models
+from trainer_ext import metrics, tasks
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
@@ -28,10 +27,12 @@ from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
-from trainer_ext.continuing import judged
-from trainer_ext.evaluation import JUDGED, Answer
+from trainer_ext.fits import devices
+from trainer_ext.fits.architectures import causal_models
+from trainer_ext.methods.continuing import judged
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
+from trainer_ext.scores.evaluation import JUDGED, Answer
 
 _TRIES = 3  # of a start of Ray
 

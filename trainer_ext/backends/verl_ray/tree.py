@@ -10,11 +10,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from trainer_ext import devices
-from trainer_ext.architectures import SDPA, causal_models
 from trainer_ext.backends.verl_ray import adapters, attention, reward, servers
 from trainer_ext.backends.verl_ray.attention import PACKED
-from trainer_ext.devices import Parallel
+from trainer_ext.fits import devices
+from trainer_ext.fits.architectures import SDPA, causal_models
+from trainer_ext.fits.devices import Parallel
 from trainer_ext.methods.update import Method
 
 #: The agent loop's name there.

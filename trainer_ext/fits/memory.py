@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_ext import registry
-from trainer_ext.architectures import FLOAT, Architecture, embedded
+from trainer_ext.fits.architectures import FLOAT, Architecture, embedded
 
 #: A process with torch, transformers and verl loaded, which counts where a run has no device.
 PROCESS = 600_000_000

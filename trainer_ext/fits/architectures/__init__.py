@@ -22,7 +22,7 @@ FLOAT = 4  # bytes
 EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
 #: Attention of torch, which every device has; and transformers' own, for models that need more than torch's computes.
 SDPA, EAGER = "sdpa", "eager"
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _LIMIT_S = 120.0  # for the imports of transformers and of the code that comes with a model
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext import architectures, devices, registry
-from trainer_ext.devices import Parallel
+from trainer_ext import registry
+from trainer_ext.fits import architectures, devices
+from trainer_ext.fits.devices import Parallel
 from trainer_ext.objection import Objection
 
 _ACTOR = "verl.actor_rollout_ref.actor"

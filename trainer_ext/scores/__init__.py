@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import reward_models, rewards
-from trainer_ext.evaluation import Answer
 from trainer_ext.objection import Objection
 from trainer_ext.registry import Choice, Part
 from trainer_ext.reward_models import folders
+from trainer_ext.scores.evaluation import Answer
 from trainer_ext.tasks import TEST
 
 KEY = "eval_scores"
@@ -129,7 +129,7 @@ def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None
 
     model: the folder of an encoder; layer: whose hidden states are compared, from 1; by default the last.
     """
-    from trainer_ext import bertscore
+    from trainer_ext.scores import bertscore
 
     responses, references = [one.response for one in answers], [one.ground_truth for one in answers]
     return bertscore.f1(_folder(model), layer, responses, references)

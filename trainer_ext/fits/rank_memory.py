@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_ext import memory, registry
-from trainer_ext.architectures import FLOAT, Architecture
-from trainer_ext.devices import Parallel, asked
-from trainer_ext.memory import VARIANCE, Need
+from trainer_ext import registry
+from trainer_ext.fits import memory
+from trainer_ext.fits.architectures import FLOAT, Architecture
+from trainer_ext.fits.devices import Parallel, asked
+from trainer_ext.fits.memory import VARIANCE, Need
 from trainer_ext.objection import Objection
 
 NUMBER = {"float32": 4, "bfloat16": 2}  # bytes

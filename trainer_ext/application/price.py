@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_ext import memory
-from trainer_ext.architectures import Architecture
-from trainer_ext.devices import BFLOAT16, FLOAT32, Parallel, asked
-from trainer_ext.rank_memory import NUMBER
+from trainer_ext.fits import memory
+from trainer_ext.fits.architectures import Architecture
+from trainer_ext.fits.devices import BFLOAT16, FLOAT32, Parallel, asked
+from trainer_ext.fits.rank_memory import NUMBER
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What transformers says of a causal language model: whether it can be trained, its attention, and its sizes.
 
-`python -m trainer_ext.architectures.causal_models FOLDER` prints the sizes of a model as one line of JSON.
+`python -m trainer_ext.fits.architectures.causal_models FOLDER` prints the sizes of a model as one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from trainer_ext.architectures import EAGER, SDPA, Architecture, Unusable
+from trainer_ext.fits.architectures import EAGER, SDPA, Architecture, Unusable
 
 _OTHER = "choose a language model that reads from left to right, such as those of conf/model"
 #: What the samplers and the engines give to a module.
@@ -186,7 +186,7 @@ def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m trainer_ext.architectures.causal_models")
+    parser = argparse.ArgumentParser(prog="python -m trainer_ext.fits.architectures.causal_models")
     parser.add_argument("folder", help="of a model in the Hugging Face format")
     parser.add_argument("--trust-remote-code", action="store_true", help="allow code that comes with the model")
     given = parser.parse_args()

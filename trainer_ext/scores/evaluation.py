@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from math import comb
 from statistics import fmean
 
-from trainer_ext import rewards, texts
+from trainer_ext import rewards
+from trainer_ext.rewards import texts
 from trainer_ext.tasks import TEST, TRAIN, VALIDATION
 
 #: In the place of a split: a response to a test prompt that is kept for judges alone.
@@ -23,7 +24,7 @@ class Answer:
 
     split: of the prompt (tasks.SPLITS), or JUDGED. sample: the number of the response among those that were drawn for
     the prompt, from 0; None: the greedy one, of the most likely token at each position. metrics: further numbers of
-    its reward. scores: those of trainer.eval_scores, of a response to a test prompt (scores.py).
+    its reward. scores: those of trainer.eval_scores, of a response to a test prompt.
     """
 
     prompt: str
