@@ -11,10 +11,9 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,38 +66,31 @@ def styled() -> Iterator[None]:
         yield
 
 
-class Sketch(NamedTuple):
-    """A figure as drawn, not yet in any format.
+@dataclass(frozen=True)
+class Sketch:
+    """A figure as drawn.
 
-    intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
-    steps[gid]: steps of its points, where x is not a step. values[gid]: what the points show, where x and y are only
-    positions. kind: as registered, or "differences" or "times". bounds: what the intervals are called.
+    caption: what is drawn and what is missing. intervals[gid]: (low, high) of an artist's points. names[role]: what y
+    shows, where that is not the axis' label. steps[gid]: steps of its points, where x is not a step. values[gid]: what
+    the points show, where x and y are only positions. kind: as registered, or "differences" or "times". bounds: what
+    the intervals are called. The other properties are those of a canvas that has been laid out.
     """
 
     name: str
     title: str
     caption: str
     canvas: Canvas
-    intervals: Mapping[str, tuple[Array, Array]] = MappingProxyType({})
-    names: Mapping[str, str] = MappingProxyType({})
-    steps: Mapping[str, Array] = MappingProxyType({})
-    values: Mapping[str, Array] = MappingProxyType({})
+    intervals: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, Array] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
     kind: str = ""
     bounds: str = INTERVAL
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure that has been laid out. caption says what is drawn and what is missing; traces: the values behind it.
-    kind, bounds: as in Sketch."""
-
-    name: str
-    title: str
-    caption: str
-    canvas: Canvas
-    traces: Traces
-    kind: str = ""
-    bounds: str = INTERVAL
+    @cached_property
+    def traces(self) -> Traces:
+        """The values behind it."""
+        return traces_of(self.canvas, self.intervals, self.names, self.steps, self.values)
 
     @cached_property
     def svg(self) -> bytes:
@@ -115,8 +107,25 @@ class Figure:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG for the page."""
-        return _inline(self.name, self.title, self.svg.decode(), self.canvas.get_figwidth())
+        """The SVG for the page: unique ids, ink and grid in the page's colours, groups marked for the script, and a
+        label for screen readers."""
+        svg = self.svg.decode()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+        svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
+        svg = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', svg)
+        svg = re.sub(r"url\(#", f"url(#{self.name}-", svg)
+        svg = re.sub(r'href="#', f'href="#{self.name}-', svg)
+        for colour in (INK, "#000000"):
+            svg = svg.replace(colour, "currentColor")
+        svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
+        share = self.canvas.get_figwidth() / _WIDTH
+        narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
+        svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
+        svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+        label = self.title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+        # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
+        return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -236,39 +245,13 @@ def lay_out(canvas: Canvas) -> None:
     ConstrainedLayoutEngine().execute(canvas)
 
 
-def save(sketches: Sequence[Sketch]) -> list[Figure]:
-    """The drawings, laid out, as figures that can be rendered."""
-    made = []
+def save(sketches: Sequence[Sketch]) -> list[Sketch]:
+    """The drawings, laid out, so that they can be rendered."""
     for sketch in sketches:
         lay_out(sketch.canvas)
-        traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
-        made.append(
-            Figure(sketch.name, sketch.title, sketch.caption, sketch.canvas, traces, sketch.kind, sketch.bounds)
-        )
-    return made
+    return [*sketches]
 
 
 def _marked(match: re.Match[str]) -> str:
     _, seed, group = match.groups()
     return f'<g data-group="{group}"' + (f' data-seed="{seed}">' if seed else ">")
-
-
-def _inline(name: str, title: str, svg: str, width: float) -> str:
-    """The SVG for a page, `width` inches wide: unique ids, ink and grid in the page's colours, groups marked for the
-    script, and a label for screen readers."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    for colour in (INK, "#000000"):
-        svg = svg.replace(colour, "currentColor")
-    svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
-    share = width / _WIDTH
-    narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)

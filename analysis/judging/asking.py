@@ -232,8 +232,7 @@ def ask(keys: Mapping[str, tuple[Pair, bool]], settings: JudgeSettings, journal:
 
     Raises BadJudge: the server refuses a request.
     """
-    asking = _Asking(keys, settings, journal)
-    former = signal.getsignal(signal.SIGINT)
+    asking, former = _Asking(keys, settings, journal), signal.getsignal(signal.SIGINT)
     if former is signal.default_int_handler:
         signal.signal(signal.SIGINT, asking.interrupt)
     try:
@@ -254,9 +253,7 @@ class _Asking:
         self._running: dict[str, tuple[int, int, Tokens]] = {}  # place, number and most tokens of each request
         self._failures: Counter[str] = Counter()  # requests without an answer, in a row
         self._not_before = 0.0  # when the server wants to hear from us again
-        self._answers: queue.SimpleQueue[tuple[str, ModelAnswer | NoAnswer | BaseException] | None] = (
-            queue.SimpleQueue()
-        )
+        self._answers: queue.SimpleQueue[_Received | None] = queue.SimpleQueue()
         self._ended: Ended | None = None
         self._why = ""
         self._error: BaseException | None = None

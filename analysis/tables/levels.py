@@ -13,7 +13,7 @@ from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.tables.table import share
 from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
@@ -37,7 +37,7 @@ def level_lines(study: Study) -> list[str]:
         every = at_cells(study, group)
         if not every:
             continue
-        label, names = study.sweep.label(group), {name for at in every for name, _ in at.cell}
+        label, names = study.sweep.label(group), {name for at in every for name, _ in at.level}
         if len(names) == 1 and len(every) <= _MOST_LEVELS:
             lines.append(f"{label}: {', '.join(map(_at, every))}.")
             continue
@@ -58,11 +58,11 @@ def level_lines(study: Study) -> list[str]:
 
 def _at(at: AtCell) -> str:
     if at.mean is None:
-        return f"no result at {factors(at.cell)}"
-    remarks = [f"{at.seeds} of {at.planned} seeds"] if at.seeds < at.planned else []
+        return f"no result at {factors(at.level)}"
+    remarks = [f"{at.results} of {at.planned} seeds"] if at.results < at.planned else []
     if at.collapsed:
         remarks.append("collapsed" if at.collapsed == at.planned else f"{at.collapsed} of {at.planned} runs collapsed")
-    shown = f"{format_number(at.mean, 3)} at {factors(at.cell)}"
+    shown = f"{format_number(at.mean, 3)} at {factors(at.level)}"
     return f"{shown} ({', '.join(remarks)})" if remarks else shown
 
 
@@ -141,11 +141,9 @@ def collapse_lines(study: Study) -> list[str]:
             gone |= dict.fromkeys(what)
     if not gone:
         return []
-    named = [f"{name} ({some} of {counted(of, 'run')})" for name, (some, of) in places.items() if some]
-    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return [
-        f"Collapsed: {', '.join(named[:_MOST_NAMED])}{more}: {collapses(gone)}. Collapsed runs count in every mean."
-    ]
+    named = [f"{name} ({lost} of {counted(of, 'run')})" for name, (lost, of) in places.items() if lost]
+    shown = some(named, _MOST_NAMED, last="; and ")
+    return [f"Collapsed: {shown}: {collapses(gone)}. Collapsed runs count in every mean."]
 
 
 def collapses(gone: Iterable[Collapse]) -> str:
