@@ -1,4 +1,4 @@
-"""What the product says, word for word: `wording.txt` beside the tests has a section for each text.
+"""What the product says, word for word: `wording.txt` beside the tests has a section for each; -- is between texts.
 
     .venv/bin/python -m pytest -n 0 --write-wording tests/launcher/test_hypotheses.py
 
@@ -7,43 +7,43 @@ writes the sections of these files anew. A text has {tmp} for the test's folder,
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+Worded = Callable[[str | Iterable[str]], None]
 ROOT = Path(__file__).parents[1]
-HEAD = "== "
-_written: defaultdict[Path, dict[str, str]] = defaultdict(dict)
+HEAD, BETWEEN = "== ", "\n--\n"
+_written: dict[Path, dict[str, list[str]]] = {}
 
 
-def read(golden: Path) -> dict[str, str]:
-    """The texts of a golden file by section: the test's file and name, and a number from the second text on."""
+def read(golden: Path) -> dict[str, list[str]]:
+    """The texts of each test, by the names of its file and its own."""
     parts = golden.read_text(encoding="utf-8").split(f"\n{HEAD}") if golden.exists() else []
-    texts = (part.removeprefix(HEAD).rstrip("\n").partition("\n") for part in parts)
-    return {section: text for section, _, text in texts}
+    sections = (part.removeprefix(HEAD).removesuffix("\n").partition("\n") for part in parts)
+    return {name: text.split(BETWEEN) for name, _, text in sections}
 
 
 @pytest.fixture
-def worded(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str | Iterable[str]], None]:
+def worded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worded]:
     """worded(TEXT or LINES): asserts that this is what the golden file has for the next text of the test."""
-    golden = request.path.with_name("wording.txt")
-    sections = [request.node.nodeid.rpartition("/")[2]]
+    golden, name = request.path.with_name("wording.txt"), f"{request.path.name}::{request.node.name}"
+    write, texts = request.config.getoption("--write-wording"), list[str]()
+    expected = read(golden).get(name, [])
 
     def check(said: str | Iterable[str]) -> None:
         text = said if isinstance(said, str) else "\n".join(said)
-        for place, name in ((str(tmp_path), "{tmp}"), (str(ROOT), "{root}"), (sys.prefix, "{root}/.venv")):
-            text = text.replace(place, name)
-        text = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
-        if request.config.getoption("--write-wording"):
-            _written[golden][sections[-1]] = text
-        else:
-            assert text == read(golden).get(sections[-1])
-        sections.append(f"{sections[0]} {len(sections) + 1}")
+        for place, known in ((str(tmp_path), "{tmp}"), (str(ROOT), "{root}")):
+            text = text.replace(place, known)
+        texts.append("\n".join(line.rstrip() for line in text.strip("\n").splitlines()))
+        assert write or texts == expected[: len(texts)]
 
-    return check
+    yield check
+    if write:
+        _written.setdefault(golden, {})[name] = texts
+    else:
+        assert len(texts) == len(expected), "the test has said more or less than the golden file"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionfinish() -> None:
     for golden, texts in _written.items():
-        files = {section.partition("::")[0] for section in texts}
-        kept = {section: text for section, text in read(golden).items() if section.partition("::")[0] not in files}
+        files = {name.partition("::")[0] for name in texts}
+        kept = {name: own for name, own in read(golden).items() if name.partition("::")[0] not in files}
         whole = sorted({**kept, **texts}.items())
-        golden.write_text("\n".join(f"{HEAD}{section}\n{text}\n" for section, text in whole), encoding="utf-8")
+        golden.write_text("\n".join(f"{HEAD}{name}\n{BETWEEN.join(own)}\n" for name, own in whole), encoding="utf-8")

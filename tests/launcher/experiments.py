@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,13 @@ def at_scale(scale: str) -> list[str]:
 
 def refused(*arguments: str, conf: Path | None = None) -> list[str]:
     """The lines of a plan that is refused; each names a fix."""
+    return refusal(lambda: make(*arguments, conf=conf))
+
+
+def refusal(call: Callable[[], Any]) -> list[str]:
+    """The lines by which a call refuses a plan; each names a fix."""
     with pytest.raises(InvalidPlan) as raised:
-        make(*arguments, conf=conf)
+        call()
     lines = str(raised.value).splitlines()
     assert all(". Fix: " in line for line in lines)
     return lines

@@ -254,7 +254,7 @@ def slower(conf, name, gamma):
     (conf / f"method/{name}.yaml").write_text(yaml.safe_dump({"defaults": ["temporal_decay", "_self_"], **body}))
 
 
-def test_a_value_below_a_list_part_is_carried_over_or_excludes(conf):
+def test_a_value_below_a_list_part_is_carried_over_or_excludes(conf, worded):
     slower(conf, "slow", 0.8)
     slower(conf, "slower", 0.7)
     (run,) = make("method=[slow,gradient_adaptive]", conf=conf).runs.values()
@@ -263,20 +263,12 @@ def test_a_value_below_a_list_part_is_carried_over_or_excludes(conf):
         "schedule": "exponential",
         "normalize": "mean",
     }
-    (line,) = refused("method=[slow,slower]", conf=conf)
-    for name, gamma in (("slow", 0.8), ("slower", 0.7)):
-        assert f"conf/method/{name}.yaml has method.credit.temporal_decay.gamma={gamma}" in line
-    assert "Fix: remove slow or slower from the list" in line
+    worded(refused("method=[slow,slower]", conf=conf))
 
 
-@pytest.mark.parametrize(
-    ("method", "key"),
-    [("[dr_grpo,c0_ppo]", "norm_adv_by_std_in_grpo"), ("dr_grpo method/advantage=gae", "norm_adv_by_std_in_grpo")],
-)
-def test_a_value_of_a_method_file_that_the_chosen_parts_do_not_read_is_refused(method, key):
-    (line,) = refused(*f"method={method}".split())
-    assert line.startswith(f"conf/method/dr_grpo.yaml: method.{key} = false: the method does not read this key")
-    assert "methods with method/advantage=grpo do" in line
+@pytest.mark.parametrize("words", ["method=[dr_grpo,c0_ppo]", "method=dr_grpo method/advantage=gae"])
+def test_a_value_of_a_method_file_that_the_chosen_parts_do_not_read_is_refused(words, worded):
+    worded(refused(*words.split()))
 
 
 def parts():
@@ -521,31 +513,22 @@ def test_a_plan_of_an_earlier_release_is_read():
     assert Experiment.model_validate(bare).baseline is None
 
 
+OVER_TASKS = ("experiment=quickstart", "task=expression,sorting", "seed=0")
+
+
 @pytest.mark.parametrize(
-    ("words", "says"),
+    "words",
     [
-        (
-            "analysis.normalize={expresion: [0, 1], sorting: [0, 1]}",
-            "command line: analysis.normalize.expresion: no run has this level of task; it has expression, sorting. "
-            "Fix: write analysis.normalize.expression",
-        ),
-        (
-            "analysis.normalize={expression: [0, 1]}",
-            "command line: analysis.normalize: no reference scores of task = sorting, so its scores cannot be averaged "
-            "with normalised ones. Fix: add sorting: [low, high]",
-        ),
-        (
-            "analysis.select={tasks: best}",
-            "command line: analysis.select.tasks: no run has a level of this factor; the factors are task. Fix: write "
-            "analysis.select.task",
-        ),
+        "analysis.normalize={expresion: [0, 1], sorting: [0, 1]}",
+        "analysis.normalize={expression: [0, 1]}",
+        "analysis.select={tasks: best}",
     ],
 )
-def test_levels_and_factors_that_no_run_has_are_refused_while_planning(words, says):
-    assert says in refused("experiment=quickstart", "task=expression,sorting", "seed=0", words)
+def test_levels_and_factors_that_no_run_has_are_refused_while_planning(words, worded):
+    worded(refused(*OVER_TASKS, words))
 
 
 def test_levels_and_factors_that_runs_have_are_planned():
     words = ("analysis.normalize={expression: [0, 1], sorting: [0, 2]}", "analysis.select={task: best}")
-    planned = make("experiment=quickstart", "task=expression,sorting", "seed=0", *words)
+    planned = make(*OVER_TASKS, *words)
     assert planned.experiments[0].analysis["select"] == {"task": "best"}

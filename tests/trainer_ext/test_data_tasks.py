@@ -145,23 +145,19 @@ def test_natural_questions_take_any_of_the_answers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "message"),
+    ("name", "line"),
     [
-        ("wmt", {"de": "a", "en": "b"}, "line 1: translation must be a mapping of languages to texts; the columns are"),
-        ("wmt", {"translation": {"fr": "a"}}, "line 1: task.source=de, which the translation lacks; it has fr"),
-        (
-            "natural_questions",
-            {"question": "a", "answer": 3},
-            "line 1: answer must be a text or a list of texts; it is",
-        ),
-        ("tldr", {"post": "a"}, "line 1: prompt must be text; it is None, and the columns are post"),
-        ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}, "line 1: chosen must begin with"),
+        ("wmt", {"de": "a", "en": "b"}),
+        ("wmt", {"translation": {"fr": "a"}}),
+        ("natural_questions", {"question": "a", "answer": 3}),
+        ("tldr", {"post": "a"}),
+        ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}),
     ],
 )
-def test_a_line_of_another_layout_is_named(name, line, message, tmp_path):
+def test_a_line_of_another_layout_is_named(name, line, tmp_path, worded):
     with pytest.raises(tasks.BadData) as raised:
         rows(name, tmp_path, [line])
-    assert message in str(raised.value)
+    worded(str(raised.value))
 
 
 @pytest.mark.parametrize("name", LINES)
