@@ -67,19 +67,6 @@ def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
     assert len(lines) < 24 and lines[-1] == "60 runs: 60 cancelled"
 
 
-@pytest.mark.processes
-def test_a_running_run_saves_a_checkpoint_and_ends_as_cancelled(sweeps, capsys):
-    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=400", "trainer.checkpoint_every=400", "cluster.slots=1")
-    launcher = sweeps.start(*small, STEPS_SECONDS="0.05")
-    until(lambda: list(sweeps.multirun.glob("runs/*/metrics.jsonl")))
-    assert main(["cancel", "adhoc", "--multirun", str(sweeps.multirun)]) == 0
-    out = capsys.readouterr().out
-    assert "asked to save a checkpoint and stop" in out and "2 runs: " in out and "1 cancelled" in out
-    launcher.communicate()
-    assert {state["state"] for state in sweeps.states().values()} == {"cancelled"}
-    assert len(list(sweeps.multirun.glob("runs/*/checkpoints/step_*"))) == 1
-
-
 def retry(multirun, *words):
     command = [sys.executable, "-m", "launcher", "retry", *words, "--multirun", str(multirun)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -29,8 +29,9 @@ def test_alpha_is_the_root_that_scipy_finds(name, kind):
         assert determined > 50  # the test says something
 
 
-@pytest.mark.parametrize("name", [*WHOLE, *MASKED])
+@pytest.mark.parametrize("name", ["medium", "extreme", "other top-k"])
 def test_alpha_is_the_root_over_a_whole_vocabulary(name):
+    """Those of all families are among the thousands of rows below."""
     theta, target = pair(name, 2, 50257, torch.float32)
     check(theta, target, solve(theta, target))
 

@@ -15,14 +15,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from launcher.worker import preflight
-from tests.configuration import configuration, tree_of
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import tokenizer_of, write_problems, write_twin
+from tests.configuration import tree_of
+from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext import rewards, sandbox, tasks, unit_tests
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.tasks import apps, file, humaneval
-from trainer_ext.train import train
 
 #: In the form of HumanEval's lines.
 FUNCTIONS = [
@@ -329,21 +328,8 @@ def test_humanevals_own_solutions_are_right_and_broken_ones_are_not(tmp_path):
 @pytest.mark.train
 @pytest.mark.namespaces
 def test_a_model_trains_on_programs(tmp_path, functions):
-    twin = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin", positions=512)
-    settings = {
-        "task.train_path": functions["train_path"],
-        "model.path": str(twin),
-        "trainer.steps": 2,
-        "trainer.eval_every": 0,
-        "trainer.split.test": 0,
-        "trainer.split.validation": 0,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 450,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
-    train(configuration("method=c0_grpo", "task=humaneval", "model=pretrained", *overrides), run)
+    words = ["method=c0_grpo", "task=humaneval", f"task.train_path={functions['train_path']}", "trainer.eval_every=0"]
+    words += ["trainer.split.test=0", "trainer.split.validation=0", "verl.data.max_prompt_length=450"]
+    run = train_twin(tmp_path, *words)
     assert [line["reward/passed"] for line in run.lines] == [0.0, 0.0]  # it says nothing like a program
     assert all("reward/syntax_error" in line for line in run.lines)

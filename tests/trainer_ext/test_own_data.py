@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import configuration, tree_of
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import problems, write_problems, write_twin
+from tests.configuration import tree_of
+from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.twins import problems
 from trainer_ext import rewards, tasks
 from trainer_ext.tasks import file
-from trainer_ext.train import train
 
 SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -383,26 +382,10 @@ def test_bleu_is_sacrebleus_own_and_compares_characters_where_words_have_no_spac
 
 @pytest.mark.train
 def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
-    twin = write_twin("qwen2", write_problems(own / "problems.jsonl"), own / "twin")
     lines = [{"question": one["question"], "answer": one["answer"], "level": 1} for one in problems()]
-    settings = {
-        "task.train_path": write(own / "a.jsonl", *lines),
-        "task.prompt": "question",
-        "task.reward": f"{own}/rewards.py:graded",
-        "task.system_prompt": "'Count.'",
-        "model.path": str(twin),
-        "trainer.steps": 2,
-        "trainer.eval_every": 2,
-        "trainer.eval_prompts": 2,
-        "trainer.split.validation": 0.2,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 120,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    run = MemoryRun(own / "run", own / "cache")
-    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    words = ["method=c0_grpo", "task=file", f"task.train_path={write(own / 'a.jsonl', *lines)}", "task.prompt=question"]
+    words += [f"task.reward={own}/rewards.py:graded", "task.system_prompt='Count.'", "trainer.split.validation=0.2"]
+    run = train_twin(own, *words, "trainer.eval_every=2", "trainer.eval_prompts=2")
     for line in run.lines:
         assert line["reward/level"] == 1.0
         assert line["analysis/reward_sum_mean"] == pytest.approx(line["reward/right"] + 0.1)

@@ -20,8 +20,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests.configuration import configuration, tree_of
 from tests.launcher.experiments import make, refused
 from tests.trainer_ext.classifiers import preferences, utility, write_classifier, write_preferences
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import problems, tokenizer_of, write_problems, write_twin
+from tests.trainer_ext.conftest import MemoryRun, train_twin
+from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext import memory, reward_models, rewards, tasks
 from trainer_ext.architectures import Architecture
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
@@ -414,31 +414,14 @@ def test_deberta_v3_trains_from_a_folder_that_has_spm_model_alone(tmp_path):
 
 @pytest.mark.train
 def test_a_run_has_the_rewards_of_its_model(tmp_path):
-    policy = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin")
     words = sorted({word for one in problems() for text in one.values() for word in text.split()})
     model = write_classifier(tmp_path / "rm", words=words)
     lines = [json.dumps({"prompt": one["question"]}) + "\n" for one in problems()]
     (tmp_path / "own.jsonl").write_text("".join(lines))
-    settings = {
-        "task.train_path": f"{tmp_path}/own.jsonl",
-        "task.answer": "null",
-        "task.reward": "reward_model",
-        "task.reward_model": str(model),
-        "task.system_prompt": "clear",
-        "model.path": str(policy),
-        "trainer.steps": 2,
-        "trainer.eval_every": 1,
-        "trainer.eval_prompts": 2,
-        "trainer.eval_responses": 2,
-        "trainer.split.validation": 0.2,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 120,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    given = ["method=c0_grpo", "task=file", f"task.train_path={tmp_path}/own.jsonl", "task.answer=null"]
+    given += ["task.reward=reward_model", f"task.reward_model={model}", "task.system_prompt=clear"]
+    given += ["trainer.eval_every=1", "trainer.eval_prompts=2", "trainer.eval_responses=2"]
+    run = train_twin(tmp_path, *given, "trainer.split.validation=0.2")
     assert len(run.lines) == 2 and run.responses
     for _, prompt, response, reward, _ in run.responses:
         messages = [{"role": "system", "content": "clear"}, {"role": "user", "content": prompt}]
