@@ -32,6 +32,7 @@ from launcher.run.lifecycle import RunState
 from launcher.worker import prefix
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint
+from tests.launcher.steps import walk
 from tests.launcher.test_code import record
 from tests.waiting import until
 
@@ -245,14 +246,6 @@ def test_without_the_checkpoint_the_run_begins_from_its_first_step(tmp_path):
 
 
 SMALL = ("method=c0_grpo", "seed=0,1", "trainer.checkpoint_every=2", "cluster.slots=2")
-
-
-def walk(seed, steps):
-    value, values = seed, []
-    for step in range(1, steps + 1):
-        value = (value * 1103515245 + 12345) % 2**31
-        values.append((step, value))
-    return values
 
 
 @pytest.mark.processes
