@@ -15,6 +15,7 @@ from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
 from tests.wording import Worded
+from trainer_ext import architectures
 from trainer_ext.architectures import EAGER, SDPA, Unusable, causal_models, of_model
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
@@ -75,8 +76,9 @@ def test_a_family_with_formulas_is_counted_alike(model: str, tmp_path: Path) -> 
     assert counted.has_critic and counted.unpackable(100) is None
 
 
-def test_biases_are_counted(tmp_path: Path) -> None:
+def test_biases_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The formulas have none for Llama's attention, and GPT-NeoX's always."""
+    monkeypatch.setattr(architectures, "_counted", lambda folder, *_: causal_models.count(str(folder), False))
     for kind, biases in ((transformers.LlamaConfig, True), (transformers.GPTNeoXConfig, False)):
         config = kind(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
         config.attention_bias = biases
