@@ -5,28 +5,28 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     __main__    the program `python -m analysis`
     report      the page, the paper, the terminal output and the files of a report
     sections    sections that only some reports have: grids, many cells, model sizes, unpaired seeds, win rates
-    judging     which of two responses is better, by a language model, a score or people
     figures     figures, and the values behind them
     tables      tables as text, Markdown, LaTeX and CSV; the words for outcomes
     findings    comparisons and verdicts of an experiment, as values
-    importing   experiments made from runs of W&B, TensorBoard and verl
+    judging     which of two responses is better, by a language model, a score or people
     data        finished runs as arrays
+    sources     formats of logs that other tools write, and experiments made of them
     spec        the section `analysis` of an experiment, checked without any run
     stats       statistics: numbers in, numbers out
     numbers     numbers as text, with no more digits than the data justify
+
+`analysis.frame(FOLDER)` is the metrics of an experiment as a DataFrame (`analysis.data.frame.frame`).
 """
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["frame"]
 
 
-def frame(folder: str | PathLike[str]) -> pd.DataFrame:
-    """The metrics of an experiment as a DataFrame, a row for each run and step: see `analysis.data.frame.frame`."""
-    from analysis.data.frame import frame
-
-    return frame(folder)
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.data.frame"), name)

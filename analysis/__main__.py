@@ -19,7 +19,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from launcher.output import Dropping, drop_what_cannot_be_written
@@ -58,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "looks":
         return _looks(chosen)
 
-    from analysis.data.sweep import BadPlan
     from analysis.judging.commands import as_declared
+    from analysis.spec.validation import BadPlan
 
     if chosen.judge:
         as_declared(chosen.folder)  # a report without win rates says so
@@ -133,11 +132,10 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.importing import Asked, BadImport, Naming, import_runs
-    from analysis.spec.validation import BadPlan
-    from analysis.tables.wording import counted
+    from analysis.sources import BadImport, ImportRequest, Naming, import_runs
+    from analysis.spec.validation import BadPlan, counted
 
-    asked = Asked(
+    request = ImportRequest(
         sources=tuple(chosen.sources),
         into=chosen.into,
         naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
@@ -150,7 +148,7 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
         command=shlex.join(["python", "-m", "analysis", "import", *words]),
     )
     try:
-        done = import_runs(asked)
+        done = import_runs(request)
     except (BadImport, BadPlan) as error:
         print(error, file=sys.stderr)
         return 2
@@ -168,26 +166,14 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _looks(chosen: argparse.Namespace) -> int:
-    from analysis.data.sweep import read_sweep
-    from analysis.findings.study import study
-    from analysis.spec.settings import settings
+    from analysis.report import terminal
     from analysis.spec.validation import BadPlan
 
     try:
-        sweep = read_sweep(chosen.folder)
-        asked = settings(sweep.plan.get("analysis"), str(chosen.folder / "plan.json"), sweep.groups, sweep.baseline)
-        standings = study(sweep, asked).primary.standings
+        print(terminal.standings(chosen.folder, chosen.json))
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
-    if chosen.json:
-        print(json.dumps([asdict(one) for one in standings], indent=1))
-        return 0
-    for one in standings:
-        look = f"look {one.look} of {one.looks}, {one.seeds} of at most {one.most} seeds"
-        print(f"{one.group} and {one.baseline}: {one.status} ({look})")
-    if not standings:
-        print(f"{chosen.folder}: the number of its seeds is fixed, or it has no comparison of the primary measure")
     return 0
 
 
@@ -200,7 +186,6 @@ def _power(words: Sequence[str]) -> int:
     add("--json", action="store_true", help="print one JSON object instead of the text")
     given = parser.parse_intermixed_args(words)
 
-    from analysis.data.sweep import read_sweep
     from analysis.report import planned_power
     from analysis.spec.settings import settings
     from analysis.spec.validation import BadPlan
@@ -209,7 +194,7 @@ def _power(words: Sequence[str]) -> int:
     from launcher.project import ROOT
 
     try:
-        sweep = None if given.earlier is None else read_sweep(given.earlier)
+        sweep = planned_power.earlier_sweep(given.earlier)
         planned = {}
         for experiment in planner.make(ROOT, given.overrides).experiments:
             asked = settings(experiment.analysis, groups=experiment.groups, baseline=experiment.baseline)

@@ -105,10 +105,10 @@ def decimals_of(value: float, interval: Interval | None, digits: int = 4) -> int
 
 def decimals_of_means(means: Sequence[Estimate], difference: Estimate, digits: int = 4) -> int:
     """The decimals at which the first of two means less the second reads as `difference` does, each with its interval:
-    as many as both have anyway, if it does so then or is another difference."""
+    as many as both have anyway, if it does so then, is another difference or nothing but rounding."""
     shown = [decimals_of(*mean, digits) for mean in means]
     at, ((a, _), (b, _)) = decimals_of(*difference, 3), means
-    if not math.isclose(a - b, difference[0], rel_tol=1e-6, abs_tol=1e-9):
+    if math.isclose(a, b, rel_tol=1e-9) or not math.isclose(a - b, difference[0], rel_tol=1e-6, abs_tol=1e-9):
         return min(shown)
 
     def agrees(least: int) -> bool:

@@ -30,7 +30,10 @@ _TOKEN = (
 )
 _SUFFIX = r"(?:[_-]?(?:base|value|dev|prod|test|\d+))?"
 _IS = r"(?:\\*[\"'`])?\]?\s*(?::\s*\w+\s*=|={1,3}|:=?|=>)\s*"
-_MIXED = r"(?=[^\"'`\s]*\d)(?=[^\"'`\s]*[A-Za-z])(?![<\[{$%*(])[^\"'`\s\\]{8,}"
+# One random key of twenty letters and digits in thirty has no digit. Unlike words, it changes between small letters and
+# capitals often, and has capitals side by side.
+_LETTERS = r"(?=[A-Za-z]{16})(?-i:(?=[A-Za-z]*[A-Z]{2})(?=(?:[A-Za-z]*?[a-z][A-Z]){3}))"
+_MIXED = rf"(?:(?=[^\"'`\s]*\d)(?=[^\"'`\s]*[A-Za-z])|{_LETTERS})(?![<\[{{$%*(])[^\"'`\s\\]{{8,}}"
 _LITERALS = (
     re.compile(rf"(?P<kept>{_PASSWORD}{_SUFFIX}{_IS}\\*(?P<quote>[\"'`]))(?![<{{$%*])[^\"'`\n\\]{{6,}}", re.IGNORECASE),
     re.compile(
@@ -66,6 +69,8 @@ _SHAPES = (
     # a signed address
     re.compile(r"(?P<kept>[?&](?:sig|X-Amz-Signature|X-Goog-Signature)=)[^&\s\"']{16,}"),
     re.compile(rf"(?P<kept>)\b(?:{_PREFIXES})(?=[\w.-]*\d)[A-Za-z0-9]{{12,}}[\w.-]*"),
+    re.compile(r"(?P<kept>)\b(?:hf|api_org)_[A-Za-z]{34}\b"),  # these have no digits
+    re.compile(r"(?P<kept>\bwandb\.login\(.*?key\s*=\s*[\"'])[0-9a-f]{40}"),
 )
 _LEAST = 16  # characters of a secret that detect-secrets knows
 _TELLING = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[^\s/\\]{12,}")

@@ -124,7 +124,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "campaign.json": CampaignSpec.model_json_schema(),
         "cluster.json": cluster,
         "experiment.json": experiment,
-        "judge.json": judging.Settings.model_json_schema(),
+        "judge.json": judging.JudgeSettings.model_json_schema(),
         "hypothesis.json": TypeAdapter(dict[str, Declared]).json_schema(),
         "plan.json": Experiment.model_json_schema(),
         "tracking.json": tracking.Settings.model_json_schema(),

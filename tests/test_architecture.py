@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -68,12 +69,12 @@ RANKS = {
         "__main__",
         "report",
         "sections",
-        "judging",
         "figures",
         "tables",
         "findings",
-        "importing",
+        "judging",
         "data",
+        "sources",
         "spec",
         "stats",
         "numbers",
@@ -89,7 +90,7 @@ BETWEEN = {
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {
     ("analysis.__main__", "launcher"): "power is asked before the launch, so it composes the plan as a launch does",
-    ("analysis.importing", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
+    ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which is a program of its own",
@@ -105,8 +106,7 @@ PURE = (
     "launcher.planning.design",
     "launcher.config.identity",
     "analysis.stats",
-    "analysis.data.derived",
-    "analysis.spec.derived_metric",
+    "analysis.spec.metric_catalog",
 )
 IMPURE = {"os", "io", "pathlib", "time", "datetime", "random", "subprocess", "socket", "tempfile", "shutil"}
 _NAMED = re.compile(rf"({'|'.join(RANKS)})(\.\w+)+\.?(:\w+)?")
@@ -218,6 +218,17 @@ def test_no_module_takes_the_name_of_what_its_package_imported():
             if isinstance(node, ast.ImportFrom) and node.module not in (package, None):
                 taken = {f"{package}.{alias.asname or alias.name}" for alias in node.names} & set(MODULES)
                 assert taken <= {node.module}, f"{package}: {', '.join(taken)}"
+
+
+def test_a_class_name_exists_once_in_the_analysis():
+    names = Counter(
+        node.name
+        for module, path in MODULES.items()
+        if within(module, "analysis")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_exception_is_one():

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_ext import registry
 from trainer_ext.architectures import FLOAT, Architecture, embedded
 
 #: A process with torch, transformers and verl loaded, which counts where a run has no device.
@@ -102,7 +103,7 @@ def length_of(verl: Mapping[str, Any]) -> int:
 def read_while_drawing(method: Mapping[str, Any], model: Architecture, target: Architecture) -> list[Architecture]:
     """The models that are asked for each token: the policy first."""
     read = [model]
-    if method["sampler"] in ("target", "geometric"):
+    if method["sampler"] in registry.WITH_TARGET:
         read.append(target)
     if method["alpha"] == "snr_max":
         read.append(model)

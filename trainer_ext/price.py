@@ -60,14 +60,16 @@ def step_seconds(
     operations = prompts * n * tokens * (_scoring(config, verl, model, target) + _FORWARD * reward_model)
     rows = prompts * (2 if method["loss"] == "dpo" else n)
     operations += rows * tokens * _updating(method, verl, model, asked(section)[1] > 0)
-    drawing = _drawing(config, verl, memory.read_while_drawing(method, model, target), prompts * n / devices)
+    read = memory.read_while_drawing(method, model, target)
+    drawing = _drawing(config, verl, read, prompts * n / devices)
     if every := int(trainer["eval_every"] or 0):
         times = math.ceil(trainer["steps"] / every) + bool(trainer["eval_before_train"])
         asked_for = times * _SPLITS * int(trainer["eval_prompts"])
         if judged := trainer["judged"]:
             asked_for += math.ceil(trainer["steps"] / judged["every"]) * judged["prompts"]
         rows = asked_for * (1 + int(trainer["eval_samples"])) / times / devices
-        drawing += times / trainer["steps"] * _drawing(config, verl, [model], rows)
+        evaluated = read if trainer.get("rollout") == "vllm" else [model]  # vLLM computes all models that it holds
+        drawing += times / trainer["steps"] * _drawing(config, verl, evaluated, rows)
     return operations / devices / _operations(config) + drawing
 
 

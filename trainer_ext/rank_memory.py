@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_ext import memory
+from trainer_ext import memory, registry
 from trainer_ext.architectures import FLOAT, Architecture
 from trainer_ext.devices import Parallel, asked
 from trainer_ext.memory import VARIANCE, Need
@@ -91,7 +91,7 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     if vllm:  # asleep while the rank trains, and lets responses wait if its cache is full
         cache = sum(one.cache(memory.length_of(verl), number) for one in read)
         sampling |= dict(zip(OF_VLLM, (*served.values(), math.ceil(cache / shared)), strict=True))
-        if on_devices and method["sampler"] == "geometric":  # while it sleeps, its weights are in main memory
+        if on_devices and method["sampler"] in registry.WITH_TARGET:  # while it sleeps, its weights are in main memory
             main |= served
     else:
         throughout |= served

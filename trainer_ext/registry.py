@@ -156,6 +156,8 @@ ratio = Part("ratio", inputs=3)  # ratio, log_ratio, mask -> ratio (B, T) and me
 trust_region = Part("trust_region", inputs=2)  # ratio, advantages -> loss (B, T); metrics take the same, give (B, T)
 loss = Part("loss", inputs=1)  # verl's ActorConfig -> a loss under verl's signature, or None
 SINGLE = (sampler, alpha, target, drafting, advantage, control, weights, smoothing, ratio, trust_region, loss)
+#: The samplers that ask the target policy for each token, beside the policy.
+WITH_TARGET = ("target", "geometric")
 #: The choices of this project by part, separated by spaces. A plan imports the code of every other choice.
 INCLUDED = {
     "sampler": "geometric policy rejection target",

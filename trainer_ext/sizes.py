@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext import architectures, devices
+from trainer_ext import architectures, devices, registry
 from trainer_ext.devices import Parallel
 
 _ACTOR = "verl.actor_rollout_ref.actor"
@@ -232,7 +232,7 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Misfit]:
         fix = f"set model.heads={heads}" if heads else "choose another model.hidden_size"
         yield Misfit("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")
     path = config["method"].get("target_path")
-    if config["method"]["sampler"] == "geometric" and path is not None and model.get("path") is not None:
+    if config["method"]["sampler"] in registry.WITH_TARGET and path is not None and model.get("path") is not None:
         yield from _target(Path(os.path.expanduser(path)), Path(os.path.expanduser(model["path"])))
 
 
@@ -253,6 +253,6 @@ def _target(target: Path, policy: Path) -> Iterator[Misfit]:
         if first.get_vocab(with_added_tokens=True) != second.get_vocab(with_added_tokens=True):
             what = "its tokenizer is another one than the policy's"
     if what:
-        rule = f"{what}, but q combines their probabilities token by token"
+        rule = f"{what}, but a vLLM server gives both the same tokens"
         fix = "set it to a model with the policy's tokenizer and vocab_size"
         yield Misfit("method.target_path", str(target), rule, fix)

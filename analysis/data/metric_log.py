@@ -1,20 +1,31 @@
-"""A run's metrics log, read tolerantly.
+"""A run's metrics log and its histograms, read tolerantly.
 
-It may be read while it is written to, after a power cut or after a resume. A bad line is therefore not an error: it is
-left out, counted, and listed with its file and line number.
+They may be read while they are written to, after a power cut or after a resume. A bad line is therefore not an error:
+it is left out, counted, and listed with its file and line number.
+
+Parsed logs are kept in Arrow's format beside the runs: a later report reads only the columns that it needs. Arrow's and
+not Parquet, because a column is mapped into memory as it is: a thousand runs of twenty metrics take a quarter of a
+second instead of one. An entry belongs to the content of its log: a log that has grown or was changed is parsed again.
+Deleting the folder loses nothing but time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
@@ -159,3 +170,130 @@ def _number(value: object) -> float | None:
         return float(value)
     except OverflowError:  # an int of more than 308 digits
         return math.inf
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """edges (n + 1,) increasing, counts (n,)."""
+
+    edges: Array
+    counts: Array
+
+    def density(self, edges: Array) -> Array:
+        """The share of all counts per unit in the bins between these edges; counts are spread evenly within their
+        bin."""
+        below = np.concatenate(([0.0], np.cumsum(self.counts))) / self.counts.sum()
+        return np.asarray(np.diff(np.interp(edges, self.edges, below)) / np.diff(edges))
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """by_step: of one name. bad: lines left out."""
+
+    by_step: Mapping[int, Histogram]
+    bad: int
+
+
+def read_histograms(folder: Path, name: str) -> Histograms:
+    """A run's histograms of that name. `standing` decides which ones of several attempts count."""
+    try:
+        data = histograms_path(folder).read_bytes()
+    except FileNotFoundError:
+        return Histograms({}, 0)
+    by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
+    bad = 0
+    for line in data.splitlines():
+        if not line.strip():
+            continue
+        try:
+            row = parsed(line)
+            step, attempt = int(row["step"]), int(row.get("attempt") or 1)
+            histogram = _histogram(row) if row["name"] == name else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            bad += 1
+            continue
+        steps = by_attempt.setdefault(attempt, {})
+        steps[step] = histogram or steps.get(step)
+    kept = {step: histogram for step, histogram in standing(by_attempt).items() if histogram is not None}
+    return Histograms(dict(sorted(kept.items())), bad)
+
+
+def _histogram(row: Mapping[str, Any]) -> Histogram:
+    edges, counts = np.asarray(row["edges"], dtype=np.float64), np.asarray(row["counts"], dtype=np.float64)
+    if edges.ndim != 1 or counts.shape != (edges.size - 1,) or not (np.diff(edges) > 0).all():
+        raise ValueError("n + 1 increasing edges and n counts are needed")
+    if not np.isfinite(edges).all() or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
+        raise ValueError("finite edges and counts from 0, not all 0, are needed")
+    return Histogram(edges, counts)
+
+
+SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
+_FORMAT = 3
+_ABOUT = b"rlsweep"
+
+
+def curves(log: Path, shown: str, kept: Path) -> Curves:
+    """The curves of a metrics log, from `kept` (a path without suffix) if that has the same content; else parsed, and
+    kept.
+
+    Raises FileNotFoundError where there is no log. A folder that cannot be written to is not an error.
+    """
+    stat = log.stat()
+    if stat.st_size < SMALL:
+        return parse(log.read_bytes(), shown)
+    file = kept.with_suffix(".arrow")
+    stamp = [stat.st_size, stat.st_mtime_ns]
+    cached = _open(file)
+    if cached is not None and cached[1]["stamp"] == stamp:
+        return _restored(*cached, shown)
+    data = log.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if cached is not None and cached[1]["digest"] == digest:  # a copy of the same log, or one that was touched
+        return _restored(*cached, shown)
+    parsed = parse(data, shown)
+    _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
+    return parsed
+
+
+def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
+    """Values (n,) as an Arrow array, without a copy. pyarrow.array would import pandas, which takes as long as a small
+    report."""
+    return pa.Array.from_buffers(kind, values.size, [valid, pa.py_buffer(values)])
+
+
+def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
+    try:
+        # Mapped: what no one asks for is never read. The file is closed again; the mapping lives with its columns. Not
+        # Python's mmap, which keeps its file open: a thousand runs would use up what a process may open.
+        with pa.memory_map(str(file)) as source:
+            batch = pa.ipc.open_file(source).get_batch(0)
+        about = orjson.loads((batch.schema.metadata or {})[_ABOUT])
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None
+    return (batch, about) if about.get("format") == _FORMAT else None
+
+
+def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Curves:
+    # Not to_numpy, which imports pandas, too.
+    columns = [np.asarray(np.from_dlpack(column), dtype=np.float64) for column in kept.columns]
+    values = dict(zip(kept.schema.names[1:], columns[1:], strict=True))
+    bad = tuple(BadLine(**{**line, "file": shown}) for line in about["curves"]["bad"])
+    return Curves(columns[0], values, **{**about["curves"], "bad": bad})
+
+
+def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
+    rest = asdict(replace(parsed, steps=EMPTY.steps, values={}))
+    told = {**about, "curves": {key: value for key, value in rest.items() if key not in ("steps", "values")}}
+    columns = [parsed.steps, *parsed.values.values()]
+    schema = pa.schema([("step", pa.float64()), *((name, pa.float64()) for name in parsed.values)],
+                       metadata={_ABOUT: orjson.dumps(told)})  # fmt: skip
+    # A name of its own and a rename: two reports at once both write the same whole file.
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        kept = pa.RecordBatch.from_arrays([array(pa.float64(), column) for column in columns], schema=schema)
+        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(kept)
+        part.replace(file)
+    except OSError:
+        part.unlink(missing_ok=True)

@@ -1,18 +1,24 @@
-"""Scores normalised by declared reference scores: 0 is the low one of its task, 1 the high one.
+"""Curves that are computed from recorded ones: scores normalised by declared reference scores, and derived metrics.
 
-The curves of the primary metric are normalised before anything is computed of them, so every summary, threshold, figure
-and hypothesis of it uses normalised scores.
+Of normalised scores, 0 is the low reference of a task and 1 the high one. The curves of the primary metric are
+normalised before anything is computed of them, so every summary, threshold, figure and hypothesis of it uses normalised
+scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from analysis.data.run_values import Array
 from analysis.data.sweep import Cell, Run, Sweep
 from analysis.spec import levels
+from analysis.spec.metric_catalog import parse
 from analysis.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from analysis.data.sweep import Sweep
 
 _RECORDED = "{} as recorded"  # no metric's key has a blank
 
@@ -56,3 +62,22 @@ def _normalized(run: Run, metric: str, ends: tuple[float, ...]) -> Run:
     recorded = run.curves.values[metric]
     values = {**run.curves.values, metric: (recorded - low) / (high - low), _RECORDED.format(metric): recorded}
     return replace(run, curves=replace(run.curves, values=values))
+
+
+def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
+    """The sweep with the curves of those `metrics` that are derived, for each run that has the recorded ones."""
+    asked = {text: derived for text in metrics if (derived := parse(text)) is not None}
+    if not asked:
+        return sweep
+    runs = []
+    for run in sweep.runs:
+        values = dict(run.curves.values)
+        for text, made in asked.items():
+            if all(key in values for key in made.keys):
+                first, last = values[made.keys[0]], values[made.keys[-1]]
+                if made.sign == "|":
+                    values[text] = abs(first - made.number)
+                else:
+                    values[text] = first - last if made.sign == "-" else first + last
+        runs.append(replace(run, curves=replace(run.curves, values=values)))
+    return replace(sweep, runs=tuple(runs))

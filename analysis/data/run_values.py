@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,14 @@ class CommonRange:
             steps, values = points, np.interp(points, steps, values)
         start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
         return registry.Curve(steps, values, start, self.end(run_id), window, direction)
+
+    @cached_property
+    def alike(self) -> Mapping[tuple[int, float], list[str]]:
+        """The runs that are summarised at the same steps, in their order."""
+        groups: dict[tuple[int, float], list[str]] = {}
+        for run_id in self.curves:
+            groups.setdefault(self.grid_key(run_id), []).append(run_id)
+        return groups
 
     def grid_key(self, run_id: str) -> tuple[int, float]:
         """What runs have in common that are summarised at the same steps."""
@@ -240,10 +249,9 @@ def _cut(
     # of one value for each run, as of an evaluation at the end, one is as good as another near the end
     spacing = max(map(curve_summaries.interval, several.values()), default=curve_summaries.FINAL * furthest)
     ended = [run for run in runs if run.id in every and run.problem is None]
-    place = {run.id: (run.group, run.cell) for run in ended}
-    first = _of_most([(place[run.id], float(every[run.id][0])) for run in ended])
-    opened = _of_most([(place[run.id], float(run.curves.steps[0])) for run in ended])
-    last = _of_most([(place[run.id], float(every[run.id][-1])) for run in ended])
+    first = _of_most([((run.group, run.cell), float(every[run.id][0])) for run in ended])
+    opened = _of_most([((run.group, run.cell), float(run.curves.steps[0])) for run in ended])
+    last = _of_most([((run.group, run.cell), float(every[run.id][-1])) for run in ended])
     late, short = {}, {}
     whole: list[tuple[float, float]] = []
     for run in runs:
@@ -357,8 +365,7 @@ def value_of(
 def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
     """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
     cache."""
-    key = common.grid_key(run_id)
-    alike = [run for run in common.curves if common.grid_key(run) == key]
+    alike = common.alike[common.grid_key(run_id)]
     first = alike.index(run_id) // _TOGETHER * _TOGETHER
     return alike[first : first + _TOGETHER]
 

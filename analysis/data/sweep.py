@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from analysis.data import cache
+from analysis.data import metric_log
 from analysis.data.metric_log import EMPTY, Array, Curves
-from analysis.spec.drawn import drawn_from
 from analysis.spec.levels import Cell as Cell
+from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import compute, whole
 from launcher.run.folder import (
@@ -226,7 +226,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         problem = whole.problem(folder, record) if state == RunState.DONE else _why(record)
     path = metrics_path(folder)
     try:
-        curves = cache.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
+        curves = metric_log.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
         if state == RunState.DONE:
             problem = problem or f"done, but {path.name} is missing"
@@ -254,14 +254,3 @@ def _why(state: State) -> str:
     first = (error.get("message") or "").strip().partition("\n")[0]
     why = state.message or ": ".join(filter(None, (error.get("type"), first)))
     return f"{state.state}: {why}" if why and why != state.state else str(state.state)
-
-
-def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= leaves(value, f"{at}{key}.")
-        else:
-            flat[f"{at}{key}"] = value
-    return flat

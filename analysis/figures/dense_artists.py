@@ -4,15 +4,12 @@ The image is in the group (gid) of its method, so that a page can hide it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_rgba
-from matplotlib.path import Path
-from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -58,12 +55,15 @@ class Members(Artist):
         """Nothing."""
 
 
+_COARSE = 2  # pixels along a side of a block of one colour in a Bundle, whose hundred lines have no finer detail
+
+
 class Bundle(Members):
     """Many thin lines, all of one colour, as one pale image inside the group `gid`.
 
-    look: color, linewidth (points), alpha of a line, paleness of the image
-    (what its alpha is multiplied by), zorder. The image is made once, when the figure has been laid out, and stands in
-    every format: a thousand lines, drawn again for each format, take most of a report's time and of a page's size.
+    look: color, linewidth (points), alpha of a line, paleness of the image (what its alpha is multiplied by), zorder.
+    The image is made once, when the figure has been laid out, and stands in every format: a thousand lines, drawn again
+    for each format, take most of a report's time and of a page's size.
     """
 
     def __init__(
@@ -93,21 +93,45 @@ class Bundle(Members):
         """The lines (height, width, 4), from the bottom up, without empty margins, and the inches left of and below
         them."""
         axes: Any = self.axes
-        scale = self.dpi / axes.figure.dpi
+        dpi = self.dpi / _COARSE
+        scale = dpi / axes.figure.dpi
         box = axes.bbox.extents * scale
         left, bottom = np.floor(box[:2])
         width, height = (int(extent) for extent in np.ceil(box[2:] - (left, bottom)))
-        agg = RendererAgg(width, height, self.dpi)
-        context = agg.new_gc()
-        context.set_foreground(to_rgba(self.look["color"], self.look["alpha"]), isRGBA=True)
-        context.set_linewidth(self.look["linewidth"])
-        for _, x, y in self.rows.values():
-            points = axes.transData.transform(np.column_stack((x, y))) * scale - (left, bottom)
-            agg.draw_path(context, Path(points), IdentityTransform())
-        image = np.array(agg.buffer_rgba())
-        image[..., 3] = np.rint(image[..., 3] * self.look["paleness"])
+        _, x, y = (list(each) for each in zip(*self.rows.values(), strict=True))
+        points = axes.transData.transform(np.column_stack((np.concatenate(x), np.concatenate(y))))
+        lines = np.split(points * scale - (left, bottom), np.cumsum([each.size for each in x])[:-1])
+        image = np.empty((height, width, 4), dtype=np.uint8)
+        image[:] = np.rint(255 * np.array(to_rgba(self.look["color"])))
+        thick = self.look["linewidth"] / 72 * dpi
+        opaque = 1 - (1 - self.look["alpha"] * min(1.0, thick)) ** _crossings(lines, height, width, thick)
+        image[..., 3] = np.rint(255 * self.look["paleness"] * opaque)
         down, across = (np.flatnonzero(image[..., 3].any(axis=other)) for other in (1, 0))
         if not down.size:
             return np.empty((0, 0, 4), dtype=np.uint8), 0.0, 0.0
         image = image[down[0] : down[-1] + 1, across[0] : across[-1] + 1]
-        return image[::-1].copy(), (left + across[0]) / self.dpi, (bottom + height - 1 - down[-1]) / self.dpi
+        image = image.repeat(_COARSE, axis=0).repeat(_COARSE, axis=1)
+        return image, (left + across[0]) / dpi, (bottom + down[0]) / dpi
+
+
+def _crossings(lines: Sequence[Array], height: int, width: int, thick: float) -> NDArray[np.intp]:
+    """How many lines, each (n, 2) in pixels with an increasing x, pass through each pixel (height, width). thick: how
+    high they are in a column of pixels, beyond the way that they take in it."""
+    edges = np.arange(width + 1.0)
+    ends: tuple[list[NDArray[np.intp]], list[NDArray[np.intp]]] = [], []
+    for x, y in (line.T for line in lines):
+        inside = (x >= 0) & (x < width)
+        column = x[inside].astype(np.intp)
+        first = np.flatnonzero(np.diff(column, prepend=-1))
+        at_edges = np.interp(edges, x, y, left=np.nan, right=np.nan)
+        low, high = np.fmin(at_edges[:-1], at_edges[1:]), np.fmax(at_edges[:-1], at_edges[1:])
+        if first.size:
+            low[column[first]] = np.fmin(low[column[first]], np.fmin.reduceat(y[inside], first))
+            high[column[first]] = np.fmax(high[column[first]], np.fmax.reduceat(y[inside], first))
+        begin = np.rint(low - thick / 2).clip(0)
+        end = np.maximum(np.rint(high + thick / 2), begin + 1).clip(None, height)
+        drawn = np.flatnonzero(begin < end)  # no NaN, and nothing above or below
+        for at, rows in zip(ends, (begin, end), strict=True):
+            at.append(drawn + width * rows[drawn].astype(np.intp))
+    first, last = (np.bincount(np.concatenate(at), minlength=(height + 1) * width) for at in ends)
+    return np.cumsum((first - last).reshape(height + 1, width), axis=0)[:height]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,9 +32,6 @@ from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
 from analysis.tables.wording import range_note
-
-if TYPE_CHECKING:
-    pass
 
 _WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
 _TICK = 16  # letters in a line of a method's label, of which there are two at most

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.data.histograms import Histograms, read_histograms
-from analysis.data.metric_log import Array
+from analysis.data.metric_log import Array, Histograms, read_histograms
 from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, look_of, panels_of
 from analysis.findings.study import Study
 from analysis.spec.figure_spec import Picture

@@ -193,10 +193,11 @@ def _same_levels(study: Study, group: str, other: str) -> bool:
 def levels(study: Study, picture: Picture) -> Sketch | None:
     """Seeds, band and mean of the first metric at each level of each method's only factor; a method without a factor
     has one curve. None if no method has exactly one factor of two levels or more, or if there are too many curves."""
-    apart = by_level(study.sweep)
-    if apart is None or len(apart.groups) > _MOST:
-        return None
     metric = picture.metrics[0]
+    silent = study.ranges[metric].absent
+    apart = by_level(replace(study.sweep, runs=tuple(run for run in study.sweep.runs if run.group not in silent)))
+    if apart is None or len(set(apart.groups) - set(silent)) > _MOST:
+        return None
     sketch = curves(replace(study, sweep=apart), picture_of(metric))
     if sketch is None:
         return None

@@ -7,6 +7,4 @@ Its modules:
     outcomes           the possible outcomes and their reasons
     worst_case         comparisons with the excluded runs at extreme values
     ratios             ratios of two groups, paired by seed; for times, speed-ups
-    responses          what the policies answered to the same prompts
-    parquet            every summary of every metric, as Parquet
 """

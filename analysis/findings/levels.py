@@ -11,7 +11,7 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings import looks
-from analysis.findings.collapse import collapse
+from analysis.findings.outcomes import collapse
 from analysis.findings.study import Block, Study, selected_runs
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does

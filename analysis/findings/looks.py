@@ -83,7 +83,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Asked:
+class InterimComparison:
     """A comparison as it is judged: its pairs, its contrast with its look, and where it stands."""
 
     pairs: Pairs
@@ -146,7 +146,7 @@ def asked(
     against: Mapping[str, str],
     paired_at: Callable[[str, frozenset[int]], Pairs],
     stops: bool,
-) -> dict[str, Asked]:
+) -> dict[str, InterimComparison]:
     """Each group of `against` compared with the one that it names, at the look at which it is judged.
 
     paired_at(group, seeds): its pairs on these seeds. sign: of a difference that is better, None if neither is. stops:
@@ -192,7 +192,7 @@ def asked(
             seeds=looks.sizes[look - 1] if look else 0, most=looks.sizes[-1], status=status,
             level=contrast.level(alpha) if look else 0.0, spent=looks.spent[look - 1] if look else 0.0, chance=chance,
         )  # fmt: skip
-        result[group] = Asked(pairs[group, look], contrast, standing)
+        result[group] = InterimComparison(pairs[group, look], contrast, standing)
     return result
 
 

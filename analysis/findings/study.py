@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data import cells, derived, selection
-from analysis.data.normalized import normalized
+from analysis.data import cells, selection
+from analysis.data.normalized import added, normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
@@ -253,7 +253,7 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
     (sweep,) = normalized(settings, sweep)
     selection.check_factors(settings.select, [run.cell for run in sweep.runs], str(sweep.folder / "plan.json"))
-    sweep, metrics = derived.added(sweep, claimed), metrics + claimed
+    sweep, metrics = added(sweep, claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
     for metric in settings.metrics:

@@ -16,12 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
-from analysis.judging import declared, endpoint, journal, rating
+from analysis.judging import asking, journal, rating
 from analysis.judging.asking import Ended, ask
-from analysis.judging.pairs import Pairs, pairs, unique
+from analysis.judging.pairs import PairsToJudge, pairs, unique
 from analysis.judging.results import State, judged, scores
-from analysis.judging.settings import BadJudge, Choice, Settings, Tokens, read, slug
-from analysis.tables.wording import counted
+from analysis.judging.settings import (
+    BadJudge,
+    Judge,
+    JudgeSettings,
+    Kind,
+    PairSelection,
+    Tokens,
+    check_judge,
+    keep_judge,
+    language_model,
+    read,
+    slug,
+)
+from analysis.spec.validation import counted
 
 _BYTES_A_TOKEN = 4  # of English text, about
 
@@ -79,22 +91,22 @@ def _judge(words: Sequence[str]) -> int:
     sweep = read_sweep(given.folder)
     if given.by is not None:
         return _by_score(given, sweep)
-    settings = read(given.settings, Settings, _declared(sweep))
+    settings = read(given.settings, JudgeSettings, _declared(sweep))
     chosen = pairs(sweep, settings)
     file = journal.path(sweep.folder.parent, settings.identity)
-    endpoint.Endpoint(settings)  # BadJudge if there is no key
+    asking.Endpoint(settings)  # BadJudge if there is no key
     print("\n".join(_intent(sweep, chosen, settings, journal.read(file))), flush=True)
     if given.dry_run:
         return 0
-    judge = declared.check(sweep.folder, declared.of_model(settings, settings.name or slug(settings.model)))
+    judge = check_judge(sweep.folder, language_model(settings))
     keys = unique(chosen.pairs, settings.identity)
     with journal.opened(file, sweep.folder.resolve().name) as kept:
         try:
             ended, why = ask(keys, settings, kept)
         finally:  # a judge is declared once it has answered something
-            if any(asked.verdict or asked.unread for asked in map(kept.content.of, keys)) or not keys:
-                declared.keep(sweep.folder, judge)
-        left = sum(not kept.content.of(key).decided(settings.attempts) for key in keys)
+            if any(asked.verdict or asked.unread for asked in map(kept.content.entry, keys)) or not keys:
+                keep_judge(sweep.folder, judge)
+        left = sum(not kept.content.entry(key).decided(settings.attempts) for key in keys)
         spent = kept.spent()
     for line in _summary(sweep, judge.name, f"Used by this experiment: {_spent(spent, settings)}."):
         print(line)
@@ -110,15 +122,15 @@ def _judge(words: Sequence[str]) -> int:
     return 0
 
 
-def _intent(sweep: Sweep, chosen: Pairs, settings: Settings, content: journal.Content) -> list[str]:
+def _intent(sweep: Sweep, chosen: PairsToJudge, settings: JudgeSettings, content: journal.Content) -> list[str]:
     """What is going to be asked, and what it costs."""
     keys = unique(chosen.pairs, settings.identity)
-    left = {key: shown for key, shown in keys.items() if not content.of(key).decided(settings.attempts)}
+    left = {key: shown for key, shown in keys.items() if not content.entry(key).decided(settings.attempts)}
     size, most = 0, Tokens()
     for key, shown in left.items():
-        messages = endpoint.messages(settings, *shown, key[:8])
+        messages = asking.messages(settings, *shown, key[:8])
         size += sum(len(message["content"].encode()) for message in messages)
-        most += endpoint.most_tokens(messages, settings)
+        most += asking.most_tokens(messages, settings)
     about = Tokens(size // _BYTES_A_TOKEN, most.output)
     lines = [
         *_pairs(sweep, chosen),
@@ -140,7 +152,7 @@ def _intent(sweep: Sweep, chosen: Pairs, settings: Settings, content: journal.Co
     return lines
 
 
-def _pairs(sweep: Sweep, chosen: Pairs) -> list[str]:
+def _pairs(sweep: Sweep, chosen: PairsToJudge) -> list[str]:
     labels = sweep.labels
     named = "; ".join(f"{labels[own]} against {labels[other]}" for own, other in chosen.contrasts)
     equal = sum(pair.equal for pair in chosen.pairs)
@@ -157,26 +169,26 @@ def _pairs(sweep: Sweep, chosen: Pairs) -> list[str]:
     return lines
 
 
-def _budget(settings: Settings) -> str:
+def _budget(settings: JudgeSettings) -> str:
     tokens, cost = settings.max_tokens_total, settings.max_cost
     parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
     return " and ".join(filter(None, parts))
 
 
-def _spent(tokens: Tokens, settings: Settings) -> str:
+def _spent(tokens: Tokens, settings: JudgeSettings) -> str:
     cost = settings.cost(tokens)
     return f"{tokens.all:,} tokens{'' if cost is None else f', a cost of {cost:.4g}'}"
 
 
 def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
     """What a judge has said so far, of the runs and, if people judge, of each other."""
-    one = next((one for one in judged(sweep) if one.judge.name == name), None)
-    if one is None:
+    results = next((results for results in judged(sweep) if results.judge.name == name), None)
+    if results is None:
         return []
-    counts = [f"{one.count(state)} {state}" for state in State if one.count(state)]
+    counts = [f"{results.count(state)} {state}" for state in State if results.count(state)]
     lines = [f"Pairs: {', '.join(counts)}.", *([used] if used else [])]
-    against = one.against(sweep)
-    rates = one.win_rates(against)
+    against = results.against(sweep)
+    rates = results.win_rates(against)
     for group in sweep.groups:
         own = [rate for (of, _), rate in rates.items() if of == group]
         if own and group != against:
@@ -184,7 +196,7 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
             lines.append(
                 f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
             )
-    for both in one.raters:
+    for both in results.raters:
         kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
         names, common = " and ".join(both.names), counted(both.pairs, "common pair")
         lines.append(f"{names}: {both.same:.0%} of {common} alike, {kappa}")
@@ -192,15 +204,15 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
 
 
 def _by_score(given: argparse.Namespace, sweep: Sweep) -> int:
-    choice = read(given.settings, Choice, _declared(sweep))
+    choice = read(given.settings, PairSelection, _declared(sweep))
     chosen = pairs(sweep, choice)
     name = choice.name or slug(given.by)
-    judge = declared.Declared(name=name, kind=declared.Kind.SCORE, asked={"score": given.by}, choice=choice)
+    judge = Judge(name=name, kind=Kind.SCORE, asked={"score": given.by}, choice=choice)
     scores(sweep, chosen, given.by)  # BadJudge before anything is written
     print("\n".join(_pairs(sweep, chosen)))
     if given.dry_run:
         return 0
-    declared.keep(sweep.folder, judge)
+    keep_judge(sweep.folder, judge)
     print("\n".join(_summary(sweep, name)))
     print(f"Next: python -m analysis report {given.folder}")
     return 0
@@ -221,7 +233,7 @@ def _export(words: Sequence[str]) -> int:
         raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
     sweep = read_sweep(given.folder)
     key, shown, of = rating.export(
-        sweep, given.to, read(given.settings, Choice, _declared(sweep)), given.pairs, given.seed
+        sweep, given.to, read(given.settings, PairSelection, _declared(sweep)), given.pairs, given.seed
     )
     print(f"Page: {given.to} ({shown} of {of} pairs)\nKey: {key}; raters must not see it")
     print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")

@@ -29,12 +29,12 @@ VERDICTS: tuple[Verdict, ...] = ("first", "second", "tie")
 
 
 def path(multirun: Path, judge: str) -> Path:
-    """The journal of a judge; `judge` is settings.Settings.identity."""
+    """The journal of a judge; `judge` is settings.JudgeSettings.identity."""
     return multirun / "verdicts" / f"{judge}.jsonl"
 
 
 @dataclass
-class Asked:
+class JournalEntry:
     """What is known of one key. verdict: None as long as no answer has one. unread: answers without a verdict.
     requests: how many were noted. host: of the newest answer."""
 
@@ -53,14 +53,14 @@ class Content:
     """A journal as read. spent[experiment]: tokens as the server counted them. open: of each request whose answer was
     never received, the most that it can have taken."""
 
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, JournalEntry] = field(default_factory=dict)
     open: dict[tuple[str, int], tuple[str, Tokens]] = field(default_factory=dict)
     spent: dict[str, Tokens] = field(default_factory=dict)
     bad: int = 0
 
-    def of(self, key: str) -> Asked:
+    def entry(self, key: str) -> JournalEntry:
         """What is known of a key."""
-        return self.asked.setdefault(key, Asked())
+        return self.asked.setdefault(key, JournalEntry())
 
     def tokens(self, experiment: str) -> Tokens:
         """What the requests of an experiment have taken at most."""
@@ -75,7 +75,7 @@ class Content:
             return
         if event not in ("sent", "answered"):
             raise ValueError(event)
-        known, experiment = self.of(key), str(line["experiment"])
+        known, experiment = self.entry(key), str(line["experiment"])
         taken = Tokens(int(line["input_tokens"]), int(line["output_tokens"]))
         if event == "sent":
             self.open[key, number] = (experiment, taken)
@@ -123,7 +123,7 @@ class Journal:
 
     def sent(self, key: str, most: Tokens) -> int:
         """Note a request before it is sent; its number. most: the tokens that it can take."""
-        number = self.content.of(key).requests + 1
+        number = self.content.entry(key).requests + 1
         self.note("sent", key, number, most)
         return number
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.data.responses import Response, Responses, responses
 from analysis.data.sweep import Cell, Sweep
-from analysis.findings.responses import Response, Responses, responses
-from analysis.judging.settings import BadJudge, Choice
+from analysis.judging.settings import BadJudge, PairSelection
 
 #: Both runs of a pair, the prompt's id, and the step of the evaluation.
 Place = tuple[str, str, str, int]
@@ -58,7 +58,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairsToJudge:
     """The pairs of an experiment after each of `steps`, the last first, and then prompt by prompt: the first of them
     are of all methods and seeds.
 
@@ -79,7 +79,7 @@ class Pairs:
         return self.steps[0]
 
 
-def pairs(sweep: Sweep, choice: Choice) -> Pairs:
+def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
     """The pairs that a judge compares. Raises BadJudge where there are none."""
     newest = responses(sweep)
     if newest is None:
@@ -93,8 +93,10 @@ def pairs(sweep: Sweep, choice: Choice) -> Pairs:
     for step in steps:
         recorded = newest if step == newest.step else responses(sweep, step)
         by_run: dict[_Run, dict[str, Response]] = {}
-        for one in recorded.recorded if recorded is not None else ():
-            by_run.setdefault((one.group, one.seed, one.cell, one.run), {}).setdefault(one.answer.id, one)
+        for response in recorded.recorded if recorded is not None else ():
+            by_run.setdefault((response.group, response.seed, response.cell, response.run), {}).setdefault(
+                response.answer.id, response
+            )
         runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
         together = [(by_run[own], by_run[other]) for own, other in runs]
         prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
@@ -109,7 +111,7 @@ def pairs(sweep: Sweep, choice: Choice) -> Pairs:
             + ("raise judge.max_characters" if made else "run the methods with the same seeds")
         )
     last = {pair.own.answer.id for pair in made if pair.step == steps[0]}
-    return Pairs(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
+    return PairsToJudge(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
 
 
 def _steps(newest: Responses, points: int) -> tuple[int, ...]:
@@ -120,7 +122,7 @@ def _steps(newest: Responses, points: int) -> tuple[int, ...]:
     return tuple(sorted({full[math.ceil((number + 1) * len(full) / points) - 1] for number in range(points)}))[::-1]
 
 
-def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
+def _contrasts(sweep: Sweep, choice: PairSelection) -> Iterator[tuple[str, str]]:
     if len(sweep.groups) < 2:
         raise BadJudge(f"{sweep.folder}: there is one method, and a comparison needs two. Fix: add a group")
     if choice.design == "all":
@@ -137,11 +139,11 @@ def _contrasts(sweep: Sweep, choice: Choice) -> Iterator[tuple[str, str]]:
 
 def _runs(by_run: Mapping[_Run, dict[str, Response]], method: str, other: str) -> Iterator[tuple[_Run, _Run]]:
     """Two runs of one seed whose cells have the same levels of the factors that both have."""
-    for one, two in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
-        levels, others = dict(one[2]), dict(two[2])
+    for run, theirs in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
+        levels, others = dict(run[2]), dict(theirs[2])
         alike = all(levels[label] == others[label] for label in levels.keys() & others.keys())
-        if one[1] == two[1] and alike and one[3] != two[3]:
-            yield one, two
+        if run[1] == theirs[1] and alike and run[3] != theirs[3]:
+            yield run, theirs
 
 
 def unique(chosen: Sequence[Pair], judge: str) -> dict[str, tuple[Pair, bool]]:

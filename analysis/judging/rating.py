@@ -12,20 +12,18 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import ValidationError
+
+from analysis.data.responses import visible
 from analysis.data.sweep import Sweep
-from analysis.judging import declared
-from analysis.judging.declared import Declared, Kind
-from analysis.judging.journal import VERDICTS, Verdict
+from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, pairs
-from analysis.judging.settings import BadJudge, Choice, slug
-from analysis.spec.validation import Section
-from analysis.tables.formats import visible
-from analysis.tables.wording import counted
+from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, slug
+from analysis.spec.validation import Section, counted, explain
 from launcher.files import write_atomic, write_json
 
-FORMAT = 1
 NAME = "raters"
 _PAGE = Path(__file__).with_name("rating.html")
 _DATA = "{{ data }}"
@@ -44,8 +42,17 @@ class Key(Section):
 
     format: Literal[1] = 1
     seed: int
-    choice: Choice
+    choice: PairSelection
     items: tuple[Item, ...]
+
+
+class Answers(Section):
+    """What a rater answered to the pairs of a page, which are numbered from 1. export: of the page."""
+
+    format: Literal[1] = 1
+    export: str
+    rater: str
+    answers: dict[str, Verdict]
 
 
 def content_of(pair: Pair) -> str:
@@ -53,7 +60,7 @@ def content_of(pair: Pair) -> str:
     return pair.key(NAME, False)
 
 
-def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: int) -> tuple[Path, int, int]:
+def export(sweep: Sweep, page: Path, choice: PairSelection, count: int | None, seed: int) -> tuple[Path, int, int]:
     """Write a page of `count` pairs (None: all), drawn by `seed`, in an order and on sides drawn by it, too. Returns
     the path of its key, and how many pairs it shows, of how many.
 
@@ -72,7 +79,7 @@ def export(sweep: Sweep, page: Path, choice: Choice, count: int | None, seed: in
         texts = zip(("prompt", "first", "second"), (pair.prompt, *pair.shown(item.swapped)), strict=True)
         shown.append({field: visible(text) for field, text in texts})
     data = json.dumps({"export": name, "items": shown}, ensure_ascii=False).replace("<", "\\u003c")
-    kept = declared.folder(sweep.folder) / "exports" / f"{name}.json"
+    kept = judges_folder(sweep.folder) / "exports" / f"{name}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, key)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -87,73 +94,68 @@ def _drawn(seed: int, what: str, content: str) -> str:
 def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
     """Keep the answers of these files; a line on each. Raises BadJudge with everything that is wrong, before anything
     is kept."""
-    exports = {path.stem: path for path in (declared.folder(sweep.folder) / "exports").glob("*.json")}
     wrong: list[str] = []
     read = []
     for file in files:
         try:
-            read.append(_checked(file, exports))
+            read.append(_checked(file, judges_folder(sweep.folder) / "exports"))
         except BadJudge as error:
             wrong.append(str(error))
     if wrong:
         raise BadJudge("\n".join(wrong))
-    declared.keep(sweep.folder, Declared(name=NAME, kind=Kind.RATERS))
-    folder = declared.folder(sweep.folder) / "answers"
+    keep_judge(sweep.folder, Judge(name=NAME, kind=Kind.RATERS))
+    folder = judges_folder(sweep.folder) / "answers"
     folder.mkdir(exist_ok=True)
     lines = []
-    for content, count in read:
-        mark = hashlib.sha256(content["rater"].encode()).hexdigest()[:8]  # two names may have one slug
-        path = folder / f"{content['export']}-{slug(content['rater'])[:40]}-{mark}.json"
+    for given, count in read:
+        content = given.model_dump(mode="json")
+        mark = hashlib.sha256(given.rater.encode()).hexdigest()[:8]  # two names may have one slug
+        path = folder / f"{given.export}-{slug(given.rater)[:40]}-{mark}.json"
         replaced = path.exists() and json.loads(path.read_bytes()) != content
         write_json(path, content)
         again = ", which replace other answers of this rater" if replaced else ""
-        lines.append(f"{content['rater']}: {len(content['answers'])} of {counted(count, 'pair')} answered{again}")
+        lines.append(f"{given.rater}: {len(given.answers)} of {counted(count, 'pair')} answered{again}")
     return lines
 
 
-def _checked(file: Path, exports: dict[str, Path]) -> tuple[dict[str, Any], int]:
-    """The content of a file of answers, and the number of pairs of its page."""
+def _checked(file: Path, exports: Path) -> tuple[Answers, int]:
+    """A file of answers, and the number of pairs of its page. exports: the folder of the keys."""
     again = "Fix: save the answers with the page's button, and import that file"
     try:
-        content = json.loads(file.read_bytes())
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"not answers of format {FORMAT}")
-        export, rater, given = str(content["export"]), content["rater"], content["answers"]
-        if not isinstance(rater, str) or not isinstance(given, dict):
-            raise ValueError("rater must be a name, and answers a mapping")
-    except (OSError, ValueError, KeyError, RecursionError) as error:
+        given = Answers.model_validate_json(file.read_bytes())
+    except OSError as error:
         raise BadJudge(f"{file}: no answers of a rater ({error}). {again}") from error
-    if export not in exports:
-        known = ", ".join(sorted(exports)) or "none"
+    except ValidationError as error:
+        raise BadJudge("\n".join(f"{file}: {breach}" for breach in explain(error, Answers, "file"))) from error
+    known = sorted(path.stem for path in exports.glob("*.json"))
+    if given.export not in known:
         raise BadJudge(
-            f"{file}: export = {export[:40]!r}: the answers are to no page of this experiment; its pages are {known}. "
-            "Fix: name the experiment that the page was exported from"
+            f"{file}: export = {given.export[:40]!r}: the answers are to no page of this experiment; its pages are "
+            f"{', '.join(known) or 'none'}. Fix: name the experiment that the page was exported from"
         )
-    items = _key(exports[export]).items
-    shown = " ".join(visible(rater).split())[:_MOST_NAME]
-    if not shown:
-        raise BadJudge(f"{file}: rater = {rater!r}: must be a name. {again}")
-    for number, verdict in given.items():
-        if not str(number).isdecimal() or not 1 <= int(number) <= len(items):
-            raise BadJudge(f"{file}: answers.{number}: the page has the pairs 1 to {len(items)}. {again}")
-        if verdict not in VERDICTS:
-            raise BadJudge(f"{file}: answers.{number} = {verdict!r}: must be one of {', '.join(VERDICTS)}. {again}")
-    answers = {str(int(number)): given[number] for number in sorted(given, key=int)}
-    return {"format": FORMAT, "export": export, "rater": shown, "answers": answers}, len(items)
+    count = len(_key(exports / f"{given.export}.json").items)
+    for number in given.answers:
+        if not number.isdecimal() or not 1 <= int(number) <= count:
+            raise BadJudge(f"{file}: answers.{number}: the page has the pairs 1 to {count}. {again}")
+    rater = " ".join(visible(given.rater).split())[:_MOST_NAME]
+    if not rater:
+        raise BadJudge(f"{file}: rater = {given.rater!r}: must be a name. {again}")
+    ordered = {str(int(number)): given.answers[number] for number in sorted(given.answers, key=int)}
+    return given.model_copy(update={"rater": rater, "answers": ordered}), count
 
 
-def answers(experiment: Path) -> Iterator[tuple[str, Choice, list[tuple[Item, Verdict]]]]:
+def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[Item, Verdict]]]]:
     """All answers that were imported: the rater, from which pairs the page was drawn, and the verdict on each pair.
     Raises BadJudge for a file that cannot be read."""
-    folder = declared.folder(experiment)
+    folder = judges_folder(experiment)
     for path in sorted((folder / "answers").glob("*.json")):
         try:
-            content = json.loads(path.read_bytes())
-            key = _key(folder / "exports" / f"{content['export']}.json")
-            verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in content["answers"].items()]
-            yield str(content["rater"]), key.choice, verdicts
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            given = Answers.model_validate_json(path.read_bytes())
+            key = _key(folder / "exports" / f"{given.export}.json")
+            verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in given.answers.items()]
+        except (OSError, ValueError, IndexError) as error:
             raise BadJudge(f"{path}: cannot be read ({error}). Fix: import the rater's file again") from error
+        yield given.rater, key.choice, verdicts
 
 
 def _key(path: Path) -> Key:

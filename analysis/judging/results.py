@@ -6,17 +6,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.data.sweep import Sweep, read_sweep
+from analysis.data.sweep import Sweep
 from analysis.judging import journal, rating
-from analysis.judging.declared import Declared, Kind, judges
 from analysis.judging.journal import Verdict
-from analysis.judging.pairs import Pair, Pairs, Place, pairs
-from analysis.judging.settings import BadJudge
+from analysis.judging.pairs import Pair, PairsToJudge, Place, pairs
+from analysis.judging.settings import BadJudge, Judge, Kind, judges
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import cohens_kappa, fleiss_kappa
 from launcher.run import evaluations
@@ -38,7 +36,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JudgedPair:
     """A pair as judged. score: 1 where the method's own response won, 0 where it lost, 0.5 for a tie, the mean of
     several verdicts; None where there is none, or where it does not count: of two runs, only the prompts before the
     first one that is not judged yet count, because the ties of equal texts are known for all. verdicts: in both orders
@@ -66,11 +64,11 @@ class Judged:
     """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. raters: agreement
     between them. notes: what a reader must know."""
 
-    judge: Declared
+    judge: Judge
     title: str
     step: int
     prompts: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JudgedPair, ...]
     raters: tuple[Agreement, ...] = ()
     notes: tuple[str, ...] = ()
     first_shown: float | None = None
@@ -82,7 +80,7 @@ class Judged:
     @property
     def changed(self) -> float | None:
         """Share of pairs, with a verdict in both orders, whose verdict changes with the order."""
-        both = [one.verdicts for one in self.outcomes if len(one.verdicts) == 2]
+        both = [outcome.verdicts for outcome in self.outcomes if len(outcome.verdicts) == 2]
         return float(np.mean([_WON[second] != 1 - _WON[first] for first, second in both])) if both else None
 
     def against(self, sweep: Sweep) -> str | None:
@@ -92,31 +90,31 @@ class Judged:
     @property
     def steps(self) -> tuple[int, ...]:
         """The steps that are judged, the last first."""
-        return tuple(sorted({one.pair.step for one in self.outcomes}, reverse=True))
+        return tuple(sorted({outcome.pair.step for outcome in self.outcomes}, reverse=True))
 
     def win_rates(self, against: str | None, step: int | None = None) -> dict[tuple[str, str], float]:
         """By (group, run id): the share of its pairs with the run of its seed in the group `against` that it wins after
         a step (None: the last), a tie half; of that group's own runs 0.5."""
         won: dict[tuple[str, str], list[float]] = {}
         rates: dict[tuple[str, str], float] = {}
-        for one in self.outcomes:
-            own, other = one.pair.own, one.pair.other
-            if one.score is not None and other.group == against and one.pair.step == (step or self.step):
-                won.setdefault((own.group, own.run), []).append(one.score)
+        for outcome in self.outcomes:
+            own, other = outcome.pair.own, outcome.pair.other
+            if outcome.score is not None and other.group == against and outcome.pair.step == (step or self.step):
+                won.setdefault((own.group, own.run), []).append(outcome.score)
                 rates[other.group, other.run] = 0.5
         return rates | {run: float(np.mean(each)) for run, each in won.items()}
 
     def wins(self, groups: Sequence[str]) -> Array:
         """(seeds, groups, groups): how often one won over the other after the last step, a tie half; for
         stats.bradley_terry."""
-        seeds = sorted({one.pair.own.seed for one in self.outcomes if one.score is not None})
+        seeds = sorted({outcome.pair.own.seed for outcome in self.outcomes if outcome.score is not None})
         counts = np.zeros((len(seeds), len(groups), len(groups)))
-        for one in self.outcomes:
-            if one.score is not None and one.pair.step == self.step:
-                own, other = one.pair.own, one.pair.other
+        for outcome in self.outcomes:
+            if outcome.score is not None and outcome.pair.step == self.step:
+                own, other = outcome.pair.own, outcome.pair.other
                 at, i, j = seeds.index(own.seed), groups.index(own.group), groups.index(other.group)
-                counts[at, i, j] += one.score
-                counts[at, j, i] += 1 - one.score
+                counts[at, i, j] += outcome.score
+                counts[at, j, i] += 1 - outcome.score
         return counts
 
 
@@ -126,23 +124,16 @@ def judged(sweep: Sweep) -> tuple[Judged, ...]:
     return tuple(by[judge.kind](sweep, judge) for judge in judges(sweep.folder))
 
 
-def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
-    """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
-    that cannot be read."""
-    sweep = read_sweep(folder)
-    by = judged(sweep)
-    return with_win_rates(sweep, by), by
-
-
 def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
     """The sweep with the metric eval/win_rate, at the steps of the evaluations, of each run that the first judge has
     judged."""
     if not by:
         return sweep
-    rates = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    each = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
+    rates = {step: {run_id: rate for (_, run_id), rate in of.items()} for step, of in each.items()}
     runs = []
     for run in sweep.runs:
-        own = {step: rate[run.group, run.id] for step, rate in rates.items() if (run.group, run.id) in rate}
+        own = {step: rate[run.id] for step, rate in rates.items() if run.id in rate}
         if own and run.curves.steps.size:
             values = np.array([own.get(int(step), np.nan) for step in run.curves.steps])
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))
@@ -152,64 +143,65 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
 
 def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
     """Of every two judges, and of the raters of each. Equal texts, which nobody was asked about, do not count."""
-    results = {
-        one.judge.name: {of.pair.place: of.score for of in one.outcomes if of.state is State.JUDGED} for one in by
+    scores_by = {
+        results.judge.name: {of.pair.place: of.score for of in results.outcomes if of.state is State.JUDGED}
+        for results in by
     }
-    return _between(results, all_together=False) + tuple(agreement for one in by for agreement in one.raters)
+    return _between(scores_by, all_together=False) + tuple(agreement for results in by for agreement in results.raters)
 
 
 # ---------------------------------------------------------------- kinds of judges
 
 
-def _by_model(sweep: Sweep, judge: Declared) -> Judged:
+def _by_model(sweep: Sweep, judge: Judge) -> Judged:
     chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
     content = journal.read(journal.path(sweep.folder.parent, identity))
     outcomes, hosts = [], set()
     unfinished: set[tuple[str, str, int]] = set()
     for pair in chosen.pairs:
         runs = pair.own.run, pair.other.run, pair.step
-        asked = [content.of(pair.key(identity, swapped)) for swapped in (False, True)]
-        verdicts = tuple(one.verdict for one in asked if one.verdict is not None)
+        asked = [content.entry(pair.key(identity, swapped)) for swapped in (False, True)]
+        verdicts = tuple(entry.verdict for entry in asked if entry.verdict is not None)
         state, score = State.OPEN, None
         if pair.equal:
             state, score, verdicts = State.EQUAL, 0.5, ()
         elif len(verdicts) == 2:
             state, score = State.JUDGED, (_WON[verdicts[0]] + 1 - _WON[verdicts[1]]) / 2
-        elif all(one.decided(int(judge.asked["attempts"])) for one in asked):
+        elif all(entry.decided(int(judge.asked["attempts"])) for entry in asked):
             state = State.UNREADABLE
         else:
             unfinished.add(runs)
-        hosts |= {one.host for one in asked if one.host}
-        outcomes.append(Outcome(pair, state, None if runs in unfinished else score, verdicts))
+        hosts |= {entry.host for entry in asked if entry.host}
+        outcomes.append(JudgedPair(pair, state, None if runs in unfinished else score, verdicts))
     at = f" at {', '.join(sorted(hosts))}" if hosts else ""
-    first = [verdict for one in outcomes if one.state is State.JUDGED for verdict in one.verdicts]
+    first = [verdict for outcome in outcomes if outcome.state is State.JUDGED for verdict in outcome.verdicts]
     bad = [f"{content.bad} lines of the journal cannot be read and are left out"] if content.bad else []
     notes = (*_notes(chosen), *bad)
     title = f"{judge.asked['model']}{at}"
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), notes, _first_shown(first))
 
 
-def _by_score(sweep: Sweep, judge: Declared) -> Judged:
+def _by_score(sweep: Sweep, judge: Judge) -> Judged:
     chosen = pairs(sweep, judge.choice)
     score = scores(sweep, chosen, str(judge.asked["score"]))
     outcomes = []
     for pair in chosen.pairs:
-        own, other = (score[one.run, one.answer.id, pair.step] for one in (pair.own, pair.other))
+        own, other = (score[side.run, side.answer.id, pair.step] for side in (pair.own, pair.other))
         won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
-        outcomes.append(Outcome(pair, State.EQUAL if pair.equal else State.JUDGED, won))
+        outcomes.append(JudgedPair(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
     return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
 
 
-def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int], float]:
+def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str, int], float]:
     """By (run id, prompt id, step), a score of each response of these pairs that the runs have kept: the reward, or a
     further number of an evaluation. Raises BadJudge where a run has no such score."""
     shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
     if name == _REWARD:
-        return {(one.run, one.answer.id, step): one.answer.reward for one, step in shown}
+        return {(side.run, side.answer.id, step): side.answer.reward for side, step in shown}
     kept: dict[tuple[str, str, int], float] = {}
     known = {_REWARD}
-    for run, step in dict.fromkeys((one.run, step) for one, step in shown):
+    for run, step in dict.fromkeys((side.run, step) for side, step in shown):
         try:
             rows = evaluations.read(run_folder(sweep.folder.parent, run), step)
         except (OSError, ValueError) as error:
@@ -218,7 +210,7 @@ def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int],
             known |= row.numbers.keys()
             if (row.split, row.sample) == _KEPT and name in row.numbers:
                 kept[run, row.prompt, step] = row.numbers[name]
-    lacking = next((one for one, step in shown if (one.run, one.answer.id, step) not in kept), None)
+    lacking = next((side for side, step in shown if (side.run, side.answer.id, step) not in kept), None)
     if lacking is not None:
         raise BadJudge(
             f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "
@@ -227,7 +219,7 @@ def scores(sweep: Sweep, chosen: Pairs, name: str) -> dict[tuple[str, str, int],
     return kept
 
 
-def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
+def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
     places: dict[Place, Pair] = {}
     given: dict[str, dict[Place, float]] = {}
     verdicts: list[Verdict] = []
@@ -247,7 +239,7 @@ def _by_raters(sweep: Sweep, judge: Declared) -> Judged:
                 given.setdefault(rater, {})[pair.place] = 1 - won if item.swapped else won
     names = sorted(given)
     outcomes = [
-        Outcome(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
+        JudgedPair(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
         for place, pair in places.items()
     ]
     title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
@@ -263,7 +255,7 @@ def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
     return float(np.mean(decided)) if decided else None
 
 
-def _notes(chosen: Pairs) -> tuple[str, ...]:
+def _notes(chosen: PairsToJudge) -> tuple[str, ...]:
     notes = [f"{chosen.too_long} pairs are left out because their texts are too long"] if chosen.too_long else []
     return (*notes, *([f"Runs without responses: {'; '.join(chosen.gaps)}"] if chosen.gaps else []))
 

@@ -1,4 +1,8 @@
-"""What the words `judge.KEY=VALUE` of a command line set."""
+"""What the words `judge.KEY=VALUE` of a command line set, and the judges that an experiment has asked.
+
+Each judge has a file multirun/NAME/judged/JUDGE.json. The first that was asked decides `eval/win_rate`, so that nobody
+chooses among judges by their results.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from analysis.spec.validation import BadPlan, Section, explain, refusal
+from launcher.files import write_json
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
 RUBRIC = (
@@ -29,7 +36,7 @@ FORMAT = (
 _NAME = "[A-Za-z0-9_]+"
 _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", "against", "limit_key"})
 
-Own = TypeVar("Own", bound="Choice")
+Own = TypeVar("Own", bound="PairSelection")
 
 
 class BadJudge(BadPlan):
@@ -52,7 +59,7 @@ class Tokens:
         return self.input + self.output
 
 
-class Choice(Section):
+class PairSelection(Section):
     """Which pairs a judge of any kind compares."""
 
     name: str | None = Field(
@@ -73,7 +80,7 @@ class Choice(Section):
     )
 
 
-class Settings(Choice):
+class JudgeSettings(PairSelection):
     """A language model behind a server that speaks OpenAI's protocol, and what asking it may take."""
 
     base_url: str = Field(description="the server's address, such as https://api.openai.com/v1")
@@ -107,7 +114,7 @@ class Settings(Choice):
         return url.rstrip("/")
 
     @model_validator(mode="after")
-    def _prices_for_a_cost(self) -> Settings:
+    def _prices_for_a_cost(self) -> JudgeSettings:
         if self.max_cost is not None and None in (self.input_price, self.output_price):
             raise refusal(
                 "judge.max_cost needs both prices",
@@ -181,3 +188,85 @@ def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | N
 def slug(text: str) -> str:
     """A text as a name of letters, digits and _."""
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "judge"
+
+
+_OF_REQUESTS = {"identity", "attempts"}  # these decide no verdict
+
+
+class Kind(StrEnum):
+    """What a judge is."""
+
+    MODEL = "model"
+    SCORE = "score"
+    RATERS = "raters"
+
+
+class Judge(Section):
+    """A judge. order: from 1, as they were first asked. asked: what decides its verdicts: for a model
+    JudgeSettings.asked, the name of its journal (identity) and how many answers without a verdict a request may get
+    (attempts), for a score its name. choice: which pairs it compares."""
+
+    format: Literal[1] = 1
+    name: str
+    kind: Kind
+    order: int = 0
+    asked: dict[str, Any] = Field(default_factory=dict)
+    choice: PairSelection = Field(default_factory=PairSelection)
+
+    @model_validator(mode="after")
+    def _of_a_model(self) -> Self:
+        if self.kind is Kind.MODEL and not self.asked.keys() >= {"model", *_OF_REQUESTS}:
+            raise ValueError("a model has the keys model, identity and attempts")
+        return self
+
+
+def judges_folder(experiment: Path) -> Path:
+    """The folder of an experiment's judges."""
+    return experiment / "judged"
+
+
+def language_model(settings: JudgeSettings) -> Judge:
+    """The declaration of a language model."""
+    name = settings.name or slug(settings.model)
+    asked = {**settings.asked, "identity": settings.identity, "attempts": settings.attempts}
+    choice = PairSelection(**{key: getattr(settings, key) for key in PairSelection.model_fields})
+    return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
+
+
+def judges(experiment: Path) -> tuple[Judge, ...]:
+    """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
+    made = []
+    for path in judges_folder(experiment).glob("*.json"):
+        try:
+            made.append(Judge.model_validate_json(path.read_bytes()))
+        except (OSError, ValueError) as error:
+            why = " ".join(str(error).split())
+            raise BadJudge(
+                f"{path}: not a judge of this version ({why}). Fix: restore the file, or delete it"
+            ) from error
+    return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
+
+
+def check_judge(experiment: Path, judge: Judge) -> Judge:
+    """The declaration with its place in the order. Raises BadJudge if another judge of the experiment has its name."""
+    known = judges(experiment)
+    former = next((other for other in known if other.name == judge.name), None)
+    if former is None:
+        return judge.model_copy(update={"order": 1 + max((other.order for other in known), default=0)})
+    keys = sorted({*former.asked, *judge.asked} - _OF_REQUESTS)
+    changed = [key for key in keys if former.asked.get(key) != judge.asked.get(key)]
+    if changed or former.kind != judge.kind:
+        raise BadJudge(
+            f"{judges_folder(experiment) / f'{judge.name}.json'}: the judge {judge.name} of this experiment is another "
+            f"one ({', '.join(changed) or 'kind'}). Fix: name this one with judge.name=NAME"
+        )
+    return judge.model_copy(update={"order": former.order})
+
+
+def keep_judge(experiment: Path, judge: Judge) -> None:
+    """Write a judge's declaration, once it has said something. The pairs that it compares may change. Raises BadJudge
+    as `check_judge` does."""
+    kept = check_judge(experiment, judge)
+    if kept not in judges(experiment):
+        judges_folder(experiment).mkdir(exist_ok=True)
+        write_json(judges_folder(experiment) / f"{judge.name}.json", kept.model_dump(mode="json"))

@@ -7,7 +7,6 @@ Its modules:
     terminal            the report as text on a terminal
     paper               tables, figures and a LaTeX file for a paper
     files               what a report holds, and its files
-    response_examples   the responses on the page, and their CSV
     planned_power       what the seeds of an experiment can find, before its launch
 """
 
@@ -20,19 +19,17 @@ from typing import Any
 
 import orjson
 
+from analysis.data.responses import responses
 from analysis.figures.figures import figures
 from analysis.findings.levels import levels
-from analysis.findings.parquet import results
-from analysis.findings.responses import responses
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
-from analysis.judging.results import read_judged
-from analysis.report.files import FORMATS, files_of, write_all
+from analysis.report.files import FORMATS, files_of, results, write_all
 from analysis.report.files import Report as Report
 from analysis.report.headline import answer
-from analysis.report.page import page
-from analysis.report.response_examples import to_csv
+from analysis.report.page import page, to_csv
 from analysis.sections import sections
+from analysis.sections.win_rates import read_judged
 from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import missing, tables

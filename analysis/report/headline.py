@@ -11,13 +11,13 @@ import numpy as np
 
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.collapse import collapse
 from analysis.findings.levels import averaged_over
-from analysis.findings.outcomes import Outcome
+from analysis.findings.outcomes import Outcome, collapse
 from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
+from analysis.spec.validation import counted
 from analysis.stats import power
 from analysis.stats.compare import UnpairedResult
 from analysis.stats.contrast import Contrast
@@ -33,7 +33,6 @@ from analysis.tables.levels import (
     scale_lines,
     selection_lines,
 )
-from analysis.tables.wording import counted
 
 _FILES = 5  # named in the line on mixed code
 

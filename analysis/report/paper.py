@@ -8,8 +8,7 @@ from pathlib import Path
 
 from analysis.report import Report
 from analysis.report.files import write_all
-from analysis.tables.formats import latex_escape, to_latex
-from analysis.tables.table import Table
+from analysis.tables.table import Table, latex_escape, to_latex
 
 _ROWS = 30  # of one table on a page
 _FLOATS = 8  # that LaTeX is asked to keep before it must place them

@@ -10,13 +10,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.data import derived
-from analysis.data.normalized import normalized
-from analysis.data.sweep import BadPlan, Sweep
+from analysis.data.normalized import added, normalized
+from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.findings.study import Measure, range_of, time_to, versus
 from analysis.numbers import format_number
 from analysis.spec import precheck, registry
@@ -24,11 +24,11 @@ from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import capital
 from analysis.spec.precheck import Findable
 from analysis.spec.settings import Settings
+from analysis.spec.validation import counted
 from analysis.stats import power
 from analysis.stats.power import MOST_SEEDS, POWER
-from analysis.tables.formats import to_text
-from analysis.tables.table import Entry, table
-from analysis.tables.wording import counted, test_name
+from analysis.tables.table import Entry, table, to_text
+from analysis.tables.wording import test_name
 
 EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # standard deviations
 SEEDS = (3, 5, 6, 8, 10, 20)
@@ -121,6 +121,11 @@ class PlannedPower:
     earlier: Mapping[str, Earlier]
 
 
+def earlier_sweep(folder: Path | None) -> Sweep | None:
+    """The earlier sweep that a command names, if it names one. Raises BadPlan as `read_sweep` does."""
+    return None if folder is None else read_sweep(folder)
+
+
 def planned(
     name: str, asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None, sweep: Sweep | None
 ) -> PlannedPower:
@@ -132,7 +137,7 @@ def planned(
     if sweep is None:
         return PlannedPower(name, asked, listed, None, {})
     (sweep,) = normalized(asked, sweep)
-    sweep = derived.added(sweep, [question.metric for question in listed])
+    sweep = added(sweep, [question.metric for question in listed])
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     if asked.metric not in recorded:
         known = sorted(metric for metric in recorded if not metric.endswith(" as recorded"))

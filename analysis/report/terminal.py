@@ -1,13 +1,19 @@
-"""The text of a finished report for standard output: the question, its answer, and the main table."""
+"""What is printed: of a finished report the question, its answer, and the main table; and where comparisons stand while
+seeds are added."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.tables.formats import to_text
-from analysis.tables.wording import counted
+from analysis.data.sweep import read_sweep
+from analysis.findings.study import study
+from analysis.spec.settings import settings
+from analysis.spec.validation import counted
+from analysis.tables.table import to_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,3 +95,20 @@ def _measure(written: Report, console: Console) -> None:
     console.print(table)
     for verdict in verdicts if alike else ():
         console.print(Text(f"{'Every verdict' if len(rows) > 2 else 'Verdict'}: {verdict}"))
+
+
+def standings(folder: Path, as_json: bool) -> str:
+    """Where each comparison of the primary measure stands, a line each, or as a list of JSON objects. Raises BadPlan as
+    `report.write` does."""
+    sweep = read_sweep(folder)
+    asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
+    stands = study(sweep, asked).primary.standings
+    if as_json:
+        return json.dumps([dataclasses.asdict(standing) for standing in stands], indent=1)
+    if not stands:
+        return f"{folder}: the number of its seeds is fixed, or it has no comparison of the primary measure"
+    return "\n".join(
+        f"{standing.group} and {standing.baseline}: {standing.status} (look {standing.look} of {standing.looks}, "
+        f"{standing.seeds} of at most {standing.most} seeds)"
+        for standing in stands
+    )

@@ -5,12 +5,9 @@ Its modules:
     overview       every method in one row
     equal_cost     what methods reach for the same cost
     grid           the effects of the factors of a grid
-    grid_tables    tables of grids
-    grid_figures   figures of grids
     many_cells     scores over many cells, such as the tasks of a benchmark
     model_sizes    results and differences by model size
     win_rates      what judges say of the responses, and of each other
-    unpaired       groups that share no seed with the baseline
 """
 
 from __future__ import annotations
@@ -23,20 +20,17 @@ from analysis.figures.figures import saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
-from analysis.sections.grid import cell_results, grids
-from analysis.sections.grid_figures import heat_maps, main_effects
-from analysis.sections.grid_tables import grid_tables
+from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
-from analysis.sections.overview import overview
-from analysis.sections.unpaired import unpaired_table
+from analysis.sections.overview import overview, unpaired_table
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
 from analysis.tables.wording import drawn_apart, range_note
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page: its id and title, then its figures and tables."""
 
     id: str
@@ -45,35 +39,35 @@ class Section:
     tables: list[Table]
 
 
-def sections(study: Study, judged: Sequence[Judged] = ()) -> list[Section]:
+def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
     unpaired, factors = unpaired_table(study), grids(study)
     benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
     note = range_note(study)
     at_a_glance, at_cost = overview(study), equal_cost(study)
     every = (
-        Section("overview", "Every method in one row", [], [at_a_glance] if at_a_glance else []),
-        Section(
+        PageSection("overview", "Every method in one row", [], [at_a_glance] if at_a_glance else []),
+        PageSection(
             "equal_cost",
             "At equal cost",
             saved(lambda: cost_curves(study, at_cost) if at_cost else None, note=note),
             [equal_cost_table(study, at_cost)] if at_cost else [],
         ),
-        Section("win_rates", "Win rates", [], win_rate_tables(study, judged)),
-        Section("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
-        Section(
+        PageSection("win_rates", "Win rates", [], win_rate_tables(study, judged)),
+        PageSection("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
+        PageSection(
             "many",
             "Many cells",
             saved(lambda: many_figure(study, benchmark) if benchmark else None, note=note),
             [many_table(study, benchmark)] if benchmark else [],
         ),
-        Section(
+        PageSection(
             "grid",
             "The grid",
             saved(lambda: main_effects(study, factors), lambda: heat_maps(study, factors), note=note),
             grid_tables(study, factors, cell_results(study)),
         ),
-        Section(
+        PageSection(
             "sizes",
             "Model sizes",
             saved(lambda: sizes_figure(study, models) if models else None, note=note),

@@ -1,22 +1,37 @@
 """The grids of an experiment: the effect of each factor on the primary measure in each group, and, for exploration,
-every cell against the baseline."""
+every cell against the baseline; as values, tables and figures."""
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
+from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
+from analysis.figures.traces import Array
 from analysis.findings.levels import arranged, factor_order
 from analysis.findings.study import Study
-from analysis.stats import dispersion, factorial, multiplicity
+from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.spec.levels import key_of
+from analysis.spec.metric_catalog import capital
+from analysis.stats import dispersion, factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.dispersion import Split
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
+from analysis.tables import wording
+from analysis.tables.table import Entry, Table, ends, share, table
+from analysis.tables.wording import all_levels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Seeds = dict[int, dict[Cell, float]]
 
@@ -207,3 +222,304 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None
         group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark, split,
         apart,
     )  # fmt: skip
+
+
+_HEADS = {
+    "paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon", "welch": "p Welch",
+    "relabel": "p relabelling",
+}  # fmt: skip
+
+
+def grid_tables(study: Study, every: Sequence[Grid], results: Sequence[CellResult]) -> list[Table]:
+    """The tables that have a row."""
+    made = [
+        _effects(study, every, 1, "effects", "What each factor does"),
+        _effects(study, every, 2, "interactions", "What two factors do together"),
+        _cells(study, results if any(result.n for result in results) else ()),
+    ]
+    return [table for table in made if table.rows]
+
+
+def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: str) -> Table:
+    """The effects of `count` factors together."""
+    measure, entries = study.primary.measure, []
+    for grid in every:
+        for effect in grid.effects:
+            if len(effect.factors) == count and (count == 1 or not _mirrored(grid, effect)):
+                entries.append(_entry(study, grid, effect))
+    level, of = format_level(study.settings.alpha), measure.title
+    meaning = {
+        1: f"Effect on the {of}: the mean at this level minus the mean of the group's grid, within each seed.",
+        2: f"Effect on the {of}: what a pair of levels adds to the sum of their two main effects, within each seed. "
+        "For a factor with two levels, only the second is shown; the first has the same number with the opposite sign.",
+    }[count]
+    notes = [
+        f"{meaning} The mean over seeds with its {level} t interval, which is not adjusted for the number of effects. "
+        "Use it to find where to look, not to draw conclusions.",
+        "d: effect over its standard deviation over seeds, with Hedges' correction; three seeds are needed.",
+        *wording.all_levels(study.settings),
+        *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
+    ]
+    factor, levels = ("factor", "level") if count == 1 else ("factors", "levels")
+    return table(name, title, ("method", factor, levels, "seeds", "effect", "d"), entries, notes)
+
+
+def _mirrored(grid: Grid, effect: Effect) -> bool:
+    """Whether the effect is of the first of two levels, which only mirrors the second."""
+    levels_of = [grid.fit.levels[factor] for factor in effect.factors]
+    return any(len(levels) == 2 and level == levels[0] for levels, level in zip(levels_of, effect.levels, strict=True))
+
+
+def _entry(study: Study, grid: Grid, effect: Effect) -> Entry:
+    levels, measure = ", ".join(map(str, effect.levels)), study.primary.measure
+    row = (
+        study.sweep.label(grid.group), " × ".join(effect.factors), levels, str(effect.n),
+        format_estimate(effect.value, effect.interval, signed=True), format_number(effect.d, 2) or "-",
+    )  # fmt: skip
+    record = {
+        "metric": measure.metric, "summary": measure.summary, "group": grid.group,
+        "factors": ", ".join(effect.factors), "levels": levels, "seeds": effect.n, "effect": effect.value,
+        **ends(effect.interval), "d": effect.d,
+    }  # fmt: skip
+    return grid.group, row, record
+
+
+def _cells(study: Study, results: Sequence[CellResult]) -> Table:
+    labels = list(dict.fromkeys(label for result in results for label, _ in result.cell))
+    alpha, measure = study.settings.alpha, study.primary.measure
+    entries: list[Entry] = []
+    for result in results:
+        of = dict(result.cell)
+        apart = f"the seeds fall apart: {wording.clusters(result.split, result.apart)}" if result.split else ""
+        remark = "; ".join(filter(None, (result.remark, apart)))
+        row = (
+            study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
+            share(result.n, result.planned),
+            format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", remark,
+        )  # fmt: skip
+        record = {
+            "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
+            "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
+            "difference": result.difference,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": remark,
+        }  # fmt: skip
+        entries.append((result.group, row, record))
+    test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"
+    compared = sum(result.pairs > 0 for result in results)
+    notes = (
+        f"EXPLORATORY: the cells of one seed share its luck, and the best of {compared} is the best partly by "
+        "luck. Test a cell that stands out here with new seeds.",
+        f"{capital(measure.title)}: mean over seeds, and its difference to the baseline"
+        f"{' over the same seeds' if paired else ''} with the {format_level(alpha)} interval of this cell alone, by "
+        f"{wording.test_name(test)}. q: Benjamini and Hochberg's adjustment of p over all "
+        f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
+        *wording.all_levels(study.settings),
+    )
+    columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
+    return table("cells", "Every cell (exploratory)", columns, entries, notes)
+
+
+_ACROSS = 5  # panels beside each other
+_MANY = 10  # levels, above which each panel has a row of its own
+_WHOLE = 7.0  # width of a row, in inches
+_LETTER, _LINE = 0.072, 0.15  # width of a letter and height of a line beside an axis, in inches
+_ON_END = 24  # letters of a level that is written upwards
+_APART = 0.13  # of groups at one level, in distances between levels
+_ASIDE = 0.05  # of the seeds beside their mean
+_LETTERS = 9  # of a level in a line
+_GAP = 0.2  # between blocks of a heat map, in levels
+_DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white and on black paper
+
+
+def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
+    """A panel for each factor with every group's effect of each level, its interval and seeds; None without a grid."""
+    levels = _union(drawn_grids)
+    if not levels:
+        return None
+    measure = study.primary.measure
+    widest = max(map(len, levels.values()))
+    rows = len(levels) if widest > _MANY else -(-len(levels) // _ACROSS)
+    across = -(-len(levels) // rows)
+    width = _WHOLE if widest > _MANY else max(3.8, min(_WHOLE, 1.6 * across + 0.6))
+    height = 3.4 if widest > _MANY else 2.4  # names that are written upwards take about an inch
+    canvas, panels = panels_of(width, height * rows, across, rows, common=False)
+    label = f"effect on {measure.with_unit}"
+    intervals: Intervals = {}
+    for number, (axes, (factor, factor_levels)) in enumerate(zip(panels, levels.items(), strict=False)):
+        axes.axhline(0, color=INK, linewidth=0.9)
+        for index, grid in enumerate(drawn_grids):
+            if factor in grid.fit.levels:
+                aside = _APART * (index - (len(drawn_grids) - 1) / 2)
+                at = [factor_levels.index(level) + aside for level in grid.fit.levels[factor]]
+                intervals |= _levels(axes, study, grid, factor, at, number)
+        axes.set_title(textwrap.fill(factor, 20), fontsize=9)
+        texts, turned = _texts(factor_levels, (width - 0.6) / across / len(factor_levels))
+        axes.set_xticks(range(len(factor_levels)), texts, rotation=90 if turned else 0)
+        axes.set_xlim(-0.5, len(factor_levels) - 0.5)
+        axes.grid(False, axis="x")
+    shown = panels[: len(levels)]
+    low, high = min(axes.get_ylim()[0] for axes in shown), max(axes.get_ylim()[1] for axes in shown)
+    for index, axes in enumerate(panels):
+        axes.set_visible(index < len(levels))
+        axes.set_ylim(low, high)
+        axes.tick_params(labelleft=index % across == 0)
+        axes.set_ylabel(textwrap.fill(label, 34), visible=index % across == 0)
+    look = colours(study.sweep.groups)
+    entries = [
+        (study.sweep.label(grid.group), {"color": look[grid.group][0], "marker": "D", "linestyle": "none"})
+        for grid in drawn_grids
+    ]
+    canvas.set_figheight(canvas.get_figheight() + 0.2 * legend(canvas, "upper", entries))
+    level = format_level(study.settings.alpha)
+    caption = (
+        f"Main effects on the {measure.title}: the mean at each level minus the mean of the group's grid, over seeds "
+        f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
+        f"effects.{_gaps(study, drawn_grids)}"
+    )
+    return Sketch("effects", "Main effects of the factors", caption, canvas, intervals)
+
+
+def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
+    levels: dict[str, list[Any]] = {}
+    for grid in drawn_grids:
+        for factor, factor_levels in grid.fit.levels.items():
+            known = levels.setdefault(factor, [])
+            known += [level for level in factor_levels if level not in known]
+    return levels
+
+
+def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> Intervals:
+    """Draw a group's effects of one factor; returns the intervals."""
+    colour = colours(study.sweep.groups)[grid.group][0]
+    effects = [effect for effect in grid.effects if effect.factors == (factor,)]
+    axes.plot(at, [e.value for e in effects], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
+    intervals: Intervals = {}
+    for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
+        of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
+        for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
+            gid = f"seed{of}.{seed}--{grid.group}"
+            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", color=colour, **DOT)
+        intervals |= diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
+    return intervals
+
+
+def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:
+    """For each group with two or more factors, its mean over every pair of them, all with one colour scale."""
+    drawn = [grid for grid in every if len(grid.shown.levels) > 1]
+    far: dict[bool, float] = {}
+    for grid in drawn:
+        against = grid.less is not None
+        for pair in grid.shown.pairs:
+            off = np.abs(grid.shown.mean_of(*pair).mean(axis=-1) - grid.turn)
+            far[against] = max(far.get(against, 0.0), float(off.max()))
+    return [_heat_map(study, grid, far[grid.less is not None]) for grid in drawn]
+
+
+def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
+    """A block for each pair of factors, all in one pair of axes: laying out separate panels takes seconds."""
+    from matplotlib import colormaps
+
+    fit, measure, sweep = grid.shown, study.primary.measure, study.sweep
+    factors = list(fit.levels)
+    left, wide = _starts(fit, factors[:-1])
+    bottom, high = _starts(fit, factors[:0:-1])
+    width = min(0.85, 6.1 / wide)
+    height = min(0.5, max(_LINE, 0.8 * width))
+    below, upwards = _texts([level for factor in left for level in fit.levels[factor]], width)
+    names_height = _LETTER * max(map(len, below)) if upwards else 0.0
+    canvas, axes = canvas_of(wide * width + 0.9, high * height + 0.7 + names_height)
+    turn, far = grid.turn, far or 1.0
+    palette = colormaps["RdBu_r" if measure.better == "lower" else "RdBu"]
+    against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
+    name = f"{measure.title}{against}" + (f" ({measure.unit})" if measure.unit else "")
+    sign, decimals = "+" if against else "", max(0, 1 - int(np.floor(np.log10(far))))
+    intervals: Intervals = {}
+    values: dict[str, Array] = {}
+    names: dict[str, str] = {}
+    for number, (x, y) in enumerate(fit.pairs):
+        over = fit.mean_of(x, y)
+        shown = over.mean(axis=-1)
+        edges = [start + np.arange(count + 1) for start, count in zip((left[x], bottom[y]), shown.shape, strict=True)]
+        gid = f"heat{number}--{grid.group}"
+        axes.pcolormesh(*edges, shown.T, cmap=palette, vmin=turn - far, vmax=turn + far, gid=gid)
+        for i, j in product(range(shown.shape[0]), range(shown.shape[1])):
+            role = f"{number * 10000 + i * 100 + j}"
+            gid, at = f"cell{role}--{grid.group}", (left[x] + i + 0.5, bottom[y] + j + 0.5)
+            label = f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"
+            axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label)
+            values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
+            spread = None if grid.censored else t_test.mean(over[i, j], fit.size)
+            if spread is not None:
+                ends = spread.interval(study.settings.alpha)
+                intervals[gid] = np.array(ends[:1]), np.array(ends[1:])
+            strong = abs(shown[i, j] - turn) > 0.6 * far
+            centred: dict[str, Any] = {"ha": "center", "va": "center", "gid": f"number{role}--{grid.group}"}
+            centred |= {"color": _LIGHT if strong else _DARK, "fontsize": min(7.5, 15 * width)}
+            axes.text(at[0], at[1], f"{shown[i, j]:{sign}.{decimals}f}", **centred)
+    axes.tick_params(length=0, labelsize=8)
+    _name_levels(axes, fit, left, bottom, (width, height))
+    axes.set(xlim=(0, wide), ylim=(0, high))
+    axes.grid(False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    label = sweep.label(grid.group)
+    blue = "Blue is better, red worse" if measure.better else "Blue is higher, red lower"
+    white = "no difference" if against else "the mean of the grid"
+    caption = (
+        f"{label}: {name}, mean over {len(fit.centre)} seeds and over the levels of the other factors, for every pair "
+        f"of factors. {blue}, white {white}; the same colours in every group.{_gaps(study, [grid])}"
+    )
+    return Sketch(
+        f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values
+    )
+
+
+def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:
+    """Where the block of each factor begins, in levels, and where the last one ends."""
+    starts, end = {}, 0.0
+    for factor in factors:
+        starts[factor] = end
+        end += len(fit.levels[factor]) + _GAP
+    return starts, end - _GAP
+
+
+def _texts(levels: Sequence[Any], space: float) -> tuple[list[str], bool]:
+    """The levels as labels below an axis with this space for each, in inches; whether they are written upwards, since
+    they would otherwise overlap."""
+    wrapped = [textwrap.fill(str(level), _LETTERS) for level in levels]
+    letters = max(len(line) for text in wrapped for line in text.split("\n"))
+    if letters * _LETTER <= space:
+        return wrapped, False
+    return [brief(str(level), _ON_END) for level in levels], True
+
+
+def _name_levels(
+    axes: Axes, fit: Fit, left: Mapping[str, float], bottom: Mapping[str, float], size: tuple[float, float]
+) -> None:
+    """The levels along both axes, and the factors beside them. size: of a cell, in inches."""
+    for starts, across in ((left, True), (bottom, False)):
+        levels = [level for factor in starts for level in fit.levels[factor]]
+        at = [start + k + 0.5 for factor, start in starts.items() for k in range(len(fit.levels[factor]))]
+        texts, upwards = _texts(levels, size[0] if across else math.inf)
+        lines = max(text.count("\n") for text in texts) + 1
+        if not across and lines * _LINE > size[1]:
+            texts, lines = [brief(str(level), _ON_END) for level in levels], 1
+        letters = max(len(line) for text in texts for line in text.split("\n"))
+        if across:
+            axes.set_xticks(at, texts, rotation=90 if upwards else 0)
+        else:
+            axes.set_yticks(at, texts, fontsize=min(8.0, 60 * size[1]))
+        for factor, start in starts.items():
+            middle = start + len(fit.levels[factor]) / 2
+            centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 9}
+            if across:
+                below = (0, -12 - (5 * letters if upwards else 10 * lines))
+                axes.annotate(factor, (middle, 0), below, xycoords=("data", "axes fraction"), **centred)
+            else:
+                beside, turned = (-12 - 5.5 * letters, 0), {**centred, "rotation": 90}
+                axes.annotate(factor, (0, middle), beside, xycoords=("axes fraction", "data"), **turned)
+
+
+def _gaps(study: Study, noted_grids: Sequence[Grid]) -> str:
+    noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in noted_grids if grid.notes]
+    return "".join(f" {text}" for text in [*noted, *all_levels(study.settings)])

@@ -15,11 +15,12 @@ from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level
 from analysis.spec.metric_catalog import capital
+from analysis.spec.validation import counted
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
 from analysis.stats.t_test import Interval
 from analysis.tables.table import Entry, Table, ends, table
-from analysis.tables.wording import all_levels, counted
+from analysis.tables.wording import all_levels
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
 _THRESHOLDS = 101

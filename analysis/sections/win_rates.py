@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.findings.worst_case import worst_cases
-from analysis.judging.declared import Kind
-from analysis.judging.results import Judged, State, agreements, with_win_rates
+from analysis.judging.results import Judged, State, agreements, judged, with_win_rates
+from analysis.judging.settings import Kind
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
@@ -20,60 +22,68 @@ from analysis.tables.comparison import comparison_table, worst
 from analysis.tables.table import Entry, Table, ends, table
 
 
+def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
+    """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
+    that cannot be read."""
+    sweep = read_sweep(folder)
+    by = judged(sweep)
+    return with_win_rates(sweep, by), by
+
+
 def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:
     """For each judge the win rates and the strengths, then the judges themselves and how far they agree."""
     made: list[Table] = []
-    for number, one in enumerate(judged):
-        suffix = "" if number == 0 else f"_{one.judge.name}"
-        if one.against(study.sweep) is not None:
-            made.append(_rates(study, one, f"win_rates{suffix}", number == 0))
-        made.append(_strengths(study, one, f"strengths{suffix}"))
+    for number, results in enumerate(judged):
+        suffix = "" if number == 0 else f"_{results.judge.name}"
+        if results.against(study.sweep) is not None:
+            made.append(_rates(study, results, f"win_rates{suffix}", number == 0))
+        made.append(_strengths(study, results, f"strengths{suffix}"))
     made += [_judges(judged), _agreement(judged)] if judged else []
-    return [one for one in made if one.rows]
+    return [shown for shown in made if shown.rows]
 
 
-def _rates(study: Study, one: Judged, name: str, first: bool) -> Table:
-    sweep = with_win_rates(study.sweep, (one,))
+def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
+    sweep = with_win_rates(study.sweep, (results,))
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
     rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
-    shown = comparison_table(name, f"Win rates by {one.title}", rated, [measured])
+    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured])
     cases = worst_cases(rated, measured)
     records = tuple({**record, **worst(cases.get(record["group"]))} for record in shown.records)
     excluded = wording.excluded_bounds(cases, measured.measure, sweep)
     excluded += wording.overturned(cases, measured.measure, sweep, study.settings.alpha)
-    other = sweep.label(str(one.against(sweep)))
+    other = sweep.label(str(results.against(sweep)))
     notes = [
-        f"The share of pairs that a method's response wins against that of {other} to the "
-        f"same prompt, of the same seed and cell, after step {one.step}; a tie is half a win. Value: mean over seeds.",
-        _decided(one),
+        f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "
+        f"seed and cell, after step {results.step}; a tie is half a win. Value: mean over seeds.",
+        _decided(results),
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
-    notes += [*(f"{note}." for note in one.notes), *shown.notes, *excluded]
+    notes += [*(f"{note}." for note in results.notes), *shown.notes, *excluded]
     return replace(shown, records=records, notes=tuple(notes))
 
 
-def _decided(one: Judged) -> str:
-    if one.judge.kind is Kind.MODEL:
+def _decided(results: Judged) -> str:
+    if results.judge.kind is Kind.MODEL:
         return (
             "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an answer "
             "that cannot be read in one of the orders is left out."
         )
-    if one.judge.kind is Kind.SCORE:
+    if results.judge.kind is Kind.SCORE:
         return "No judge was asked: the response with the higher score wins."
     return "People chose between two responses without names, in random order; the result of a pair is their mean."
 
 
-def _strengths(study: Study, one: Judged, name: str) -> Table:
+def _strengths(study: Study, results: Judged, name: str) -> Table:
     sweep, level = study.sweep, format_level(study.settings.alpha)
-    scored = [outcome.pair for outcome in one.outcomes if outcome.score is not None]
+    scored = [outcome.pair for outcome in results.outcomes if outcome.score is not None]
     compared = {side.group for pair in scored for side in (pair.own, pair.other)}
     groups = [group for group in sweep.groups if group in compared]
     entries: list[Entry] = []
     if not groups:
         return table(name, "", (), entries)
-    wins = one.wins(groups)
+    wins = results.wins(groups)
     fit = bradley_terry(wins, 0, study.settings.alpha)
     for i, group in enumerate(groups):
         value, interval = fit.values[i], fit.intervals[i]
@@ -95,31 +105,31 @@ def _strengths(study: Study, one: Judged, name: str) -> Table:
         "every comparison.",
     )
     columns = ("method", "seeds", "won", "lost", "strength", "Elo")
-    return table(name, f"Strengths by {one.title}", columns, entries, notes)
+    return table(name, f"Strengths by {results.title}", columns, entries, notes)
 
 
 def _judges(judged: Sequence[Judged]) -> Table:
     entries: list[Entry] = []
-    for one in judged:
-        counts = {state: one.count(state) for state in State}
-        ties = sum(outcome.score == 0.5 for outcome in one.outcomes if outcome.state is State.JUDGED)
-        shares = [np.nan if share is None else share for share in (one.changed, one.first_shown)]
+    for results in judged:
+        counts = {state: results.count(state) for state in State}
+        ties = sum(outcome.score == 0.5 for outcome in results.outcomes if outcome.state is State.JUDGED)
+        shares = [np.nan if share is None else share for share in (results.changed, results.first_shown)]
         shown = ["-" if np.isnan(share) else f"{share:.1%}" for share in shares]
-        row = (one.title, str(len(one.outcomes)), *(str(count) for count in counts.values()), str(ties), *shown)
+        row = (results.title, str(len(results.outcomes)), *(str(count) for count in counts.values()), str(ties), *shown)
         record = {
-            "judge": one.judge.name, "kind": str(one.judge.kind), "title": one.title, "step": one.step,
-            "prompts": one.prompts, "pairs": len(one.outcomes), "judged": counts[State.JUDGED],
+            "judge": results.judge.name, "kind": str(results.judge.kind), "title": results.title, "step": results.step,
+            "prompts": results.prompts, "pairs": len(results.outcomes), "judged": counts[State.JUDGED],
             "equal": counts[State.EQUAL], "unreadable": counts[State.UNREADABLE], "not_judged": counts[State.OPEN],
-            "ties": ties, "changed_with_order": one.changed, "first_shown": one.first_shown,
+            "ties": ties, "changed_with_order": results.changed, "first_shown": results.first_shown,
         }  # fmt: skip
         entries.append(("", row, record))
     notes = ["Equal texts are ties that nobody is asked about. Ties: of the judged pairs."]
-    if any(one.changed is not None for one in judged):
+    if any(results.changed is not None for results in judged):
         notes.append(
             "Changed with the order: share of the judged pairs whose two verdicts do not name the same response. First "
             "shown: share of the verdicts without ties that prefer the response that stood first; 50% without a bias."
         )
-    if any(one.count(State.OPEN) for one in judged):
+    if any(results.count(State.OPEN) for results in judged):
         notes.append(
             "Pairs are not judged yet: the command that asked this judge goes on with them. Until then, of two runs "
             "only the prompts before the first one that is not judged count."
@@ -129,14 +139,19 @@ def _judges(judged: Sequence[Judged]) -> Table:
 
 
 def _agreement(judged: Sequence[Judged]) -> Table:
-    titles = {one.judge.name: one.title for one in judged}
+    titles = {results.judge.name: results.title for results in judged}
     entries: list[Entry] = []
-    for one in agreements(judged):
-        if one.pairs:
-            names = [titles.get(name, name) for name in one.names]
-            kappa = "-" if one.kappa is None else f"{one.kappa:.2f}"
-            row = ("; ".join(names), str(one.pairs), f"{one.same:.1%}", kappa)
-            record = {"judges": "; ".join(names), "pairs": one.pairs, "same": one.same, "kappa": one.kappa}
+    for agreement in agreements(judged):
+        if agreement.pairs:
+            names = [titles.get(name, name) for name in agreement.names]
+            kappa = "-" if agreement.kappa is None else f"{agreement.kappa:.2f}"
+            row = ("; ".join(names), str(agreement.pairs), f"{agreement.same:.1%}", kappa)
+            record = {
+                "judges": "; ".join(names),
+                "pairs": agreement.pairs,
+                "same": agreement.same,
+                "kappa": agreement.kappa,
+            }
             entries.append(("", row, record))
     notes = (
         "On the pairs that both judged: the share with one result (one response, the other, or a tie), and Cohen's "

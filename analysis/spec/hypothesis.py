@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from analysis.spec import derived_metric, registry
+from analysis.spec import metric_catalog, registry
 from analysis.spec.figure_spec import Direction, Directions, known_directions
 from analysis.spec.validation import (
     METRIC_SCHEMA,
@@ -57,7 +57,7 @@ class Hypothesis:
               best by `ways`; pareto: no group is better by both `ways`; spread: its seeds scatter at most `high` times
               as much as those of `against`; variation: standard deviation over mean of its seeds is at most `high`;
               count, all, any: at least `low` of the hypotheses `of` hold
-    metrics   recorded ones, or derived from them (derived_metric.py)
+    metrics   recorded ones, or derived from them (metric_catalog.py)
     summary   a registered one, time_to, or efficiency: the time of `against` over that of the group
     target    the threshold of time_to and efficiency
     margin    of greater and less: a smaller difference does not matter, in the summary's unit
@@ -102,7 +102,7 @@ def _known_group(name: str, info: ValidationInfo) -> str:
 
 
 def _recorded(text: str, info: ValidationInfo) -> str:
-    for key in derived_metric.keys(text):
+    for key in metric_catalog.keys(text):
         check_metric(key, info)
         check_written(key, info.data.get("group", ""), info)
     return text
@@ -111,7 +111,7 @@ def _recorded(text: str, info: ValidationInfo) -> str:
 def _compared(other: str, info: ValidationInfo) -> None:
     """Raise a refusal if a group that is compared with will not write the metric."""
     for metric in info.data.get("metrics", ()):
-        for key in derived_metric.keys(metric):
+        for key in metric_catalog.keys(metric):
             check_written(key, other, info)
 
 

@@ -1,12 +1,50 @@
-"""How a report names a metric: label, unit, and what a reader must know where it is shown."""
+"""How a report names a metric: label, unit, and what a reader must know where it is shown.
+
+Metrics may be made of recorded ones, for hypotheses: |KEY| is the magnitude, |KEY - NUMBER| the distance from a number,
+KEY - KEY a difference, KEY + KEY a sum, each step by step.
+
+A metric of the responses that a run trains on is about the policy that drew them. Two methods can be compared by it
+only if both draw from policies of the same kind: for likelihood training on an expert's responses, the mean reward is
+the expert's.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from analysis.spec import derived_metric
+_KEY = r"[^\s|]+"
+_NUMBER = r"\d+(?:\.\d+)?"
+_ONE = rf"\|(?P<one>{_KEY})(?: - (?P<number>{_NUMBER}))?\|"
+_FORM = re.compile(rf"{_ONE}|(?P<left>{_KEY}) (?P<sign>[+-]) (?P<right>{_KEY})")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """keys: one metric for a magnitude (sign |), two for a difference (-) or a sum (+). number: that a magnitude is the
+    distance from."""
+
+    sign: str
+    keys: tuple[str, ...]
+    number: float = 0.0
+
+
+def parse(text: str) -> Derived | None:
+    """How a metric is derived; None: it is a recorded one."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return None
+    one, left, sign, right = match.group("one", "left", "sign", "right")
+    return Derived("|", (one,), float(match["number"] or 0)) if one else Derived(sign, (left, right))
+
+
+def keys(text: str) -> tuple[str, ...]:
+    """The recorded metrics that a metric, derived or not, is made of."""
+    derived = parse(text)
+    return (text,) if derived is None else derived.keys
+
 
 SURROGATE = (
     "the selected token's surrogate, mean of -p log p over the sampled tokens: not an entropy "
@@ -39,7 +77,7 @@ class Metric:
     @property
     def of_drawn(self) -> bool:
         """Whether it is of the responses that a run trains on, whichever policy drew them."""
-        return any(key.startswith(_DRAWN) for key in derived_metric.keys(self.key))
+        return any(key.startswith(_DRAWN) for key in keys(self.key))
 
     @property
     def axis(self) -> str:
@@ -196,7 +234,7 @@ def describe(key: str) -> Metric:
         return Metric(key, f"{key.removeprefix(_REWARD)} of drawn responses, by the reward function")
     if key.startswith(_EVAL_REWARD):
         return Metric(key, f"{key.removeprefix(_EVAL_REWARD)} on test prompts, by the reward function")
-    derived = None if key in _KNOWN else derived_metric.parse(key)
+    derived = None if key in _KNOWN else parse(key)
     if derived is None:
         return _KNOWN.get(key) or Metric(key, key)
     first, last = describe(derived.keys[0]), describe(derived.keys[-1])
@@ -225,3 +263,24 @@ def caveats(keys: Sequence[str]) -> list[str]:
         for caveat in filter(None, (metric.caveat, *map(metric.beside.get, keys))):
             named.setdefault(caveat, []).append(metric.label)
     return [f"{capital('; '.join(labels))}: {caveat}." for caveat, labels in named.items()]
+
+
+#: Of a method, each with keys of its own: what responses are like.
+_PARTS = ("sampler", "target", "alpha", "temperature")
+_TEMPERATURE = ("actor_rollout_ref", "rollout", "temperature")
+
+
+def drawn_from(config: Mapping[str, Any]) -> str:
+    """The source of a run's responses, by its configuration; equal texts are equal sources, "" is not known."""
+    method, value = config.get("method"), config.get("verl")
+    if not isinstance(method, Mapping) or "sampler" not in method:
+        return ""
+    parts = tuple(part for part in _PARTS if method.get(part) not in (None, "none"))
+    # without a target, a key such as target_kl is of another part
+    chosen = {key: value for key, value in method.items() if key.startswith(parts) and (len(parts) > 1 or key in parts)}
+    if method.get("loss") == "dpo" and method.get("dpo_pairs") == "data":
+        chosen = {"sampler": "pairs of the task"}
+    for key in _TEMPERATURE:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    words = [str(chosen.pop("sampler")), *(f"{key} {chosen[key]}" for key in sorted(chosen))]
+    return ", ".join([*words, *([] if value is None else [f"at temperature {value:g}"])])

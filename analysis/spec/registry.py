@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -141,7 +142,7 @@ def summary(
     another function has the name."""
 
     def register(function: _Function) -> _Function:
-        _refuse_another(f"summary {name}", _summaries[name].function if name in _summaries else None, function)
+        refuse_another(f"summary {name}", _summaries[name].function if name in _summaries else None, function)
         _summaries[name] = Summary(name, title, function, of_many, every_step, judged, until)
         return function
 
@@ -153,22 +154,23 @@ def figure(kind: str) -> Callable[[_Function], _Function]:
     BadPlan if another function has the name."""
 
     def register(function: _Function) -> _Function:
-        _refuse_another(f"kind of figure {kind}", _figures.get(kind), function)
+        refuse_another(f"kind of figure {kind}", _figures.get(kind), function)
         _figures[kind] = function
         return function
 
     return register
 
 
-def _refuse_another(what: str, first: Callable[..., Any] | None, second: Callable[..., Any]) -> None:
-    """Raise BadPlan, naming both places, unless it is the same function, whose module was loaded again."""
+def refuse_another(what: str, first: Callable[..., Any] | None, second: Callable[..., Any]) -> None:
+    """Raise BadPlan, naming both places, unless it is the same function or class, whose module was loaded again."""
     if first and _place(first) != _place(second):
         raise BadPlan(f"{what}: registered twice, by {_place(first)} and {_place(second)}. Fix: rename one of them")
 
 
-def _place(function: Callable[..., Any]) -> str:
-    code = inspect.unwrap(function).__code__
-    return f"{function.__module__}.{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+def _place(registered: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(registered), "__code__", None)
+    at = f"{code.co_filename}:{code.co_firstlineno}" if code else inspect.getfile(registered)
+    return f"{registered.__module__}.{registered.__qualname__} ({at})"
 
 
 def summary_of(name: str) -> Summary | None:
@@ -181,10 +183,7 @@ def summary_of(name: str) -> Summary | None:
 def figure_of(kind: str) -> Callable[..., Any] | None:
     """What draws figures of that kind; None where nothing does."""
     if kind not in _figures:
-        import pkgutil
-
-        for module in pkgutil.iter_modules(import_module(_DRAWINGS).__path__, f"{_DRAWINGS}."):
-            import_module(module.name)
+        import_modules(_DRAWINGS)
     if kind not in _figures:
         load()
     return _figures.get(kind)
@@ -206,15 +205,21 @@ def summary_names() -> tuple[str, ...]:
     return tuple(_summaries)
 
 
+def import_modules(package: str) -> None:
+    """Import every module of a package of this project, which registers what it has."""
+    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        import_module(module.name)
+
+
 @functools.cache
-def load() -> None:
+def load(group: str = GROUP) -> None:
     """Import what other installed packages bring. Raises BadPlan, naming the package, where that fails."""
     from importlib import metadata
 
-    for point in metadata.entry_points(group=GROUP):
+    for point in metadata.entry_points(group=group):
         try:
             point.load()
         except Exception as error:
             package = point.dist.name if point.dist else point.value
-            text = f"{package}: its entry point {point.name} = {point.value} ({GROUP}) cannot be loaded: {error}"
+            text = f"{package}: its entry point {point.name} = {point.value} ({group}) cannot be loaded: {error}"
             raise BadPlan(text) from error

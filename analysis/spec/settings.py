@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-from analysis.spec import derived_metric, levels
+from analysis.spec import levels, metric_catalog
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, Target, check_references, hypothesis
 from analysis.spec.metric_catalog import WIN_RATE, describe
@@ -290,7 +290,7 @@ class Settings(Section):
         claimed = [metric for hypothesis in self.hypotheses for metric in hypothesis.metrics]
         timed = [target.metric for target in self.time_to]
         every = [self.metric, *self.metrics, *drawn, *timed, *claimed]
-        return tuple(dict.fromkeys(key for metric in every for key in derived_metric.keys(metric)))
+        return tuple(dict.fromkeys(key for metric in every for key in metric_catalog.keys(metric)))
 
 
 def settings(

@@ -166,6 +166,11 @@ def closest(name: str, names: Sequence[str], at: str = "", otherwise: str = "rem
     return f"write {at}{close[0]}" if close else otherwise
 
 
+def counted(n: int, noun: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{n} {noun if n == 1 else noun + 's'}"
+
+
 def some(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -3,7 +3,6 @@
 Its modules:
 
     comparison   the tables that compare an experiment's groups
-    table        a table: displayed cells, and the numbers behind them
-    formats      a table as text, Markdown, LaTeX and CSV
+    table        a table: displayed cells, the numbers behind them, and its files
     wording      the words for outcomes and their reasons
 """

@@ -15,11 +15,11 @@ from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
+from analysis.spec.validation import counted
 from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
-from analysis.tables.checks import checks
-from analysis.tables.compute import checklist, used_by
+from analysis.tables.compute import checklist, checks, used_by
 from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 from launcher.run.compute import unit
@@ -93,7 +93,7 @@ def brief(study: Study) -> Table:
         shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
         entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
     level = format_level(alpha)
-    adjusted = f"p adjusted for {wording.counted(len(block.comparisons), 'comparison')}"
+    adjusted = f"p adjusted for {counted(len(block.comparisons), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
     notes = (note, capital(wording.measured(study, block.measure.metric)))
     columns = ("method", "seeds", block.measure.with_unit, "difference")
@@ -465,7 +465,7 @@ def remark(run: Run) -> str:
     parts = [run.problem] if run.problem else []
     if curves.bad_count:
         named = "; ".join(f"line {bad.line} {bad.why}" for bad in curves.bad[:3])
-        parts.append(f"{wording.counted(curves.bad_count, 'bad line')} left out ({named})")
+        parts.append(f"{counted(curves.bad_count, 'bad line')} left out ({named})")
     if curves.superseded:
         parts.append(f"{curves.superseded} steps superseded by a later attempt")
     if curves.repeated:

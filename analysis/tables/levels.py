@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
 from analysis.data.sweep import Sweep
-from analysis.findings.collapse import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.levels import AtCell, at_cells, dominant, uneven
+from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
+from analysis.spec.validation import counted
 from analysis.tables.table import share
-from analysis.tables.wording import all_levels, counted, factors, seeds_in_words
+from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
 from launcher.run.campaign_record import Condition, Taken
 

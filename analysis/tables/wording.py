@@ -18,6 +18,7 @@ from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
+from analysis.spec.validation import counted
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.dispersion import Split
@@ -561,11 +562,6 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     """Seeds by their numbers, of many the first ones."""
     named, more = seeds[:_MOST_SEEDS_NAMED], len(seeds) - _MOST_SEEDS_NAMED
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, named))}{f' and {more} more' if more > 0 else ''}"
-
-
-def counted(n: int, noun: str) -> str:
-    """1 seed, 3 seeds."""
-    return f"{n} {noun if n == 1 else noun + 's'}"
 
 
 def verdicts_of(verdicts: Sequence[Verdict], sweep: Sweep, settings: Settings) -> list[Mapping[str, object]]:

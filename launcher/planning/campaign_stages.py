@@ -4,7 +4,7 @@ all stages, made and checked before anything runs.
 A stage is launched as an ordinary command, `python launch.py -m experiment=NAME ...`, which can be repeated by hand:
 its words are those of the campaign's file, of the levels that it takes, of the gate's own hypotheses, and of the
 campaign's command line, in this order; the stage's own trainer and cluster come last. A level that is not decided yet
-is planned as the first one of its factor.
+is planned as the last one of its factor: the first is often the model's own, whose runs another group may have.
 """
 
 from __future__ import annotations
@@ -306,8 +306,8 @@ class Planner:
         pins = self._pins(name, stage, above)
         chosen: dict[tuple[str, str], Any] = {}
         for pin in pins:
-            first = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][0]
-            chosen[pin.key, pin.into] = values.get((pin.key, pin.into), first)
+            last = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][-1]
+            chosen[pin.key, pin.into] = values.get((pin.key, pin.into), last)
         words = [*stage.overrides, *self._group_words(stage, chosen), *self._gate_words(name, stage)]
         try:
             words = [f"experiment={','.join(stage.experiment)}", *words, *self.asked.words]

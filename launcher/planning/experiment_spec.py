@@ -126,10 +126,11 @@ _Methods = Annotated[
 
 class Group(Section):
     """One comparison group: its method files (several are combined), its label, and the values and choices of parts
-    that it holds fixed."""
+    that it holds fixed. may_equal: the group whose runs may be the same, because a campaign gives it levels."""
 
     method: _Methods | None = None
     label: str | int | float | None = None
+    may_equal: str | None = Field(None, description="the name of a group, or null")
     overrides: Annotated[dict[str, Any], BeforeValidator(lambda value: value or {})] = Field(
         {}, description="a mapping of dotted keys to values, such as {method.rho: 0.3}"
     )
@@ -159,7 +160,7 @@ class ExperimentSpec(Section):
 
     name: Annotated[str, Field(pattern=f"^{NAME}$", description=_FOLDER)]
     groups: Annotated[_Entries[Group], BeforeValidator(_text_keys)] = Field(
-        {}, description="a mapping of group names to {method, label, overrides}"
+        {}, description="a mapping of group names to {method, label, overrides, may_equal}"
     )
     baseline: str | None = Field(None, description="the name of a group, or null")
     factors: _Entries[Annotated[_Levels, AfterValidator(_distinct_levels)]] = Field(
@@ -195,6 +196,9 @@ class ExperimentSpec(Section):
             for other in (other for other, own in labelled.items() if own.label == label):
                 rule = f"group {other} has the same label, so a reader of the report could not distinguish them"
                 wrong.append(((name, "label"), label, refusal(rule, "write another")))
+            if group.may_equal is not None and group.may_equal not in groups:
+                rule, fix = f"must be one of the groups: {', '.join(groups)}", closest(group.may_equal, list(groups))
+                wrong.append(((name, "may_equal"), group.may_equal, refusal(rule, fix)))
             labelled[name] = group.model_copy(update={"label": label})
         if wrong:
             raise refusals(wrong)
@@ -325,7 +329,7 @@ def check_groups(
 ) -> None:
     """Add a problem for each group whose runs are those of another, and for several groups without a baseline.
 
-    Groups that the command line has made equal, by `method/control=none`, stay.
+    Groups that the command line has made equal, by `method/control=none`, stay, as does one that `may_equal` the other.
     """
     runs: dict[str, set[str]] = {}
     for entry in entries:
@@ -333,8 +337,9 @@ def check_groups(
     seen: dict[frozenset[str], str] = {}
     for group, ids in runs.items():
         other = seen.setdefault(frozenset(ids), group)
-        if other != group and not any(key.startswith("method") for key in arguments.keys):
-            method = "+".join(spec.groups[group].methods)
+        own = spec.groups[group]
+        if other not in (group, own.may_equal) and not any(key.startswith("method") for key in arguments.keys):
+            method = "+".join(own.methods)
             rule = f"its runs are those of group {other}, and a comparison of the two says nothing"
             problems.add(
                 where, f"experiment.groups.{group}", method, rule, "change its method or overrides, or remove it"

@@ -8,8 +8,7 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.spec.drawn import drawn_from
-from analysis.spec.metric_catalog import WIN_RATE
+from analysis.spec.metric_catalog import WIN_RATE, drawn_from
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.config import content, hydra_compose, identity, verl_tree
 from launcher.config.verl_tree import Base

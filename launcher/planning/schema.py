@@ -82,7 +82,8 @@ class Checker:
     def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Breach]:
         for key, value in tree.items():
             path = f"{at}{key}"
-            if isinstance(defaults, Mapping) and key not in defaults:
+            # The schema of a mapping says which keys it may have beside the defaults.
+            if isinstance(defaults, Mapping) and key not in defaults and at.removesuffix(".") not in self._schemas:
                 otherwise = f"remove it, or use one of {', '.join(defaults)}" if defaults else "remove it"
                 yield Breach(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
                 continue

@@ -46,7 +46,7 @@ def test_runs_that_do_not_report_their_health_have_no_checks(make_sweep: MakeSwe
 
 
 def test_every_warning_that_a_run_can_count_belongs_to_one_check():
-    from analysis.tables.checks import _CHECKS
+    from analysis.tables.compute import _CHECKS
 
     health = Health()
     first = {"analysis/entropy_full_mean": 1.0, "eval/distinct_2": 1.0, "eval/reward_mean": 1.0, "actor/sft_loss": 1.0}

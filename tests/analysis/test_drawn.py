@@ -12,9 +12,8 @@ from analysis.figures.learning_curves import difference
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
-from analysis.spec.drawn import drawn_from
 from analysis.spec.figure_spec import Picture
-from analysis.spec.metric_catalog import describe
+from analysis.spec.metric_catalog import describe, drawn_from
 from analysis.spec.settings import settings
 from analysis.tables.comparison import tables
 from launcher import files

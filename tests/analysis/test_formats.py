@@ -11,8 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
-from analysis.tables import formats
-from analysis.tables.table import table
+from analysis.tables.table import csv_of, table, to_markdown
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -51,7 +50,7 @@ class Reader(HTMLParser):
 @pytest.mark.parametrize("label", [*HOSTILE, *RUN[:5]])
 def test_a_label_in_markdown_is_text(label: str) -> None:
     entry = ("", (label, "1"), {"x": 1.0})
-    written = formats.to_markdown(table("t", label, (label, "n"), [entry, entry], [f"{label} is a note"]))
+    written = to_markdown(table("t", label, (label, "n"), [entry, entry], [f"{label} is a note"]))
     reader = Reader()
     reader.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(written))
     assert reader.tags <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
@@ -60,13 +59,13 @@ def test_a_label_in_markdown_is_text(label: str) -> None:
 
 
 def test_a_line_break_in_a_label_does_not_end_its_row() -> None:
-    written = formats.to_markdown(table("t", "t", ("a",), [("", ("x\r\n# y\u2028| z |",), {})]))
+    written = to_markdown(table("t", "t", ("a",), [("", ("x\r\n# y\u2028| z |",), {})]))
     assert written.splitlines()[-1] == "| x # y \\| z \\| |"
 
 
 def test_text_in_csv_is_not_a_formula_and_numbers_are_as_they_were() -> None:
     records = [{"=name": cell, "value": value} for cell, value in zip([*RUN, *LEFT], [-1.5, 2] * 9, strict=False)]
-    header, *rows = csv.reader(io.StringIO(formats.csv_of(["=name", "value"], records, QUOTING), newline=""))
+    header, *rows = csv.reader(io.StringIO(csv_of(["=name", "value"], records, QUOTING), newline=""))
     assert header == ["'=name", "value"]
     assert [row[0] for row in rows] == [*(f"'{cell}" for cell in RUN), *LEFT]
     assert [row[1] for row in rows] == ["-1.5", "2"] * 8 + ["-1.5"]

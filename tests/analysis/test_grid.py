@@ -15,9 +15,7 @@ import pytest
 
 from analysis.figures.canvas import lay_out
 from analysis.report import write
-from analysis.sections.grid import cell_results, grids
-from analysis.sections.grid_figures import heat_maps, main_effects
-from analysis.sections.grid_tables import grid_tables
+from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg

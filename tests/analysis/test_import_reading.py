@@ -14,8 +14,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import Run, read_sweep
-from analysis.importing import Asked, BadImport, Naming, import_runs
 from analysis.report import write
+from analysis.sources import BadImport, ImportRequest, Naming, import_runs
 from launcher.run.folder import read_provenance, run_folder
 from tests.analysis.test_importing import events, job, offline, trainer_state
 
@@ -25,7 +25,7 @@ BY_COLUMN = Naming("algo", "seed")
 
 def imported(source: Path, naming: Naming = BY_NAME, **more: Any) -> list[Run]:
     into = source.parent / "multirun" / "theirs"
-    import_runs(Asked((source,), into, naming, **{"metrics": ("reward",), **more}))
+    import_runs(ImportRequest((source,), into, naming, **{"metrics": ("reward",), **more}))
     return list(read_sweep(into).runs)
 
 
@@ -325,11 +325,11 @@ def test_text_in_other_logs_is_read_as_a_number_or_refused(tmp_path: Path) -> No
 GREW = """
 import sys
 from pathlib import Path
-from analysis.importing import Asked, Naming, import_runs
+from analysis.sources import ImportRequest, Naming, import_runs
 small, large, into = map(Path, sys.argv[1:])
 named = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>[0-9])")
 def peak(source):
-    import_runs(Asked((source,), into / source.stem, named, metrics=("a",)))
+    import_runs(ImportRequest((source,), into / source.stem, named, metrics=("a",)))
     # not getrusage, whose peak begins with that of the process which starts this one
     return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 first = peak(small)

@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.data.histograms import read_histograms
+from analysis.data.metric_log import read_histograms
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
-from analysis.importing import Asked, BadImport, Naming, import_runs
-from analysis.importing.wandb_files import find, read
+from analysis.sources import BadImport, ImportRequest, Naming, import_runs
+from analysis.sources.formats.wandb_files import WandbFiles
 from analysis.spec.registry import Points
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
@@ -56,8 +56,8 @@ def config(name: str, seed: object, **more: object) -> dict[str, Any]:
     return {"method": {"name": name, **more}, "seed": seed}
 
 
-def asked(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> Asked:
-    return Asked((source,), into, naming, **{"metrics": ("reward",), **more})
+def asked(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> ImportRequest:
+    return ImportRequest((source,), into, naming, **{"metrics": ("reward",), **more})
 
 
 def found(into: Path) -> tuple[Sweep, Study]:
@@ -306,7 +306,8 @@ def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: Mak
     with pytest.raises(BadImport, match="--baseline b: no run has this group; the groups are a"):
         import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
     with pytest.raises(
-        BadImport, match=r"no run-\*\.wandb file, no event file of TensorBoard, .* and no CSV file with a known column"
+        BadImport,
+        match=r"no log of a known format \(.*TensorBoard.*\); fix: give the folders that",
     ):
         import_runs(asked(folder, folder.parent / "theirs"))
     with pytest.raises(BadImport, match=r"SOURCE .*nowhere: this file or folder does not exist"):
@@ -318,7 +319,7 @@ def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> N
     shutil.copytree(logs / "x", other / "x")
     into = logs.parent / "multirun" / "theirs"
     with pytest.raises(BadImport, match=r"run logs/x: two runs have this name .* fix: import them separately"):
-        import_runs(Asked((logs, other), into, KEYS, metrics=("reward",)))
+        import_runs(ImportRequest((logs, other), into, KEYS, metrics=("reward",)))
     events(logs / "y", {1: 0.5}, config("dpo", 1))
     import_runs(asked(logs, into))
     run = found(into)[0].runs[0]
@@ -582,7 +583,7 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
 
 @pytest.mark.processes
 def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs: Path, tmp_path: Path) -> None:
-    (whole,) = [path for path in find(theirs, None) if path.name == "run-a0.wandb"]
+    (whole,) = [path for path in WandbFiles().found(theirs, None) if path.name == "run-a0.wandb"]
     data = whole.read_bytes()
     assert len(data) > 32768, "or no record crosses a block's end"
     for place, (cut, changed) in enumerate(((len(data) // 2, None), (len(data) - 20, None), (len(data), 33000))):
@@ -592,18 +593,18 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         path = tmp_path / f"{place}" / "run-a0.wandb"
         path.parent.mkdir()
         path.write_bytes(torn)
-        (run,) = read({path: "a0"}, None, ())
+        (run,) = WandbFiles().read({path: "a0"}, None, ())
         assert run.problem == "its file has no end: it was killed, or still runs"
         assert 0 < run.log.steps.max() <= 5 and run.about["method.name"] == "ppo"
     path.write_bytes(data[:7])  # as W&B leaves it if the process is killed at its start
-    (run,) = read({path: "a0"}, None, ())
+    (run,) = WandbFiles().read({path: "a0"}, None, ())
     assert (run.name, run.problem) == ("a0", "it was killed before W&B wrote its configuration")
     path.write_bytes(b"x" * 99)
     with pytest.raises(BadImport, match="not a file of W&B"):
-        list(read({path: "a0"}, None, ()))
+        list(WandbFiles().read({path: "a0"}, None, ()))
     path.write_bytes(data)
     with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
-        list(read({path: "a0"}, "global_step", ()))
+        list(WandbFiles().read({path: "a0"}, "global_step", ()))
 
 
 # ---------------------------------------------------------------- Hugging Face's Trainer, TRL

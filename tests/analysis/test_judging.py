@@ -13,10 +13,10 @@ import pytest
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.judging import journal
-from analysis.judging.endpoint import seconds, verdict
+from analysis.judging.asking import seconds, verdict
 from analysis.judging.pairs import pairs
 from analysis.judging.results import State, judged, with_win_rates
-from analysis.judging.settings import BadJudge, Choice, Settings, read
+from analysis.judging.settings import BadJudge, JudgeSettings, PairSelection, read
 from launcher.run import evaluations
 from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep
@@ -173,14 +173,14 @@ def test_a_dry_run_says_what_it_would_cost_and_asks_nothing(judgeable: Made, cap
 
 def test_fewer_prompts_or_all_methods_are_other_pairs(judgeable: Made) -> None:
     sweep = read_sweep(judgeable())
-    some = pairs(sweep, Choice(prompts=2))
+    some = pairs(sweep, PairSelection(prompts=2))
     assert some.prompts == 2 and {pair.prompt for pair in some.pairs} == {"p0", "p1"} and len(some.pairs) == 8
-    every = pairs(sweep, Choice(design="all"))
+    every = pairs(sweep, PairSelection(design="all"))
     assert every.contrasts == (("C1", "C0"), ("PTRW", "C0"), ("PTRW", "C1")) and len(every.pairs) == 36
-    short = pairs(sweep, Choice(max_characters=2 + 3 + 3))
+    short = pairs(sweep, PairSelection(max_characters=2 + 3 + 3))
     assert short.too_long == 24 - len(short.pairs) and max(pair.characters for pair in short.pairs) <= 8
     with pytest.raises(BadJudge, match=r"pairs are too long\. Fix: raise judge.max_characters"):
-        pairs(sweep, Choice(max_characters=1))
+        pairs(sweep, PairSelection(max_characters=1))
 
 
 def test_cells_are_paired_by_the_levels_that_both_have(make_sweep: MakeSweep) -> None:
@@ -189,7 +189,7 @@ def test_cells_are_paired_by_the_levels_that_both_have(make_sweep: MakeSweep) ->
     for run in folder.parent.glob("runs/*"):
         line = {"step": 8, "attempt": 1, "id": "a", "prompt": "p", "response": run.name, "reward": 0, "answer": ""}
         responses_path(run).write_text(json.dumps(line) + "\n")
-    found = [(pair.own.run, pair.other.run) for pair in pairs(read_sweep(folder), Choice()).pairs]
+    found = [(pair.own.run, pair.other.run) for pair in pairs(read_sweep(folder), PairSelection()).pairs]
     assert found == [("C1-0-0", "C0-0-0"), ("C1-0-1", "C0-0-0"), ("C1-0-2", "C0-0-1")]
 
 
@@ -401,7 +401,7 @@ def test_a_torn_journal_loses_its_last_line_alone(judgeable: Made) -> None:
 
 def test_two_clients_do_not_ask_at_the_same_time(judgeable: Made, capsys: Any) -> None:
     folder = judgeable()
-    settings = read(["judge.base_url=http://x", "judge.model=some/model"], Settings)
+    settings = read(["judge.base_url=http://x", "judge.model=some/model"], JudgeSettings)
     with serving() as server, journal.opened(journal.path(folder.parent, settings.identity), "other"):
         assert ask(folder, server) == 2
         assert server.requests == []
@@ -414,16 +414,16 @@ def test_two_clients_do_not_ask_at_the_same_time(judgeable: Made, capsys: Any) -
 def test_everything_wrong_with_the_settings_is_said_at_once() -> None:
     words = ["judge.base_url=ftp://host", "judge.modell=x", "judge.parallel=0", "model=x", "judge.max_cost=1"]
     with pytest.raises(BadJudge) as refused:
-        read(words, Settings)
+        read(words, JudgeSettings)
     said = str(refused.value)
     assert "command line: model=x: not a setting. Fix: write judge.KEY=VALUE" in said
     assert "judge.base_url = 'ftp://host': must be an address that begins with http:// or https://" in said
     assert "judge.modell = 'x': no such key. Fix: write judge.model" in said
     assert "judge.model: a value is required" in said and "judge.parallel = 0: must be an integer from 1 to 256" in said
     with pytest.raises(BadJudge, match=r"judge.max_cost needs both prices\. Fix: give judge.input_price"):
-        read(["judge.base_url=http://h", "judge.model=m", "judge.max_cost=1"], Settings)
+        read(["judge.base_url=http://h", "judge.model=m", "judge.max_cost=1"], JudgeSettings)
     with pytest.raises(BadJudge) as refused:
-        read(["judge.base_url=https://me:word@host/v1", "judge.model=m"], Settings)
+        read(["judge.base_url=https://me:word@host/v1", "judge.model=m"], JudgeSettings)
     assert "has a user or a password" in str(refused.value) and "word@" not in str(refused.value)
 
 
@@ -433,7 +433,7 @@ def test_everything_wrong_with_the_settings_is_said_at_once() -> None:
      ("https://h/api/v3", "https://h/api/v3/chat/completions")],
 )  # fmt: skip
 def test_an_address_without_a_path_gets_openais(url: str, address: str) -> None:
-    assert read([f"judge.base_url={url}", "judge.model=m"], Settings).address == address
+    assert read([f"judge.base_url={url}", "judge.model=m"], JudgeSettings).address == address
 
 
 def test_a_key_that_is_not_set_is_refused_before_anything_is_written(judgeable: Made, capsys: Any) -> None:
@@ -495,6 +495,23 @@ def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the
     means = {row["group"]: row["mean"] for row in content["tables"]["win_rates"]}
     assert means["PTRW"] == 0.5 and means["C0"] == pytest.approx((1 + 0.8) / 2)
     assert (folder / "report" / "figures" / "curve_eval_win_rate.svg").is_file()
+
+
+def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> None:
+    """As a baseline at its tuned and at its fixed setting, where the best setting is the fixed one."""
+    folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 1, "prompts": 5})
+    plan = json.loads((folder / "plan.json").read_text())
+    for group in ("C1", "PTRW"):
+        plan["groups"][f"{group}_fixed"] = {**plan["groups"][group], "label": f"{group}, fixed"}
+        plan["runs"] += [{**run, "group": f"{group}_fixed"} for run in plan["runs"] if run["group"] == group]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert main(["report", str(folder), "--judge"]) == 0
+    tables = json.loads((folder / "report" / "report.json").read_text())["tables"]
+    rows = [*tables["main"], *tables["metrics"], *tables["win_rates"]]
+    values = {(row["metric"], row["summary"], row["group"]): row["mean"] for row in rows}
+    for metric, summary, group in [key for key in values if key[2] in ("C1", "PTRW")]:
+        assert values[metric, summary, f"{group}_fixed"] == values[metric, summary, group]
+    assert values["eval/win_rate", "final", "PTRW_fixed"] == 0.5
 
 
 def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, capsys: Any) -> None:

@@ -16,8 +16,8 @@ import pytest
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.findings.collapse import Collapse, collapse
 from analysis.findings.levels import AtLevel, at_cells, levels
+from analysis.findings.outcomes import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.headline import answer
 from analysis.report.paper import write_paper

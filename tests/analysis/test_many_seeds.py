@@ -72,9 +72,9 @@ def pixels(draw: Any) -> np.ndarray[Any, Any]:
 def test_bundle_stands_where_its_lines_would() -> None:
     x = np.linspace(0, 10, 50)
     rows = {f"seed.{k}--C1": (f"seed {k}", x, 0.3 + 0.5 * np.sin(x + k)) for k in range(2)}
-    look = {"color": "#0072B2", "linewidth": 1.5, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
+    look = {"color": "#0072B2", "linewidth": 1.8, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
     empty = pixels(lambda axes: None)
-    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.5, "zorder": 2}
+    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.8, "zorder": 2}
     lines = pixels(lambda axes: [axes.plot(*own[1:], **line) for own in rows.values()])
     image = pixels(lambda axes: axes.add_artist(Bundle("seeds--C1", rows, look, DPI)))
     ours, theirs = np.argwhere(image - empty > 0.5), np.argwhere(lines - empty > 0.5)
@@ -144,8 +144,8 @@ def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: Ma
 def test_report_is_the_same_under_any_pandas_for_it_loads_none(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]})
     code = (
-        "import sys; from pathlib import Path; from analysis.data import cache; from analysis.report import write;"
-        "cache.SMALL = 0; write(Path(sys.argv[1])); write(Path(sys.argv[1])); print('pandas' in sys.modules)"
+        "import sys; from pathlib import Path; from analysis.data import metric_log; from analysis.report import write;"
+        "metric_log.SMALL = 0; write(Path(sys.argv[1])); write(Path(sys.argv[1])); print('pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"

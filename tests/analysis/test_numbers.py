@@ -9,7 +9,7 @@ import pytest
 from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
 from analysis.stats.dispersion import split
 from analysis.tables import wording
-from analysis.tables.formats import latex_escape
+from analysis.tables.table import latex_escape
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,11 @@ def test_means_are_shown_with_digits_that_give_the_shown_difference(means: Any, 
     first, second = (float(format_estimate(*mean, decimals=digits).split(" ")[0]) for mean in means)
     shown = format_estimate(*difference, signed=True).split(" ")[0]
     assert round(first - second, decimals_of(*difference, 3)) == pytest.approx(float(shown))
+
+
+def test_a_difference_of_rounding_alone_needs_no_decimals() -> None:
+    mean = 0.6989247311827957, (0.53, 0.87)
+    assert decimals_of_means([mean, (0.6989247311827956, (0.65, 0.75))], (1.1e-16, None)) == 2
 
 
 def test_two_clusters_have_a_size() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.data.histograms import Histogram, read_histograms
+from analysis.data.metric_log import Histogram, read_histograms
 from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch
 from analysis.figures.figures import figures

@@ -128,11 +128,11 @@ def test_hostile_texts_stay_texts(rated: Made) -> None:
     [
         ({"export": "0" * 16}, "the answers are to no page of this experiment; its pages are "),
         ({"export": "../../x"}, "the answers are to no page of this experiment"),
-        ({"format": 2}, "not answers of format 1"),
+        ({"format": 2}, "file.format = 2: must be 1"),
         ({"rater": "\n"}, "must be a name"),
         ({"answers": {"99": "tie"}}, "answers.99: the page has the pairs 1 to 18"),
         ({"answers": {"1": "left"}}, "answers.1 = 'left': must be one of first, second, tie"),
-        ({"answers": []}, "answers a mapping"),
+        ({"answers": []}, "file.answers = []: must be a mapping"),
     ],
 )
 def test_other_answers_are_refused_before_any_is_kept(rated: Made, capsys: Any, change: Any, said: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.data import cache
+from analysis.data import metric_log
 from analysis.data.metric_log import Curves, parse
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
@@ -168,7 +168,7 @@ def test_real_lines_round_trip(tmp_path: Path) -> None:
 
 
 def long_log(path: Path, *more: str) -> Path:
-    """A log of more than cache.SMALL bytes with everything that can be wrong with one."""
+    """A log of more than metric_log.SMALL bytes with everything that can be wrong with one."""
     rows = [json.dumps({"step": s, "a": s / 3, "a.b": -s, "text": "x" * 1200}) for s in range(1, 1001)]
     odd = [
         '{"step": 5, "attempt": 2, "a": NaN}',
@@ -178,7 +178,7 @@ def long_log(path: Path, *more: str) -> Path:
         *more,
     ]
     path.write_text("\n".join([*rows, *odd]))
-    assert path.stat().st_size > cache.SMALL
+    assert path.stat().st_size > metric_log.SMALL
     return path
 
 
@@ -190,15 +190,15 @@ def plain(curves: Curves) -> tuple[object, ...]:
 
 def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "kept" / "run"
-    first = cache.curves(log, "shown", kept)
+    first = metric_log.curves(log, "shown", kept)
     assert plain(first) == plain(read_curves(log, "shown")) and first.bad[0].torn and first.superseded == 996
     assert first.repeated == 1
-    monkeypatch.setattr(cache, "parse", None)  # so that a second parse would fail
-    again = cache.curves(log, "elsewhere", kept)
+    monkeypatch.setattr(metric_log, "parse", None)  # so that a second parse would fail
+    again = metric_log.curves(log, "elsewhere", kept)
     assert again.bad[0].file == "elsewhere" and "a.b" in again.values and "missing" not in again.values
-    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    assert plain(metric_log.curves(log, "shown", kept)) == plain(first)
     os.utime(log, ns=(1, 1))  # touched: known by its content
-    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    assert plain(metric_log.curves(log, "shown", kept)) == plain(first)
     with pytest.raises(KeyError):
         again.values["missing"]
 
@@ -206,21 +206,21 @@ def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 def test_kept_curves_hold_no_file_open(tmp_path: Path) -> None:
     """Of a thousand runs they would be all that a process may open."""
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    cache.curves(log, "shown", kept)
+    metric_log.curves(log, "shown", kept)
     before = len(os.listdir("/dev/fd"))
-    held = [cache.curves(log, "shown", kept) for _ in range(3)]
+    held = [metric_log.curves(log, "shown", kept) for _ in range(3)]
     assert len(os.listdir("/dev/fd")) == before and len(held) == 3
 
 
 def test_a_log_that_changed_is_read_again(tmp_path: Path) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    cache.curves(log, "shown", kept)
+    metric_log.curves(log, "shown", kept)
     long_log(log, '{"step": 7, "attempt": 2, "a": 4.5}')
-    grown = cache.curves(log, "shown", kept)
+    grown = metric_log.curves(log, "shown", kept)
     assert grown.values["a"][-1] == 4.5 and plain(grown) == plain(read_curves(log, "shown"))
     text = log.read_text()
     log.write_text(text.replace('"a": 4.5', '"a": 9.5'))  # as long as before
-    assert cache.curves(log, "shown", kept).values["a"][-1] == 9.5
+    assert metric_log.curves(log, "shown", kept).values["a"][-1] == 9.5
 
 
 @pytest.mark.parametrize("content", [b"", b"not Arrow's", None])
@@ -228,32 +228,32 @@ def test_what_is_kept_may_be_damaged_or_in_the_way(tmp_path: Path, content: byte
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
     file = tmp_path / "run.arrow"
     file.mkdir() if content is None else file.write_bytes(content)
-    assert plain(cache.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
+    assert plain(metric_log.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_half_of_what_was_kept_is_not_read(tmp_path: Path) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    first = cache.curves(log, "shown", kept)
+    first = metric_log.curves(log, "shown", kept)
     (file,) = tmp_path.glob("run.*")
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    assert plain(metric_log.curves(log, "shown", kept)) == plain(first)
 
 
 def test_a_log_without_a_good_line_is_kept_too(tmp_path: Path) -> None:
     log, kept = written(tmp_path, *["{broken" * 200] * 1000), tmp_path / "run"
-    assert log.stat().st_size > cache.SMALL
-    first = cache.curves(log, "shown", kept)
+    assert log.stat().st_size > metric_log.SMALL
+    first = metric_log.curves(log, "shown", kept)
     assert not first.steps.size and first.bad_count == 1000 and list(tmp_path.glob("run.*"))
-    assert plain(cache.curves(log, "shown", kept)) == plain(first)
+    assert plain(metric_log.curves(log, "shown", kept)) == plain(first)
 
 
 def test_a_short_log_is_not_kept(tmp_path: Path) -> None:
     path = written(tmp_path, '{"step": 1, "a": 1}')
-    assert cache.curves(path, "shown", tmp_path / "kept" / "run").values["a"].tolist() == [1]
+    assert metric_log.curves(path, "shown", tmp_path / "kept" / "run").values["a"].tolist() == [1]
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError):
-        cache.curves(tmp_path / "none", "shown", tmp_path / "run")
+        metric_log.curves(tmp_path / "none", "shown", tmp_path / "run")
 
 
 def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) -> None:

@@ -44,13 +44,13 @@ def known_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.load.cache_clear()
 
 
-def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
+def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, group: str = registry.GROUP) -> None:
     """Put a package with an entry point where pip would, and make Python look there."""
     (site / f"{name}.py").write_text(module)
     about = site / f"{name}-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {name}\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
     monkeypatch.syspath_prepend(site)
 
 

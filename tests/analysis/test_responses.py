@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
+from analysis.data.responses import Responses, responses
 from analysis.data.sweep import read_sweep
-from analysis.findings.responses import Responses, responses
-from analysis.report.response_examples import MOST, text, to_csv
+from analysis.report.page import MOST, text, to_csv
 from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 

@@ -16,7 +16,7 @@ from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
 from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
-from analysis.sections.unpaired import unpaired_table
+from analysis.sections.overview import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
 from analysis.stats.compare import unpaired

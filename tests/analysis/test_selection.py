@@ -22,8 +22,7 @@ from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
 from analysis.sections import sections
-from analysis.sections.grid import cell_results, grids
-from analysis.sections.grid_tables import grid_tables
+from analysis.sections.grid import cell_results, grid_tables, grids
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan

@@ -18,8 +18,7 @@ from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.numbers import format_apart
 from analysis.report.headline import answer
-from analysis.sections.grid import cell_results, grids
-from analysis.sections.grid_tables import grid_tables
+from analysis.sections.grid import cell_results, grid_tables, grids
 from analysis.spec.settings import settings
 from analysis.stats.dispersion import LIMITS, separation, split
 from analysis.tables import wording

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from analysis.data.normalized import normalized
 from analysis.data.sweep import read_sweep
-from analysis.findings.collapse import collapse
+from analysis.findings.outcomes import collapse
 from analysis.findings.study import Study, study
 from analysis.report.headline import answer
 from analysis.sections.grid import cell_results

@@ -32,6 +32,8 @@ SETTINGS = ("model.heads=2", "task.warm_start.steps=100", f"trainer.steps={STEPS
 RUNS = {
     "c0_grpo": ("method=c0_grpo", "trainer.ranks=2"),
     "q_star": ("method=q_star", "method.target_steps=20"),
+    "off_policy": ("method=off_policy", "method.target_steps=20"),
+    "sft": ("method=sft", "method.target_steps=20"),
 }
 
 
@@ -66,6 +68,16 @@ class Done:
                 logits = module(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
                 found.append(logits.log_softmax(dim=-1))
         return torch.cat(found)
+
+    def drawn_from(self, checkpoint: str, step: int) -> torch.Tensor:
+        """Where tokens of a step were drawn, (tokens, V): of what this method draws from, with the policy of a
+        checkpoint."""
+        if self.method == "c0_grpo":
+            return self.log_probs(checkpoint, step)
+        target = self.log_probs(None, step)
+        if self.method != "q_star":
+            return target
+        return alpha.solve(self.log_probs(checkpoint, step).double(), target.double(), "kl_symmetry").log_q
 
     def furthest(self, log_probs: torch.Tensor, step: int, column: str = "rollout_log_probs") -> float:
         """The largest difference of a reported log-probability from these."""
@@ -113,20 +125,17 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_the_reported_log_probabilities_are_those_of_what_was_drawn_from(done, step):
     """In step 2 the server has the weights of an update."""
     theta = done.log_probs(f"before_{step}", step)
-    if done.method == "q_star":
-        target = done.log_probs(None, step)
-        expected = alpha.solve(theta.double(), target.double(), "kl_symmetry").log_q
-        assert done.furthest(theta, step) > 0.1, "q differs from the policy"
-    else:
-        expected = theta
-    apart = done.furthest(expected, step)
+    if done.method != "c0_grpo":
+        assert done.furthest(theta, step) > 0.1, "q and the target differ from the policy"
+    apart = done.furthest(done.drawn_from(f"before_{step}", step), step)
     print(f"{done.method}, step {step}: at most {apart:.1e} from what was drawn from")
     assert apart < 1e-5
     assert done.furthest(theta, step, "old_log_probs") < 1e-5
 
 
-def test_an_update_changes_what_is_drawn_from(done):
-    assert done.furthest(done.log_probs("before_1", 2), 2) > 1e-4
+def test_an_update_changes_what_is_drawn_from_but_not_the_target(done):
+    changed = done.furthest(done.drawn_from("before_1", 2), 2)
+    assert changed < 1e-5 if done.method in ("off_policy", "sft") else changed > 1e-4
 
 
 def test_the_responses_to_a_prompt_differ(done):
@@ -144,19 +153,25 @@ def test_a_step_that_is_done_again_from_a_checkpoint_is_the_same(done):
 
 def test_the_metrics_of_the_server_are_of_the_drawn_tokens(done):
     for step, values in enumerate(done.answers["metrics"][:STEPS], start=1):
-        if done.method == "q_star":
-            theta, target = done.log_probs(f"before_{step}", step), done.log_probs(None, step)
-            expected = alpha.solve(theta.double(), target.double(), "kl_symmetry").alpha
-            assert values["qstar/alpha_mean"] == pytest.approx(float(expected.mean()), abs=1e-4)
-            assert "rollout/probs_diff_max" not in values
-        else:
+        if done.method == "c0_grpo":
             assert 0 < values["rollout/probs_diff_mean"] <= values["rollout/probs_diff_max"] < 1e-5
+            continue
+        assert "rollout/probs_diff_max" not in values
+        theta, target = (done.log_probs(name, step).double() for name in (f"before_{step}", None))
+        if done.method == "q_star":
+            expected = alpha.solve(theta, target, "kl_symmetry").alpha
+            assert values["qstar/alpha_mean"] == pytest.approx(float(expected.mean()), abs=1e-4)
+        elif done.method == "off_policy":
+            sizes = 1 / (2 * theta - target).exp().sum(dim=-1)
+            assert values["qstar/ess_theta"] == pytest.approx(float(sizes.mean()), abs=1e-4)
+        else:  # likelihood has no importance weights
+            assert "qstar/ess_theta" not in values
     tokens = sum(len(row) for row in done.drawn(STEPS)["responses"])
-    assert done.answers["seen"] == (tokens if done.method == "q_star" else 0)
+    assert done.answers["seen"] == (tokens if done.method in ("q_star", "off_policy") else 0)
 
 
 def test_evaluations_have_a_greedy_response_and_samples_of_the_policy(done):
-    """The greedy ones are drawn here, too: of the policy, also where the training draws from q."""
+    """The greedy ones are drawn here, too: of the policy, also where the training draws from q or the target."""
     evaluated = done.answers["evaluated"]
     greedy = {prompt: response for prompt, sample, response in evaluated if sample is None}
     assert len(evaluated) == 3 * 4 * (1 + 2) and len(greedy) > 4  # splits, prompts, responses

@@ -69,9 +69,10 @@ def main() -> None:
         for step in range(1, steps + 1):
             saved(run, f"before_{step}")
             begin = time.monotonic()
-            metrics, *_, answered = run.step(step)
+            metrics, *_ = run.step(step)
             answers["seconds"].append(time.monotonic() - begin)
             answers["metrics"].append(metrics)
+            answered, _ = run.evaluate(step)
             answers["evaluated"] = [[one.prompt, one.sample, one.response] for one in answered]
             answers["seen"] = len(next(iter(run._positions.values()), []))
         saved(run, "end")

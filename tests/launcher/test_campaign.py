@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -409,7 +410,7 @@ BAD = [
 def test_a_bad_file_is_refused_with_file_key_value_rule_and_fix(world, worded):
     for declared in BAD:
         world.write(declared)
-        worded(world.refused())
+        worded(re.sub(r"available: bnto_grid,[\w, ]+", "available: {experiments}", line) for line in world.refused())
     world.write(changed("more", experiment="large", overrides=["experiment.name=again"]))
     assert len(world.planner().all(None)) == 4
 
@@ -499,6 +500,18 @@ def test_every_shipped_campaign_plans_with_the_models_of_the_designs(name, tmp_p
         (base, *_) = stage.plan.runs.values()
         backend = "in_process" if stage.name == "speculative" else "verl_ray"
         assert base.config["trainer"]["backend"] == backend and stage.plan.cluster["name"] == "slurm"
+
+
+def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report(tmp_path):
+    planner = stages.Planner(ROOT, ["campaign=qstar", "scale=tiny", f"multirun={tmp_path}"], SHIPPED)
+    above = {stage.name: stage for stage in planner.all(None)}
+    assert len(above["settings"].plan.runs) == 48 + 42  # while nothing is decided, the most that it can be
+    runs = {entry.group: above["settings"].plan.runs[entry.id] for entry in above["settings"].experiments[0].entries}
+    fixed = runs["ppo_fixed"].config["verl"]["actor_rollout_ref"]["actor"]["optim"]["lr"]
+    for level, others in ((10 * fixed, 42), (fixed, 0)):  # the best rate may be the fixed one
+        values = dict.fromkeys([(pin.key, pin.into) for pin in above["main"].pins], level)
+        main, settings = (planner.one(name, values, above).plan.runs.keys() for name in ("main", "settings"))
+        assert main <= settings and len(settings - main) == others
 
 
 def test_the_trainer_and_the_cluster_of_a_stage_win_over_the_command_line(world):

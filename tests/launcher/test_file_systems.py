@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.importing import import_runs
+from analysis.sources import import_runs
 from launcher import files
 from launcher.run.archive import archive
 from launcher.run.folder import read_state, write_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import re
 import shutil
@@ -82,6 +83,25 @@ def test_an_experiment_is_headed_by_its_command_its_claim_and_its_cost(name, pla
         more = "cluster=slurm", "model.resources.device_memory_gb=null"  # llama_30b does not fit devices of 80 GB
         words += f"; {' '.join(design)}: {cost_of(make(f'experiment={name}', *design, *more))}"
     assert costs == [f"{words}."]
+
+
+@pytest.mark.parametrize("policy_alone", ["hf", "vllm"])
+def test_all_methods_of_the_main_experiment_plan_with_vllm_and_groups_can_have_other_servers(policy_alone, monkeypatch):
+    """As if vLLM were installed."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: find("json" if name == "vllm" else name))
+    of_target = ["off_policy", "sft", "uniform_alpha", "entropy_alpha", "q_star"]
+    words = ["experiment=qstar_main", "scale=design", "trainer=verl_ray", "cluster=slurm"]
+    if policy_alone == "vllm":
+        planned = make(*words, "trainer.rollout=vllm")
+        written = (ROOT / "conf/experiment/qstar_main.yaml").read_text()
+        assert f"# With trainer.rollout=vllm, the latter take {cost_of(planned).partition(', ')[2]}." in written
+    else:
+        planned = make(*words, *(f"+experiment.groups.{one}.overrides={{trainer.rollout: vllm}}" for one in of_target))
+    assert by_group(planned) == dict.fromkeys((*of_target, "ppo", "rejection", "dpo"), 3)
+    for entry in planned.experiments[0].entries:
+        rollout = planned.runs[entry.id].config["trainer"]["rollout"]
+        assert rollout == ("vllm" if entry.group in of_target else policy_alone)
 
 
 def cost_of(planned):

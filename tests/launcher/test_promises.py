@@ -85,6 +85,10 @@ REFUSED = [
         "it has no epoch; beside model and share it has epochs, lr, batch_size",
     ),
     (
+        ["experiment=qstar_main", "task.learned_reward={model: policy, share: 0.5, epochs: 0}"],
+        "epochs=0: it must be at least 1",
+    ),
+    (
         ["method=c0_grpo", "task=gsm8k", "model=qwen2_5_0_5b", "task.learned_reward={model: policy, share: 0.5}"],
         "must be a task with pairs, from which task.learned_reward learns",
     ),
@@ -240,7 +244,14 @@ def test_two_groups_with_the_same_runs_are_refused(conf):
     write_experiment(conf, groups, baseline="A")
     (line,) = refused("experiment=bad", conf=conf)
     assert line.startswith("conf/experiment/bad.yaml: experiment.groups.B = c0_grpo: its runs are those of group A")
-    groups["B"]["overrides"] = {"method.clip_low": 0.1}
+    groups["B"]["may_equal"] = "C"
+    write_experiment(conf, groups, baseline="A")
+    (line,) = refused("experiment=bad", conf=conf)
+    assert "experiment.groups.B.may_equal = C: must be one of the groups: A, B" in line
+    groups["B"]["may_equal"] = "A"
+    write_experiment(conf, groups, baseline="A")
+    assert len(make("experiment=bad", conf=conf).runs) == 1
+    groups["B"] = {"method": "c0_grpo", "overrides": {"method.clip_low": 0.1}}
     write_experiment(conf, groups, baseline="A")
     assert len(make("experiment=bad", conf=conf).runs) == 2
 

@@ -156,11 +156,6 @@ COMMAND_LINE = [
         "trainer.rollout = sglang: must be hf or vllm; sglang is not among them, because it was never run",
     ),
     (
-        ["trainer=verl_ray", "trainer.rollout=vllm", "method=off_policy"],
-        "must be policy, rejection or geometric, because a vLLM server draws from the policy, or from q between policy "
-        "and target. Fix: set trainer.rollout=hf",
-    ),
-    (
         ["trainer=verl_ray", "trainer.rollout=vllm", "method=q_star", "method/alpha=snr_max"],
         "must be another rule than snr_max, which also reads the reference, because a vLLM server holds policy and "
         "target. Fix: set trainer.rollout=hf, or choose another method/alpha",

@@ -178,7 +178,7 @@ EXPERIMENTS = [
     ({"groups": ONE, "hypothesis": ["bnto"]}, "Fix: write - override /hypothesis: NAME there"),
     (
         {"groups": {"A": {"method": "ptrw", "overrides": {"model": "gpt2"}}}},
-        "experiment.groups.A.overrides.model = gpt2: must be a mapping. Fix: set one of model.resources",
+        "experiment.groups.A.overrides.model = gpt2: must be a mapping. Fix: set one of model.seconds_per_step",
     ),
     (
         {"groups": ONE, "factors": {"verl": [3]}},

@@ -9,6 +9,7 @@ import pytest
 from launcher import secrets
 
 LOWER, MIXED = "7f3a9c1e5b2d8064a7c9e1f3", "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7d"
+LETTERS = "NqVwYSVPHbDXpPdkhxEpyIgKpaUnArlXyk"
 
 BEGIN, END = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
 
@@ -42,6 +43,9 @@ SHAPES = {
     "OpenAI": (joined("s", "k-proj-", MIXED), "a.py", "OpenAI('{}')"),
     "Anthropic": (joined("s", "k-ant-api03-", MIXED), "a.py", "Anthropic('{}')"),
     "Hugging Face": (joined("h", "f_", MIXED[:34]), "a.py", "login('{}')"),
+    "Hugging Face, as it is": (joined("h", "f_", LETTERS), "a.py", "login('{}')"),
+    "letters alone": (LETTERS, "a.py", "hf_token = '{}'"),
+    "W&B's login": (LOWER + LOWER[:16], "a.py", "wandb.login(relogin=True, key='{}')"),
     "W&B": (LOWER + LOWER[:16], "a.py", "os.environ['WANDB_API_KEY'] = '{}'"),
     "Groq": (joined("gs", "k_", MIXED), "a.py", "Groq('{}')"),
     "Replicate": (joined("r", "8_", MIXED[:37]), "a.py", "Client('{}')"),
@@ -124,6 +128,8 @@ KEPT = {
         CACHE_KEY = "9f86d081884c7d659a2feaa0c55ad015"
         PUBLIC_KEY = "9f86d081884c7d659a2feaa0c55ad015"
         key = "eval/reward_mean_64"
+        bos_token = "BeginningOfTheSequence"
+        from x import hf_AutoModelForCausalLMWithValueHead
         password = getpass.getpass()
         headers = {"Authorization": "Bearer " + token}
         headers = {"Authorization": f"Bearer {token2}"}

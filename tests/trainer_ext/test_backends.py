@@ -163,10 +163,11 @@ def test_every_metric_of_the_vocabulary_is_written(backend, new_run, tmp_path):
     classifier = write_classifier(tmp_path / "classifier", labels=2)
     bertscore, harmlessness = f"{{model: {classifier}}}", f"{{model: {classifier}, label: LABEL_0}}"
     scores = f"{{rouge_l: {{}}, bleu: {{}}, bertscore_f1: {bertscore}, harmlessness: {harmlessness}}}"
-    positions = {"q_star": ["alpha", "ess_ratio", "log_weight"], "off_policy": ["ess_ratio", "log_weight"]}
+    positions = {"off_policy": ["ess_ratio", "log_weight"]}
+    positions |= {method: ["alpha", "ess_ratio", "log_weight"] for method in ("q_star", "entropy_alpha")}
     for method in (
         *("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"),
-        "off_policy",
+        *("off_policy", "entropy_alpha"),
     ):
         run = new_run(method)
         own = [*quick_settings(method), "trainer.steps=3", "trainer.eval_every=3"]

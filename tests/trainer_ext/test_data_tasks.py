@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
+import datasets
 import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import tree_of
+from tests.configuration import configuration, tree_of
 from tests.launcher.experiments import make
 from tests.trainer_ext.conftest import train_twin
 from trainer_ext import tasks
@@ -194,6 +196,24 @@ def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
     words += [f"{actor}.ppo_mini_batch_size=2", f"{actor}.ppo_micro_batch_size_per_gpu=2"]
     run = train_twin(tmp_path, *words, "verl.actor_rollout_ref.rollout.n=2")
     assert len(run.lines) == 2 and all(line["actor/grad_norm"] > 0 for line in run.lines)
+
+
+def test_a_folder_of_a_data_set_on_the_hub_is_read_alone(tmp_path, monkeypatch):
+    """datasets reads a relative folder as it reads a name; the layout is that of Anthropic/hh-rlhf."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for folder in ("harmless-base", "helpful-base"):
+        for split in ("train", "test"):
+            file = tmp_path / "Anthropic/hh-rlhf" / folder / f"{split}.jsonl.gz"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            talk = f"\n\nHuman: {folder}, {split}?\n\nAssistant: "
+            file.write_bytes(gzip.compress(json.dumps({"chosen": f"{talk}Yes.", "rejected": f"{talk}No."}).encode()))
+    found = tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf_harmless")["task"])
+    assert [(row.prompt, row.split) for row in found] == [
+        ("harmless-base, train?", None),
+        ("harmless-base, test?", "test"),
+    ]
+    assert len(tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf")["task"])) == 4
 
 
 def test_a_data_set_with_a_script_is_read_from_its_files_or_refused(tmp_path, monkeypatch):

@@ -138,6 +138,36 @@ def test_the_whole_path(model: Path, multirun: Path, tmp_path: Path) -> None:
     print(f"{steps[-1]['cost/peak_memory_bytes'] / 1e9:.1f} GB")
 
 
+def test_a_reward_model_of_200_pairs_is_the_reward_and_tilts_the_target(
+    model: Path, multirun: Path, tmp_path: Path
+) -> None:
+    """The first run trains it on half of 400 prompts; q* and SFT draw from the target that it tilts."""
+    pairs = tmp_path / "pairs.jsonl"
+    with pairs.open("w") as file:
+        for number in range(400):
+            prompt = f"\n\nHuman: Tell me fact {number}.\n\nAssistant:"
+            replies = {"chosen": f"{prompt} Gladly! Thank you for asking.", "rejected": f"{prompt} No. Go away."}
+            file.write(json.dumps(replies) + "\n")
+    learned = "task.learned_reward={model: policy, share: 0.5, max_length: 64, lr: 2.0e-5}"
+    words = ["task=hh_rlhf_learned", f"task.train_path={pairs}", learned, "seed=0", "cluster.slots=1", *SMALL]
+    words += ["verl.data.max_response_length=16", "trainer.steps=5", "trainer.eval_every=5", "trainer.eval_responses=8"]
+    words += ["model=pretrained", f"model.path={model}", f"multirun={multirun}"]
+    words += ["analysis.primary.metric=eval/reward_mean"]
+    tilted = ["method=q_star,sft", "method/target=reward_tilted", "method.target_prompts=8", "method.target_samples=4"]
+    tilted += ["method.target_steps=2", "experiment.name=tilted", "experiment.baseline=sft"]
+    others = ["method=c0_ppo,dpo", "method.dpo_pairs=data", "experiment.name=others", "experiment.baseline=c0_ppo"]
+    for name, methods in (("tilted", tilted), ("others", others)):
+        with timed(f"{name}: five steps each"):
+            run("launch.py", "-m", *methods, *words)
+        folders = [multirun / "runs" / line["id"] for line in runs_of(multirun, name)]
+        logs = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
+        assert [[json.loads(line)["step"] for line in lines] for lines in logs] == [[1, 2, 3, 4, 5]] * 2
+        run("-m", "analysis", "judge", str(multirun / name), "--by", "reward")
+    (trained,) = (multirun / "cache" / "rewards").glob("[!.]*")
+    card = json.loads((trained / "card.json").read_text())
+    assert card["pairs"]["train"] > 100 and card["test"]["accuracy"] > 0.9
+
+
 @pytest.mark.parametrize("method", ["c0_grpo", "bnto_minimal", "q_star"])
 def test_five_steps_under_ray(model: Path, multirun: Path, tmp_path: Path, method: str) -> None:
     problems = write_problems(tmp_path / "problems.jsonl")

@@ -53,6 +53,7 @@ def seconds(**changes):
         ({"method__loss": "none"}, 2, DRAWN),
         ({"method__loss": "dpo"}, 2 + 6 + 2, DRAWN),  # pairs: here as many rows as responses
         ({"method__sampler": "geometric"}, 2 + 6 + 2, 2 * DRAWN),  # both models read each token
+        ({"method__sampler": "target"}, 2 + 6 + 2, 2 * DRAWN),
         ({"method__sampler": "rejection"}, 2 + 2 + 6 + 2, DRAWN),
         ({"trainer__rollout": "vllm"}, 2 + 6 + 2, 8 * 2 * 5e-5),  # as long as its longest response
         ({"parallel__rows": 2}, 2 + 6 + 2, 2 * DRAWN),
@@ -70,6 +71,14 @@ def test_devices_share_the_work_and_evaluations_are_spread_over_the_steps():
     assert seconds(**evaluated) - one == pytest.approx(2 / 10 * 6 * 8 * 2 * 6e-4)
     judged = {**evaluated, "trainer__judged": {"every": 5, "prompts": 1}}
     assert seconds(**judged) - one == pytest.approx(2 / 10 * 7 * 8 * 2 * 6e-4)
+
+
+@pytest.mark.parametrize(("sampler", "models"), [("policy", 1), ("target", 2), ("geometric", 2)])
+def test_a_vllm_server_computes_all_of_its_models_in_evaluations_too(sampler, models):
+    of_vllm = {"trainer__rollout": "vllm", "method__sampler": sampler}
+    evaluated = {"trainer__eval_every": 5, "trainer__eval_prompts": 2, "trainer__eval_samples": 3}
+    token = models * 2 * 5e-5  # of each model two layers; 24 responses, 4 at a time, are a quarter as long as allowed
+    assert seconds(**of_vllm, **evaluated) - seconds(**of_vllm) == pytest.approx(2 / 10 * token * 8 * 6 / 4)
 
 
 def test_the_devices_are_those_that_a_model_can_ask_for():

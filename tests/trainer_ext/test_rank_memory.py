@@ -154,6 +154,15 @@ def test_ranks_share_sequences_servers_and_rows():
     assert served.phases["sampling"]["weights of the server"] == SMALL.parameters
 
 
+@pytest.mark.parametrize("sampler", ["target", "geometric"])
+def test_a_vllm_server_with_a_target_keeps_both_models_in_main_memory_while_it_sleeps(sampler):
+    alone, both = (need(layout(rollout="vllm"), **more) for more in ({}, {"sampler": sampler, "target": "expert"}))
+    assert alone.device is not None and both.device is not None
+    for name in ("weights of the server", "cache of keys and values of one response"):
+        assert both.device.phases["sampling"][name] == 2 * alone.device.phases["sampling"][name]
+    assert both.main.total - alone.main.total == both.device.phases["sampling"]["weights of the server"]
+
+
 def test_what_a_method_adds():
     shard = 2 * SMALL.parameters
     plain, critic, frozen = need(), need(advantage="gae"), need(loss="none")

@@ -83,11 +83,12 @@ def test_heads_that_vllm_does_not_have_and_parts_of_ranks_are_refused(words: str
 
 
 @pytest.mark.usefixtures("with_vllm")
+@pytest.mark.parametrize("method", ["q_star", "off_policy", "sft"])
 @pytest.mark.parametrize("target", ["target", "bare", "larger", "llama"])
-def test_a_target_that_reads_other_tokens_is_refused(models, target, worded) -> None:
+def test_a_target_that_reads_other_tokens_is_refused(models, target, method, worded) -> None:
     """Only the run can read a tokenizer that is not in the folder."""
     paths = (f"model.path={models['policy']}", f"method.target_path={models[target]}")
-    found = refusals("model=pretrained", "method=q_star", *paths)
+    found = refusals("model=pretrained", f"method={method}", *paths)
     worded(line.replace(str(Path(models["policy"]).parent), "{models}") for line in found)
 
 
@@ -102,9 +103,10 @@ def test_a_server_of_the_policy_gets_its_weights_before_the_first_step(models) -
     assert servers.sleep_level(found["engine_kwargs"]["vllm"]) is None
 
 
+@pytest.mark.parametrize("method", ["q_star", "off_policy", "sft"])
 @pytest.mark.parametrize(("count", "level"), [(0, 0), (8, 1)])
-def test_a_server_of_q_holds_both_models_and_keeps_them_when_it_sleeps(models, count, level) -> None:
-    config = configuration(*VLLM, "method=q_star", "model=pretrained", f"model.path={models['policy']}")
+def test_a_server_with_a_target_holds_both_models_and_keeps_them_when_it_sleeps(models, method, count, level) -> None:
+    config = configuration(*VLLM, f"method={method}", "model=pretrained", f"model.path={models['policy']}")
     config["model"]["resources"]["devices"] = count
     found = servers.vllm_section(config, models["policy"], models["target"])
     own = found["engine_kwargs"]["vllm"]

@@ -23,11 +23,13 @@ from tests.needs import VLLM
 from tests.trainer_ext.alpha_oracle import EPS, Reference
 from tests.trainer_ext.twins import config_of, tokenizer_of, write_problems, write_twin
 from trainer_ext.sampling import alpha
+from trainer_ext.sampling.proposal import FromTarget
 from trainer_ext.vllm_qstar import settings
 
 pytestmark = pytest.mark.usefixtures("no_progress_bars")
 KL_SYMMETRY = {"sampler": "geometric", "temperature": 1.0, "alpha": "kl_symmetry", "solver": "newton"}
 ESS_BALANCE = {"sampler": "geometric", "temperature": 1.3, "alpha": "ess_balance"}
+TARGET = {"sampler": "target", "alpha": "none"}
 PROMPTS, LENGTH, T = 24, 20, 0.8
 #: The smallest heads that vLLM has for CPUs have 32 numbers; the target is wider than the policy.
 WIDTHS = {"policy": 128, "target": 256}
@@ -73,6 +75,9 @@ def test_an_engine_is_told_what_the_method_says(read):
     assert said == settings.QStarSettings(read["target"], ["Qwen2ForCausalLM"], T, ESS_BALANCE)
     proposal = said.proposal()
     assert proposal.temperature == 1.3 and proposal.rule.name == "ess_balance"
+    method = {**TARGET, "loss": "sft"}
+    found = settings.engine_arguments(read["policy"], read["target"], T, method)["hf_overrides"]["qstar"]
+    assert found["method"] == TARGET and isinstance(settings.QStarSettings(**found).proposal(), FromTarget)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,7 @@ def test_an_engine_is_told_what_the_method_says(read):
         {"enable_sleep_mode": True},
         {"quantization": "fp8"},
         {"logprobs_mode": "raw_logprobs"},
-        {"method": {**KL_SYMMETRY, "sampler": "target"}},
+        {"method": {**KL_SYMMETRY, "sampler": "policy"}},
         {"method": {**KL_SYMMETRY, "alpha": "none"}},
         {"method": {**KL_SYMMETRY, "alpha": "snr_max"}},
     ],
@@ -203,6 +208,12 @@ def parallel(models: Mapping[str, Mapping[str, Path]], tmp_path_factory: pytest.
     return ask(models["qwen2"], tmp_path_factory.mktemp("asked"), KL_SYMMETRY, tensor_parallel_size=2)
 
 
+@pytest.fixture(scope="module")
+def of_target(models: Mapping[str, Mapping[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    """Draws from the target alone."""
+    return ask(models["qwen2"], tmp_path_factory.mktemp("asked"), TARGET)
+
+
 @pytest.fixture(params=["qwen2", "llama", "parallel"])
 def asked(request: pytest.FixtureRequest) -> Asked:
     found: Asked = request.getfixturevalue(request.param)
@@ -258,6 +269,23 @@ def test_the_reported_log_probabilities_are_those_of_q(asked, drawn, policy):
     of_q, of_policy = compare(asked, policy, asked.answers[drawn])
     print(f"{drawn}: at most {of_q:.1e} from log q, {of_policy:.1f} from log p")
     assert of_q < 1e-5 and of_policy > 0.5
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(1800)
+def test_an_engine_of_the_target_reports_its_log_probabilities_whatever_the_policy(of_target):
+    """The target's logits are larger than those of q: those of transformers in float32 and float64 differ by 1e-5."""
+    for drawn in ("first", "updated"):
+        log_p, answers = forward(of_target.models["target"], of_target, of_target.answers[drawn]), of_target.answers
+        reported = torch.tensor([value for one in answers[drawn] for value in one["log_probs"]], dtype=torch.float64)
+        apart = float((chosen(log_p, answers[drawn]) - reported).abs().max())
+        print(f"{drawn}: at most {apart:.1e} from log p of the target")
+        assert apart < 3e-5
+    theta, target = (forward(of_target.models[name], of_target, answers["first"]) for name in ("policy", "target"))
+    sizes = 1 / (2 * theta - target).double().exp().sum(dim=-1)
+    for found in answers["metrics"]:
+        assert found["qstar/ess_theta"] == pytest.approx(float(sizes.mean()), abs=1e-4)
+        assert found["qstar/ess_t"] == 1 and "qstar/alpha_mean" not in found
 
 
 @pytest.mark.vllm

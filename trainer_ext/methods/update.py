@@ -126,7 +126,7 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
         values |= method.controller.metrics(statistics)
         advantages = method.controller.advantages(old, reference, advantages) * mask
     columns = {"old_log_probs": old, "ref_log_prob": reference, "advantages": advantages}
-    if section["sampler"] in ("target", "geometric"):
+    if section["sampler"] in registry.WITH_TARGET:
         treatment = registry.weights.of(section)
         columns["rollout_is_weights"] = importance_weights(old, scored.behaviour, mask, treatment)
         values |= weight_metrics(importance_weights(old, scored.behaviour, mask), mask)  # before their treatment
@@ -136,7 +136,7 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
 def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Values of tokens by the name of their histogram: those that the sampler saw, and the logarithm of the importance
     weights before their treatment."""
-    weighted = method.section["sampler"] in ("target", "geometric") and method.section["loss"] == "policy_gradient"
+    weighted = method.section["sampler"] in registry.WITH_TARGET and method.section["loss"] == "policy_gradient"
     if not weighted:
         return dict(drawn)
     return {**drawn, "log_weight": (scored.old - scored.behaviour)[scored.mask.bool()]}

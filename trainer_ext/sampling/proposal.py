@@ -35,23 +35,26 @@ def from_target(log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
 
 @dataclass
 class FromTarget:
-    """pi_t for samples that are weighted by pi_theta / pi_t; remembers the effective sample sizes."""
+    """pi_t for samples that are weighted by pi_theta / pi_t; remembers the effective sample sizes.
+
+    seen: a row of one number for each position that counts.
+    """
 
     seen: list[Tensor] = field(default_factory=list)
 
     def __call__(self, log_probs: Sequence[Tensor], alive: Tensor) -> Tensor:
         theta, target = log_probs[0], log_probs[1]
-        self.seen.append(effective_sample_size(theta, target).double()[alive])
+        self.seen.append(effective_sample_size(theta, target).double()[alive, None])
         return target
 
     @property
     def positions(self) -> dict[str, Tensor]:
         """Values of every position seen, (positions,), by the name of their histogram."""
-        return {"ess_ratio": torch.cat(self.seen)}
+        return {"ess_ratio": torch.cat(self.seen)[:, 0]}
 
     def metrics(self) -> dict[str, float]:
         """The qstar/* values of the positions seen (docs/metrics.md); a sample of pi_t counts whole for pi_t."""
-        theta = torch.cat(self.seen)
+        theta = torch.cat(self.seen)[:, 0]
         return _ess_metrics(theta, torch.ones_like(theta))
 
 

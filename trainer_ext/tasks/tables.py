@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainer_ext import rewards
 from trainer_ext.tasks import TEST, BadData, Row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
+_FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # of a data set on the hub
 #: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
 Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
 
@@ -24,10 +26,10 @@ Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
 def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> list[Row]:
     """The prompts of `task.train_path`, and those of the test data if there are any.
 
-    `task.train_path`: a hub name, whose split `task.hub_test_split` comes with it, or a local file. `task.test_path`:
-    such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null. `task.limit`: how many
-    lines of each are read, the first ones; null, or no such key: all. columns: which have text in each line. BadData
-    names a line.
+    `task.train_path`: a hub name, perhaps with a folder, whose split `task.hub_test_split` comes with it, or a local
+    file. `task.test_path`: such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null.
+    `task.limit`: how many lines of each are read, the first ones; null, or no such key: all. columns: which have text
+    in each line. BadData names a line.
     """
     path, subset = task["train_path"], task["hub_subset"]
     parts: list[tuple[str, str, str | None]] = [(path, "train", None)]
@@ -74,15 +76,18 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
 
 
 def _of_hub(path: str, split: str, subset: str | None) -> Iterable[Mapping[str, Any]]:
-    """The rows of a split. Of a data set with a script, which datasets no longer runs, those of its file SPLIT.jsonl.
+    """The rows of a split; path: a name, OWNER/NAME, or a folder of it, OWNER/NAME/FOLDER. Of a data set with a script,
+    which datasets no longer runs, those of its file SPLIT.jsonl.
 
     BadData: it has a script and no such file.
     """
     import datasets
     from huggingface_hub import errors, hf_hub_download
 
+    inside = _FOLDER.fullmatch(path)
+    name, folder = inside.groups() if inside else (path, None)
     try:
-        return datasets.load_dataset(path, subset, split=split)
+        return datasets.load_dataset(name, subset, data_dir=folder, split=split)
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise

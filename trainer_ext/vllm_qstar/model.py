@@ -91,7 +91,7 @@ class QStarForCausalLM(nn.Module):
         self._policy_alone, self._seen = from_policy, []
 
     def seen(self) -> Tensor:
-        """What q was at each position since the last call: a row each, as `FromGeometric.seen` has them."""
+        """What q was at each position since the last call: a row each, as the proposal has them."""
         seen, self._seen = self._seen, []
         return torch.cat(seen) if seen else torch.zeros(0, 1)
 

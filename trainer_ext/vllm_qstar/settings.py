@@ -1,4 +1,7 @@
-"""The settings of an engine that draws from q*, and what is refused because tokens would not be drawn from q*."""
+"""The settings of an engine that draws from q*, and what is refused because tokens would not be drawn from q*.
+
+With sampler=target, q is the target itself.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from trainer_ext import registry
 from trainer_ext.reward_models.folders import TOKENIZER, missing
-from trainer_ext.sampling.proposal import FromGeometric
+from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 from trainer_ext.vllm_qstar import ARCHITECTURE
 
 #: The key of the model's settings among the overrides of the policy's configuration.
@@ -78,9 +81,12 @@ class QStarSettings:
         """What the configuration of a vLLM engine says."""
         return cls(**getattr(config.model_config.hf_config, KEY))
 
-    def proposal(self) -> FromGeometric:
+    def proposal(self) -> FromGeometric | FromTarget:
         """A new one. It starts to look for alpha at the same point, so that q depends on the two models alone."""
-        return FromGeometric(registry.alpha.of(self.method), **registry.sampler.of(self.method).settings)
+        sampler = registry.sampler.of(self.method)
+        if sampler.name == "target":
+            return FromTarget()
+        return FromGeometric(registry.alpha.of(self.method), **sampler.settings)
 
 
 def engine_arguments(
@@ -143,9 +149,9 @@ def _check(rules: Rules, values: Mapping[str, Any]) -> None:
 
 def _check_method(method: Mapping[str, Any]) -> None:
     sampler, alpha = registry.sampler.of(method).name, registry.alpha.of(method).name
-    if sampler != "geometric":
-        raise ValueError(f"method.sampler={sampler}: must be geometric, which is the sampler that draws from q")
-    if alpha == "none":
+    if sampler not in registry.WITH_TARGET:
+        raise ValueError(f"method.sampler={sampler}: must be geometric or target, the samplers that ask the target")
+    if sampler == "geometric" and alpha == "none":
         raise ValueError("method.alpha=none: choose a rule for alpha, which method.sampler=geometric needs")
     if alpha == "snr_max":
         raise ValueError(

@@ -58,8 +58,8 @@ class Worker:
         Requests.policy_alone = from_policy
 
     def qstar_seen(self) -> tuple[int, bytes]:
-        """What q was at the tokens since `qstar_draw`, or the last call: columns of `FromGeometric.seen`, and the
-        numbers of all rows as float64."""
+        """What q was at the tokens since `qstar_draw`, or the last call: the columns of what the proposal has
+        seen, and the numbers of all rows as float64."""
         seen = self.model_runner.get_model().seen().double().cpu()
         return seen.shape[1], seen.numpy().tobytes()
 

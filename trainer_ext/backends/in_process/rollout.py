@@ -42,7 +42,7 @@ class Drawn:
 def models_read(method: Mapping[str, Any]) -> list[str]:
     """The models that read every token while sampling, the policy first."""
     names = ["policy"]
-    if method["sampler"] in ("target", "geometric"):
+    if method["sampler"] in registry.WITH_TARGET:
         names.append("target")
     if method["alpha"] == "snr_max":
         names.append("reference")

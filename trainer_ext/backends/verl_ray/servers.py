@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 
+from trainer_ext import registry
 from trainer_ext.vllm_qstar.settings import KEY, engine_arguments
 
 _PACKAGE = "trainer_ext.backends.verl_ray"
@@ -78,23 +79,19 @@ class Failures:
         return self._failures
 
 
-def draws_from_q(method: Mapping[str, Any]) -> bool:
-    """Whether the servers hold two models, policy and target."""
-    return bool(method["sampler"] == "geometric")
-
-
 def vllm_section(config: Mapping[str, Any], model: str, target: str | None) -> dict[str, Any]:
     """Values of verl's section `rollout` for vLLM's servers. model, target: folders.
 
     ValueError: tokens would not be drawn from q.
     """
     verl, method = config["verl"], config["method"]
+    with_target = method["sampler"] in registry.WITH_TARGET
     rollout = verl.actor_rollout_ref.rollout
     on_gpu = int((config["model"].get("resources") or {}).get("devices") or 0) > 0
     length = int(verl.data.max_prompt_length) + int(verl.data.max_response_length)
     # other backends end a response at the tokenizer's token alone, and so does vLLM without the model's own file
     own: dict[str, Any] = {"generation_config": "vllm"}
-    if draws_from_q(method):
+    if with_target:
         assert target is not None
         # a server that sleeps gives its memory to the training; at level 1 it keeps the weights, also the target's
         arguments = engine_arguments(
@@ -105,7 +102,7 @@ def vllm_section(config: Mapping[str, Any], model: str, target: str | None) -> d
     return {
         "max_model_len": length,
         "max_num_batched_tokens": max(int(rollout.max_num_batched_tokens), int(rollout.max_num_seqs), length),
-        "load_format": "auto" if draws_from_q(method) else "dummy",  # the policy's weights come before the first step
+        "load_format": "auto" if with_target else "dummy",  # the policy's weights come before the first step
         "enforce_eager": not on_gpu,
         "enable_sleep_mode": on_gpu,
         "free_cache_engine": on_gpu,

@@ -22,7 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
-from trainer_ext import rewards
+from trainer_ext import registry, rewards
 from trainer_ext.backends import Lost, Stalled
 from trainer_ext.backends.in_process.prompts import Prompt
 from trainer_ext.backends.verl_ray import reward, servers, workers
@@ -287,7 +287,7 @@ class Trainer(PPOTrainerSync):
         updates = update(self.method, scored, self.global_steps)
         self.newest = scored, updates
         self.values.update(updates.metrics)
-        if self._compares and self.method.section["sampler"] != "geometric":
+        if self._compares and self.method.section["sampler"] not in registry.WITH_TARGET:
             self.values.update(probability_differences(scored.old, scored.behaviour, mask))
         self._kept = None
         if rejects:  # which rows of the run's order rejection sampling towards the target keeps

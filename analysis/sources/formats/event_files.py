@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.importing.found import Found, configuration_in, names
-from analysis.importing.log import Log
+from analysis.sources.log import Log
+from analysis.sources.source import LoggedRun, configuration_in, names, source
 
-KIND = "TensorBoard"
-FILES: tuple[str, ...] = ()
 _PATTERN = "*tfevents*"
 
 
@@ -49,34 +47,36 @@ class _Logged:
         values[tag] = value
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The folders below `source` that hold event files, and their names."""
-    return names(source, {path.parent for path in source.resolve().rglob(_PATTERN) if path.is_file()})
+@source
+class EventFiles:
+    """A run is a folder. A folder with hyperparameters below another run's folder belongs to that run, as torch's
+    SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder."""
 
+    kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
-def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these folders. A folder with hyperparameters below another run's folder belongs to that run, as
-    torch's SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder.
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found."""
+        return names(place, {path.parent for path in place.resolve().rglob(_PATTERN) if path.is_file()})
 
-    Raises BadImport for a configuration file that is not YAML.
-    """
-    of_parent: dict[Path, dict[str, Any]] = {}
-    empty: dict[Path, Found] = {}
-    logged_some: set[Path] = set()
-    for folder, name in reversed(list(folders.items())):  # what is below a folder comes before it
-        logged = _read(folder)
-        if logged.hparams and folder.parent in folders:
-            of_parent.setdefault(folder.parent, {}).update(logged.hparams)
-            continue
-        config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
-        run = Found(KIND, name, config, _log(folder, logged, step), started=logged.started)
-        if run.log:
-            logged_some.add(folder)
-            yield run
-        else:
-            empty[folder] = run
-    without = [folder for folder in empty if not any(folder in other.parents for other in logged_some)]
-    yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read."""
+        of_parent: dict[Path, dict[str, Any]] = {}
+        empty: dict[Path, LoggedRun] = {}
+        logged_some: set[Path] = set()
+        for folder, name in reversed(list(places.items())):  # what is below a folder comes before it
+            logged = _read(folder)
+            if logged.hparams and folder.parent in places:
+                of_parent.setdefault(folder.parent, {}).update(logged.hparams)
+                continue
+            config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
+            run = LoggedRun(self.kind, name, config, _log(folder, logged, step), started=logged.started)
+            if run.log:
+                logged_some.add(folder)
+                yield run
+            else:
+                empty[folder] = run
+        without = [folder for folder in empty if not any(folder in other.parents for other in logged_some)]
+        yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
 
 
 def _log(folder: Path, logged: _Logged, by: str | None) -> Log:

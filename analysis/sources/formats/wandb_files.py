@@ -14,75 +14,75 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found
-from analysis.importing.log import BadImport, Log, refuse
+from analysis.sources.log import BadImport, Log, refuse
+from analysis.sources.source import LoggedRun, source
 
-KIND = "W&B"
-FILES = (".wandb",)
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
 _STEP, _TIME = "_step", "_timestamp"
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The files of W&B below a folder, or the file itself, and the ids of their runs."""
-    files = source.rglob("run-*.wandb") if source.is_dir() else [source]
-    return {path: path.stem.removeprefix("run-") for path in files}
+@source
+class WandbFiles:
+    """Files of one run id are one run, in the order in which they began."""
+
+    kind, files, beats = "W&B", (".wandb",), ("verl's console", "CSV")
+
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found; the names are the ids of the runs."""
+        root = place.resolve()
+        paths = root.rglob("run-*.wandb") if root.is_dir() else [root]
+        return {path: path.stem.removeprefix("run-") for path in paths}
+
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read. Files of one run that both begin at its first step are refused."""
+        begun: dict[str, list[tuple[int, Path]]] = {}
+        killed: list[Path] = []
+        problems = []
+        for path in places:
+            try:
+                run = next((record.run for kind, record in _records(path) if kind == "run"), None)
+            except BadImport as error:
+                problems.append(str(error))
+                continue
+            if run is None:
+                killed.append(path)
+                continue
+            key = "/".join((run.entity, run.project, run.run_id))
+            begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
+        refuse(problems)
+        for key, paths in begun.items():
+            yield _run(self.kind, key, [path for _, path in sorted(paths)], step)
+        ids = {key.rpartition("/")[2] for key in begun}
+        for path in killed:
+            if (name := places[path]) not in ids:
+                log, why = Log(path), "it was killed before W&B wrote its configuration"
+                log.resolve()
+                yield LoggedRun(self.kind, name, {}, log, {"wandb.id": name}, why)
 
 
-def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these files; files of one run id are one run, in the order they began. step: the metric that counts
-    the steps; None: W&B's own.
-
-    Raises BadImport with every file that is not W&B's, and for files of one run that both begin at its first step.
-    """
-    begun: dict[str, list[tuple[int, Path]]] = {}
-    killed: list[Path] = []
-    problems = []
-    for path in files:
-        try:
-            run = next((record.run for kind, record in _records(path) if kind == "run"), None)
-        except BadImport as error:
-            problems.append(str(error))
-            continue
-        if run is None:
-            killed.append(path)
-            continue
-        key = "/".join((run.entity, run.project, run.run_id))
-        begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
-    refuse(problems)
-    for key, paths in begun.items():
-        yield _run(key, [path for _, path in sorted(paths)], step)
-    ids = {key.rpartition("/")[2] for key in begun}
-    for path in killed:
-        if (name := files[path]) not in ids:
-            log = Log(path)
-            log.resolve()
-            yield Found(KIND, name, {}, log, {"wandb.id": name}, "it was killed before W&B wrote its configuration")
-
-
-def _run(key: str, paths: Sequence[Path], step: str | None) -> Found:
+def _run(kind: str, key: str, paths: Sequence[Path], step: str | None) -> LoggedRun:
     """A run from its files; those after the first are what its resumes logged."""
     run: Any = None
     log, config = Log(paths[-1]), dict[str, Any]()
     for path in paths:
         log.begin()
-        exit_code, now, own = None, None, dict[str, Any]()
-        for kind, record in _records(path):
-            if kind == "run":
+        exit_code, now, of_file = None, None, dict[str, Any]()
+        for content, record in _records(path):
+            if content == "run":
                 run = record.run if path == paths[0] else run
-                _update(own, record.run.config)
-            elif kind == "config":
-                _update(own, record.config)
-            elif kind == "exit":
+                _update(of_file, record.run.config)
+            elif content == "config":
+                _update(of_file, record.config)
+            elif content == "exit":
                 exit_code = record.exit.exit_code
-            elif kind == "history":
+            elif content == "history":
                 row = {
                     ".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
                 }
                 now = row.get(_STEP, now)
                 _add(log, now, row)
-        config |= own
+        config |= of_file
     if step is not None and len(log) and step not in log.metrics:
         raise BadImport(
             f"{paths[-1]}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
@@ -91,8 +91,8 @@ def _run(key: str, paths: Sequence[Path], step: str | None) -> Found:
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
     ended = "its file has no end: it was killed, or still runs" if exit_code is None else f"exit code {exit_code}"
-    return Found(
-        kind=KIND,
+    return LoggedRun(
+        kind=kind,
         name=run.run_id,
         config=config,
         log=log,

@@ -13,11 +13,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found, names
-from analysis.importing.log import BadImport, Log
+from analysis.sources.log import BadImport, Log
+from analysis.sources.source import LoggedRun, names, source
 
-KIND = "verl's console"
-FILES = (".log", ".out", ".txt")
 _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 #: The process whose line it is, such as `(TaskRunner pid=87031, ip=10.0.0.1) `.
 _PROCESS = re.compile(r"\([^()]* pid=\d+[^()]*\) ?")
@@ -28,29 +26,31 @@ _SECTIONS = {"data", "trainer", "algorithm"}  # of verl's configuration
 _LONGEST = 5000  # lines of a configuration
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The files below a folder that a run of verl printed, or the file itself, and their names.
+@source
+class ConsoleFiles:
+    """A run is a file. A last line without an end, which a crash leaves, is not used."""
 
-    Raises BadImport for another file that is named itself.
-    """
-    root = source.resolve()
-    if root.is_file() and not is_printed(root):
-        shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
-        raise BadImport(f"SOURCE {source}: {shape}; fix: give a file that has what verl printed")
-    files = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in FILES]
-    return names(source, filter(is_printed, files), ending=True)
+    kind, files, beats = "verl's console", (".log", ".out", ".txt"), ()
 
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found."""
+        root = place.resolve()
+        if root.is_file() and not _is_printed(root):
+            shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
+            raise BadImport(f"SOURCE {place}: {shape}; fix: give a file that has what verl printed")
+        paths = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in self.files]
+        return names(place, filter(_is_printed, paths), ending=True)
 
-def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these files. A last line without an end, which a crash leaves, is not used."""
-    for path, name in files.items():
-        lines = list(_lines(path))
-        log = Log(path)
-        for match in filter(None, map(_STEP.search, lines)):
-            parts = (part.rpartition(":") for part in match[2].split(" - "))
-            log.add(int(match[1]), {key: text for key, _, text in parts if key})
-        log.resolve(step)
-        yield Found(KIND, name, _configuration(lines), log)
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read."""
+        for path, name in places.items():
+            lines = list(_lines(path))
+            log = Log(path)
+            for match in filter(None, map(_STEP.search, lines)):
+                parts = (part.rpartition(":") for part in match[2].split(" - "))
+                log.add(int(match[1]), {key: text for key, _, text in parts if key})
+            log.resolve(step)
+            yield LoggedRun(self.kind, name, _configuration(lines), log)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _lines(path: Path) -> Iterator[str]:
                 yield from _CONTROL.sub("", line).rstrip("\r\n").split("\r")
 
 
-def is_printed(path: Path) -> bool:
+def _is_printed(path: Path) -> bool:
     """Whether a file has a line of a step, or the beginning of a run of verl; a folder has neither."""
     return path.is_file() and any(_STEP.search(line) or _BEGUN.search(line) for line in _lines(path))
 
@@ -80,9 +80,9 @@ def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:
             if not other.endswith("}"):
                 continue
             with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-                found = ast.literal_eval(text)
-                if isinstance(found, dict) and found.keys() >= _SECTIONS:
-                    return found
+                printed = ast.literal_eval(text)
+                if isinstance(printed, dict) and printed.keys() >= _SECTIONS:
+                    return printed
                 break
     return {}
 

@@ -5,27 +5,28 @@ A run that was resumed writes some steps again. The rows of the later attempt co
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.importing.cells import number
+from analysis.sources.notation import number
+from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
 _MOST = 20  # problems in a message
+_OWN_KEYS = ("step", "attempt", "time")  # of metrics.jsonl: a metric with such a name is called log/NAME
+# Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
+_COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
-
-
-def called(metric: str) -> str:
-    """The name of a metric in metrics.jsonl, where three keys have a meaning of their own."""
-    return f"log/{metric}" if metric in ("step", "attempt", "time") else metric
 
 
 class BadImport(ValueError):
@@ -44,8 +45,10 @@ class Log:
 
     place: the file, for messages. metrics[name]: values, and the row of each. unused: how many rows do not count, by
     reason. left_out: the metrics that are not read, each with a cell that is not a number; read_as: those in another
-    notation than Python's, each with a cell. After `resolve` or
-    `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count.
+    notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
+    whether it is written; used: how many count. After `write`, cells: how many numbers each metric has, by the name
+    that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in unix
+    seconds.
     """
 
     def __init__(self, place: object) -> None:
@@ -124,14 +127,37 @@ class Log:
         steps, counts = np.unique(self.steps, return_counts=True)
         return set(steps[counts > 1].tolist())
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def write(self, folder: Path) -> None:
+        """Write the metrics.jsonl and histograms.jsonl of a log that is resolved into a new folder, and forget them."""
+        folder.mkdir()
+        self.finished: float | None = None
+        counted: dict[str, int] = {}
+        with open(metrics_path(folder), "w", encoding="utf-8") as file:
+            for row in self._rows():
+                file.write(json.dumps(row) + "\n")
+                self.finished = row["time"]
+                counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
+        if self.histograms:
+            with open(histograms_path(folder), "w", encoding="utf-8") as file:
+                for at, histogram in self.histograms:
+                    place = {"step": int(self.steps[at]), "attempt": int(self.attempts[at])}
+                    file.write(json.dumps({**place, **histogram}) + "\n")
+        self.last_attempt = int(self.attempts.max(initial=1))
+        self.last_step = int(self.steps[self.attempts == self.last_attempt].max(initial=0))
+        self.summary = {"steps": self.last_step, **counted}
+        self.cells = {_written(name): len(self.metrics[name][0]) for name in self.metrics if name not in self.left_out}
+        self.read = len(self)
+        self.metrics, self.histograms, self._times, self._logged = {}, [], {}, array("q")
+        del self.steps, self.attempts, self.kept
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
-        cells = [(called(name), *of) for name, of in self.metrics.items() if name not in self.left_out]
-        places, whole = [0] * len(cells), dict[str, Any]()
+        columns = [(_written(name), *of) for name, of in self.metrics.items() if name not in self.left_out]
+        places, whole = [0] * len(columns), dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
             line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
-            for index, (name, values, rows) in enumerate(cells):
+            for index, (name, values, rows) in enumerate(columns):
                 if (place := places[index]) < len(rows) and rows[place] == row:
                     line[name], places[index] = values[place], place + 1
             if not kept:
@@ -207,3 +233,8 @@ class Log:
                 surely |= "step" in name.lower() and (rises[new] > 0).all()
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
         return f"add {options}, which counts on" if options else "", surely
+
+
+def _written(metric: str) -> str:
+    """The name of a metric in metrics.jsonl."""
+    return f"log/{metric}" if metric in _OWN_KEYS else metric

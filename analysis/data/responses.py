@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -58,7 +59,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ResponseContrast:
     """A group against the baseline: its largest wins and losses, and the numbers of prompts; without a baseline, all
     groups on the first prompts as `wins`."""
 
@@ -80,7 +81,7 @@ class Responses:
     counts: Mapping[int, int]
     prompts: int
     recorded: tuple[Response, ...]
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[ResponseContrast, ...]
     lacking: tuple[str, ...]
     bad: int
 
@@ -121,14 +122,14 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
 # ---------------------------------------------------------------- comparing
 
 
-def _contrasts(recorded: Sequence[Response], groups: Sequence[str], baseline: str | None) -> Iterator[Contrast]:
+def _contrasts(recorded: Sequence[Response], groups: Sequence[str], baseline: str | None) -> Iterator[ResponseContrast]:
     by_prompt: dict[str, dict[str, dict[int, list[Response]]]] = {}
     for response in recorded:
         by_group = by_prompt.setdefault(response.answer.id, {})
         by_group.setdefault(response.group, {}).setdefault(response.seed, []).append(response)
     if baseline is None or baseline not in groups or len(groups) == 1:
         examples = [example for by_group in by_prompt.values() if (example := _first(by_group, groups)) is not None]
-        yield Contrast(tuple(groups), tuple(examples[: 2 * MOST]))
+        yield ResponseContrast(tuple(groups), tuple(examples[: 2 * MOST]))
         return
     for group in groups:
         if group == baseline:
@@ -141,7 +142,7 @@ def _contrasts(recorded: Sequence[Response], groups: Sequence[str], baseline: st
         wins = [example for difference, _, example in sized if difference > 0]
         losses = [example for difference, _, example in sized if difference < 0]
         counts = len(wins), len(losses), len(sized) - len(wins) - len(losses)
-        yield Contrast((baseline, group), tuple(wins[:MOST]), tuple(losses[:MOST]), *counts)
+        yield ResponseContrast((baseline, group), tuple(wins[:MOST]), tuple(losses[:MOST]), *counts)
 
 
 def _compared(by_group: Mapping[str, BySeed], baseline: str, group: str) -> Example | None:
@@ -247,3 +248,19 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r}: must be a string")
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_JOINERS = "\u200c\u200d\u00ad"  # of no width, but part of some scripts and of emoji; and the soft hyphen
+
+
+def visible(text: str) -> str:
+    """The text with a visible mark for each character that is invisible or changes the direction of what follows."""
+    return "".join(map(_visible, text))
+
+
+def _visible(char: str) -> str:
+    if char in "\n\t" or char in _JOINERS:
+        return char
+    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(char):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+    return char

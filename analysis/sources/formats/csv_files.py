@@ -15,14 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.importing.cells import Column, settle
-from analysis.importing.found import Found, configuration_in
-from analysis.importing.log import BadImport, Log, refuse
-from analysis.importing.naming import level_of
+from analysis.sources.log import BadImport, Log, refuse
+from analysis.sources.naming import level_of
+from analysis.sources.notation import Column, settle
+from analysis.sources.source import LoggedRun, configuration_in, source
 from analysis.spec.validation import some
 
-KIND = "CSV"
-FILES = (".csv", ".tsv", ".txt")
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
     "step", "global_step", "steps", "timestep", "timesteps",
@@ -48,7 +46,7 @@ class _Table:
     path: Path
     header: tuple[str, ...]
     step: str
-    own: tuple[str, ...]
+    run_columns: tuple[str, ...]
     columns: Mapping[str, Column]
     unused: Counter[str]
 
@@ -60,7 +58,7 @@ class _Table:
         return _rows(self.path, self.header, Counter(), [])
 
     def run(self, cells: Mapping[str, str]) -> _Run:
-        return tuple(level_of(cells.get(key, "")) for key in self.own)
+        return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
 
     def at(self, cells: Mapping[str, str]) -> int:
         """The step of a row. Raises ValueError if it is not a whole number, 0 or more."""
@@ -70,47 +68,44 @@ class _Table:
         return int(step)
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The files below a folder that have a column of steps or no whole line, or the file itself, and the names of their
-    runs; for progress.csv and monitor.csv that of their folder.
+@source
+class CsvFiles:
+    """The progress.csv and the monitors of one folder are one run. A blank in the name of a column becomes an
+    underscore."""
 
-    Raises BadImport for a file without such a column that is named itself.
-    """
-    root = source.resolve()
-    files = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
-    tables = {path for path in files if path.is_file() and _is_table(path, step)}
-    if root.is_file() and not tables:
-        which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-        columns = some(_header(root), _LISTED)
-        raise BadImport(f"SOURCE {source}: {which}; the columns are {columns}; fix: give --step COLUMN")
-    base = root if root.is_dir() else root.parent
-    return {path: _name(path, base) for path in tables}
+    kind, files, beats = "CSV", (".csv", ".tsv", ".txt"), ()
 
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found: the files that have a column of steps or no whole line."""
+        root = place.resolve()
+        paths = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
+        tables = {path for path in paths if path.is_file() and _is_table(path, step)}
+        if root.is_file() and not tables:
+            which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
+            columns = some(_header(root), _LISTED)
+            raise BadImport(f"SOURCE {place}: {which}; the columns are {columns}; fix: give --step COLUMN")
+        folder_of_all = (root if root.is_dir() else root.parent).parent
+        return {path: str(_named_by(path).relative_to(folder_of_all)) for path in tables}
 
-def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these files. keys: columns that say which run a row belongs to, if a file has them. The progress.csv
-    and the monitors of one folder are one run. A blank in the name of a column becomes an underscore.
-
-    Raises BadImport with every row that cannot be read, for rows that would overwrite each other, and for a
-    configuration file that is not YAML.
-    """
-    problems: list[str] = []
-    by_name: dict[str, list[Path]] = {}
-    for path, name in files.items():
-        by_name.setdefault(name, []).append(path)
-    # a folder's configuration says nothing where the folder holds the files of several runs
-    together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
-    for name, paths in by_name.items():
-        for path, labels, log in _logs(paths, step, keys, problems):
-            beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
-            yield Found(KIND, "/".join([name, *map(str, labels.values())]), {**beside, **labels}, log, labels)
-    refuse(problems)
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read. Rows that would overwrite each other are refused."""
+        problems: list[str] = []
+        by_name: dict[str, list[Path]] = {}
+        for path, name in places.items():
+            by_name.setdefault(name, []).append(path)
+        # a folder's configuration says nothing where the folder holds the files of several runs
+        together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
+        for name, paths in by_name.items():
+            for path, labels, log in _logs(paths, step, keys, problems):
+                beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+                title = "/".join([name, *map(str, labels.values())])
+                yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
+        refuse(problems)
 
 
-def _name(path: Path, root: Path) -> str:
-    alone = path.stem in _OF_FOLDER or path.stem.endswith(".monitor")
-    whole = path.parent if alone else path.with_suffix("")
-    return str(whole.relative_to(root.parent))
+def _named_by(path: Path) -> Path:
+    """What a run is named by: its file, or the folder of a progress.csv or a monitor."""
+    return path.parent if path.stem in _OF_FOLDER or path.stem.endswith(".monitor") else path.with_suffix("")
 
 
 def _is_table(path: Path, step: str | None) -> bool:
@@ -136,7 +131,7 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     """The column of steps; "" for a monitor, whose steps are the sums of the lengths."""
     if step is not None:
         return step if step in header else None
-    return next((one for one in STEPS if one in header), "" if tuple(header[:3]) == _MONITOR else None)
+    return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
 
 
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:
@@ -180,9 +175,9 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: list[s
     twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
     if twice:
         problems.append(f"{path}: two columns are called {twice[0]}; fix: rename or remove one of them")
-    own = tuple(key for key in dict.fromkeys(keys) if key in header)
-    columns = {name: Column(name) for name in header if name and name not in own}
-    table = _Table(path, header, _step_in(header, step) or "", own, columns, Counter())
+    run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
+    columns = {name: Column(name) for name in header if name and name not in run_columns}
+    table = _Table(path, header, _step_in(header, step) or "", run_columns, columns, Counter())
     for line, cells in _rows(path, header, table.unused, problems):
         for name, column in columns.items():
             column.see(line, cells.get(name, ""))
@@ -210,8 +205,8 @@ def _logs(
             runs[0][2].add(at, values)
     for table in tables:
         of_table = {run: log for other, run, log in runs if other is table}
-        _resolve(table, of_table, ordered=not (table.own or episodes))
-    return [(table.path, dict(zip(table.own, run, strict=False)), log) for table, run, log in runs]
+        _resolve(table, of_table, ordered=not (table.run_columns or episodes))
+    return [(table.path, dict(zip(table.run_columns, run, strict=False)), log) for table, run, log in runs]
 
 
 def _runs(table: _Table, problems: list[str]) -> list[tuple[_Run, Log]]:
@@ -264,7 +259,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     few = [
         (place, name)
         for place, name in enumerate(table.header, start=2)
-        if name not in ("", table.step, *table.own)
+        if name not in ("", table.step, *table.run_columns)
         and 1 < len({row[place] for row in rows}) <= len(rows) / 2
         and not _ATTEMPT.search(name)
     ]

@@ -12,46 +12,43 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from analysis.importing.found import Found, configuration_in, names
-from analysis.importing.log import Log, refuse
+from analysis.sources.log import Log, refuse
+from analysis.sources.source import LoggedRun, configuration_in, names, source
 
-KIND = "verl"
-FILES = (".jsonl",)
 _KEYS = {"step", "data"}
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The files of verl's logger below a folder, or the file itself, and their names.
+@source
+class VerlFiles:
+    """A run is a file. A last line without an end, which a crash leaves, is not used."""
 
-    A .jsonl file below a folder that begins with a line of another program is left out; so is one without a whole line
-    that stands among such files.
-    """
-    root = source.resolve()
-    if root.is_file():
-        return names(source, [root], ending=True)
-    ours = {path: _is_ours(path) for path in root.rglob("*.jsonl") if path.is_file()}
-    others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
-    files = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
-    return names(source, files, ending=True)
+    kind, files, beats = "verl", (".jsonl",), ("verl's console", "CSV")
 
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
+        one without a whole line that stands among such files."""
+        root = place.resolve()
+        if root.is_file():
+            return names(place, [root], ending=True)
+        ours = {path: _is_ours(path) for path in root.rglob("*.jsonl") if path.is_file()}
+        others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
+        logs = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
+        return names(place, logs, ending=True)
 
-def read(files: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these files. A last line without an end, which a crash leaves, is not used.
-
-    Raises BadImport with every line that is not one of verl's, and for a configuration file that is not YAML.
-    """
-    problems: list[str] = []
-    together = Counter(path.parent for path in files)
-    for path, name in files.items():
-        log = _log(path, problems)
-        if problems:
-            continue
-        log.resolve(step)
-        own = path.with_suffix("")
-        # a folder's configuration says nothing where the folder holds the files of several runs
-        config = configuration_in([own, path.parent] if together[path.parent] == 1 else [own])
-        yield Found(KIND, name, config, log)
-    refuse(problems)
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read."""
+        problems: list[str] = []
+        together = Counter(path.parent for path in places)
+        for path, name in places.items():
+            log = _log(path, problems)
+            if problems:
+                continue
+            log.resolve(step)
+            beside = path.with_suffix("")
+            # a folder's configuration says nothing where the folder holds the files of several runs
+            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside])
+            yield LoggedRun(self.kind, name, config, log)
+        refuse(problems)
 
 
 def _is_ours(path: Path) -> bool | None:

@@ -11,42 +11,42 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found, configuration_in
-from analysis.importing.log import Log, refuse
+from analysis.sources.log import Log, refuse
+from analysis.sources.source import LoggedRun, configuration_in, source
 
-KIND = "Trainer"
-FILES = ("trainer_state.json",)
-_CHECKPOINT = "checkpoint-"
+_FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
 
 
-def find(source: Path, step: str | None) -> dict[Path, str]:
-    """The run folders below a folder, or that of a file, and their names."""
-    root = source.resolve()
-    files = [root] if root.is_file() else [path for path in root.rglob(*FILES) if path.is_file()]
-    base = root if root.is_dir() else root.parent
-    folders = {path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent for path in files}
-    return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
-            for folder in folders}  # fmt: skip
+@source
+class TrainerFiles:
+    """A run is a folder. Entries of one step, such as those of training and evaluation, are one line."""
 
+    kind, files, beats = "Trainer", (_FILE,), ("TensorBoard", "verl's console", "CSV")
 
-def read(folders: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[Found]:
-    """The runs of these folders. Entries of one step, such as those of training and evaluation, are one line.
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """As Source.found."""
+        root = place.resolve()
+        states = [root] if root.is_file() else [path for path in root.rglob(_FILE) if path.is_file()]
+        base = root if root.is_dir() else root.parent
+        folders = {path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent for path in states}
+        return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
+                for folder in folders}  # fmt: skip
 
-    Raises BadImport with every file that is not the Trainer's, and for a configuration file that is not YAML.
-    """
-    problems: list[str] = []
-    for folder, name in folders.items():
-        state, log = _newest(folder, problems)
-        log.resolve()
-        yield Found(KIND, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
-    refuse(problems)
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """As Source.read."""
+        problems: list[str] = []
+        for folder, name in places.items():
+            state, log = _newest(folder, problems)
+            log.resolve()
+            yield LoggedRun(self.kind, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
+        refuse(problems)
 
 
 def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
     """The state with the most steps, and its rows. A file that a crash cut off is not used."""
     log = Log(folder)
     states: list[tuple[float, Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
-    for path in [folder / FILES[0], *sorted(folder.glob(f"{_CHECKPOINT}*/{FILES[0]}"))]:
+    for path in [folder / _FILE, *sorted(folder.glob(f"{_CHECKPOINT}*/{_FILE}"))]:
         try:
             state = json.loads(path.read_bytes())
             rows = [(int(entry["step"]), {key: value for key, value in entry.items() if key != "step"})

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analysis.importing.found import Found
-from analysis.importing.log import BadImport, refuse
+from analysis.sources.log import BadImport, refuse
+from analysis.sources.source import LoggedRun
 from analysis.spec.validation import some
 
 _LISTED = 12  # keys named in a message
@@ -35,7 +35,7 @@ class Naming:
 class Named:
     """A run with its place in the experiment."""
 
-    found: Found
+    run: LoggedRun
     group: str
     seed: int
     factors: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Named:
         return f"group {self.group}, seed {self.seed}{more}"
 
 
-def name(runs: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]:
+def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[str]]:
     """The runs with their places in the experiment, and the names that a map leaves out.
 
     Raises BadImport with every run that has no place, or the place of another.
@@ -75,7 +75,7 @@ def name(runs: Sequence[Found], naming: Naming) -> tuple[list[Named], list[str]]
 
 
 def _values(
-    run: Found,
+    run: LoggedRun,
     naming: Naming,
     mapped: Mapping[str, Mapping[str, str]] | None,
     pattern: re.Pattern[str] | None,
@@ -115,7 +115,7 @@ def _values(
     return None if seed is None or not group else Named(run, group, seed, factors)
 
 
-def _unknown(run: Found, option: str, key: str) -> str:
+def _unknown(run: LoggedRun, option: str, key: str) -> str:
     close = difflib.get_close_matches(key, list(run.about), 1)
     hint = f"write {close[0]}" if close else "name one of its keys, or use --map FILE"
     hint += f", or leave the run out ({run.problem})" if run.problem else ""
@@ -131,11 +131,11 @@ def _doubled(named: Sequence[Named]) -> list[str]:
         other = first.setdefault((run.group, run.seed, repr(sorted(run.factors.items()))), run)
         if other is run:
             continue
-        a, b = other.found.about, run.found.about
+        a, b = other.run.about, run.run.about
         differ = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key) and not key.startswith("wandb.")]
         apart = f"add --factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
         problems.append(
-            f"runs {other.found.name} and {run.found.name} are both {run.place}; fix: {apart}leave one of the runs out"
+            f"runs {other.run.name} and {run.run.name} are both {run.place}; fix: {apart}leave one of the runs out"
         )
     return problems
 

@@ -1,0 +1,142 @@
+"""What a format of logs is, and a run that was read from one.
+
+    @source
+    class VerlFiles:
+        kind, files, beats = "verl", (".jsonl",), ("CSV",)
+        def found(self, place, step): ...
+        def read(self, places, step, keys): ...
+
+A module of this package in analysis/sources/formats is found by its place, one of another installed package by an entry
+point of the group `rlsweep.sources` (docs/write-a-source.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+import yaml
+
+from analysis.sources.log import BadImport, Log
+from analysis.spec import registry
+
+GROUP = "rlsweep.sources"
+# Where others leave a run's configuration: Lightning, many, Hydra, RLlib.
+_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json")
+
+
+@dataclass
+class LoggedRun:
+    """A run in another tool's files.
+
+    kind: the format; name: as messages and --map call it; config: its configuration as it was; log: its rows; labels:
+    what the tool knows of the run; problem: why it did not end well, or None; started: in unix seconds; key: what makes
+    it the same run when it is imported again; place: for messages; commit: of its code, "" where it is not known.
+    about: its configuration with dotted keys, and its labels. folder: where an import has written its log.
+    """
+
+    kind: str
+    name: str
+    config: Mapping[str, Any]
+    log: Log
+    labels: InitVar[Mapping[str, str]] = MappingProxyType({})
+    problem: str | None = None
+    started: float | None = None
+    key: str = ""
+    place: str = ""
+    commit: str = ""
+    about: Mapping[str, Any] = field(init=False)
+    folder: Path = field(init=False)
+
+    def __post_init__(self, labels: Mapping[str, str]) -> None:
+        self.about = {**_leaves(self.config), **labels}
+        self.key, self.place = self.key or self.name, self.place or self.name
+        if not self.log:  # whatever the tool says of its end
+            self.problem = self.problem or "it ended before it had logged a step"
+
+
+class Source(Protocol):
+    """A format of logs. Its three properties may be class attributes, as above."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    @property
+    def files(self) -> Collection[str]:
+        """The names, or the endings, of files that may be given themselves."""
+
+    @property
+    def beats(self) -> Collection[str]:
+        """The formats that are not read where this one has a run in the same folder, or in a folder above."""
+
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """The runs below a folder, or in a file: their folders or files, with their names. step: the metric, or the
+        column, that counts the steps; None: the format's own.
+
+        Raises BadImport for a file that is named itself and is not of this format.
+        """
+
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """The runs in these places. keys: those that name the group, the seed and the factors of a run.
+
+        Raises BadImport with everything that cannot be read.
+        """
+
+
+_Format = TypeVar("_Format", bound=type[Source])
+_sources: dict[str, Source] = {}
+
+
+def source(format_: _Format) -> _Format:
+    """Register a format of logs. Raises BadPlan if another class has its kind."""
+    made = format_()
+    registry.refuse_another(
+        f"source {made.kind}", type(former) if (former := _sources.get(made.kind)) else None, format_
+    )
+    _sources[made.kind] = made
+    return format_
+
+
+def sources() -> Mapping[str, Source]:
+    """All formats, by kind. Raises BadPlan, naming the package, where one cannot be imported."""
+    registry.import_modules("analysis.sources.formats")
+    registry.load(GROUP)
+    return _sources
+
+
+def names(place: Path, paths: Iterable[Path], ending: bool = False) -> dict[Path, str]:
+    """By path, the name of each run of a place: its path from the last part of the place, or of a file that was given
+    itself from its folder, without the file's ending, if it has one."""
+    root = place.resolve()
+    base = (root if root.is_dir() else root.parent).parent
+    return {path: str((path.with_suffix("") if ending else path).relative_to(base)) for path in paths}
+
+
+def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
+    """The content of the first file in these folders that holds a run's configuration; empty where none does.
+
+    Raises BadImport for a file that is not YAML, or JSON by its name.
+    """
+    for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
+        if path.is_file():
+            try:
+                text = path.read_text(encoding="utf-8")
+                content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError) as error:
+                why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
+                raise BadImport(f"{path}: not {kind} ({why}); fix: name the runs in a --map file") from error
+            return dict(content) if isinstance(content, Mapping) else {}
+    return {}
+
+
+def _leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _leaves(value, f"{at}{key}.") if isinstance(value, Mapping) and value else {f"{at}{key}": value}
+    return flat
