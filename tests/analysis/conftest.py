@@ -71,6 +71,13 @@ def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **
     return folder
 
 
+def refusal(error: type[Exception], call: Callable[[], object]) -> str:
+    """The words of the error that a call raises."""
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
 def block_of(study: Study, metric: str, summary: str) -> Block:
     """The block of that metric and summary."""
     return next(b for b in study.blocks if b.measure.metric == metric and b.measure.summary == summary)

@@ -1,10 +1,9 @@
-"""The words of a report, as a golden file holds them: python -m tests.analysis.test_wording writes it anew."""
+"""The words of a report, as the golden file holds them."""
 
 from __future__ import annotations
 
 import math
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from analysis.tables import wording
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, sweeps_in
+from tests.wording import Worded
 
-GOLDEN = Path(__file__).with_name("wording.txt")
 UP, DOWN = "a/up", "a/down"
 BASE = {"A": 1.0, "B": 1.15, "C": 1.6, "D": 1.0}
 WAYS = {"metrics": [UP, DOWN], "directions": ["higher", "lower"]}
@@ -76,8 +75,8 @@ def rendered(root: Path) -> Iterator[str]:
         yield ""
 
 
-def test_a_report_is_worded_as_in_the_golden_file(tmp_path: Path) -> None:
-    assert "\n".join(rendered(tmp_path)) == GOLDEN.read_text(encoding="utf-8")
+def test_a_report_is_worded_as_in_the_golden_file(tmp_path: Path, worded: Worded) -> None:
+    worded(rendered(tmp_path))
 
 
 def test_every_reason_has_words(tmp_path: Path) -> None:
@@ -91,8 +90,3 @@ def test_every_reason_has_words(tmp_path: Path) -> None:
         )  # fmt: skip
         text = wording.grounds([full], sweep, hypothesis, 0.05)
         assert text and "{" not in text, reason
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        GOLDEN.write_text("\n".join(rendered(Path(scratch))), encoding="utf-8")
