@@ -462,14 +462,17 @@ def test_a_further_number_of_the_reward_decides_by_its_name(judgeable: Made, cap
     assert "Fix: use one of the scores that the runs have: polite, reward" in capsys.readouterr().err
 
 
-def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep, capsys: Any, worded: Worded) -> None:
+def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep, capsys: Any) -> None:
     folder = judgeable()
     silent = make_sweep(groups=("C0", "PTRW"), seeds=(7,), steps=8, name="silent")
     (folder / "judged").mkdir()
     (folder / "judged" / "x.json").write_text("{}")
-    for words in (["judge", folder, "--by", "beauty"], ["report", folder], ["judge", silent, "--by", "reward"]):
-        assert main(list(map(str, words))) == 2
-        worded(capsys.readouterr().err)
+    for words, said in (
+        (["judge", folder, "--by", "beauty"], "--by beauty"),
+        (["report", folder], "x.json: not a judge of this version"),
+        (["judge", silent, "--by", "reward"], "the runs have no responses of a common evaluation. Fix: run them with"),
+    ):
+        assert main(list(map(str, words))) == 2 and said in capsys.readouterr().err
 
 
 def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the_points(
