@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome, Reason
-from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import Answer, answer
-from analysis.spec.settings import settings
 from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
 from analysis.tables.comparison import missing
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
 from tests.wording import Worded
 
 UP = "a/up"
@@ -37,11 +34,6 @@ def level(heights: Mapping[str, Mapping[int, float]]) -> Any:
         return [{"step": step, "attempt": 1, UP: heights[group][seed]} for step in range(1, 21)]
 
     return lines
-
-
-def studied(folder: Path) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
 
 
 def said(folder: Path) -> Answer:

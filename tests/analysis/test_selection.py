@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ import pytest
 from analysis.data import selection
 from analysis.data.cells import Values
 from analysis.data.selection import Unchosen
-from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
 from analysis.findings.outcomes import Outcome
-from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
@@ -30,7 +27,7 @@ from analysis.tables.comparison import main
 from analysis.tables.levels import level_lines
 from benchmarks import validity
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal
+from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
 from tests.analysis.test_figures import sketched
 from tests.wording import Worded
 
@@ -55,11 +52,6 @@ def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 
 
 CELLS: dict[str, list[dict[str, Any]]] = {"b": [{"lr": lr} for lr in RATES]}
-
-
-def studied(folder: Path, **more: Any) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings({**ASKED, **more}, groups=sweep.groups, baseline=sweep.baseline))
 
 
 # ---------------------------------------------------------------- the choice

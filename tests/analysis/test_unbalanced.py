@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from analysis.data.normalized import normalized
 from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import collapse
-from analysis.findings.study import Study, study
 from analysis.report.headline import answer
 from analysis.sections.grid import cell_results
 from analysis.sections.many_cells import many
@@ -26,7 +25,7 @@ from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal
+from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
 from tests.wording import Worded
 
 SCORE = "eval/score"
@@ -53,11 +52,6 @@ def benchmark(make_sweep: MakeSweep, gone: Any = GONE) -> Path:
     for group, seed, place in gone:
         shutil.rmtree(run_folder(folder.parent, f"{group}-{seed}-{place}"))
     return folder
-
-
-def studied(folder: Path, **more: Any) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings({**ASKED, **more}, groups=sweep.groups, baseline=sweep.baseline))
 
 
 def runs_of(group: str, place: int) -> list[int]:

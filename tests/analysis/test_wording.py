@@ -12,7 +12,6 @@ import numpy as np
 
 from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
@@ -20,7 +19,7 @@ from analysis.stats.dispersion import Split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, sweeps_in
+from tests.analysis.conftest import Lines, studied, sweeps_in
 from tests.wording import Worded
 
 UP, DOWN = "a/up", "a/down"
@@ -61,16 +60,15 @@ def rendered(root: Path) -> Iterator[str]:
     for seeds in (6, 2):
         folder = sweeps_in(root / str(seeds))(tuple(BASE), range(seeds), 40, asked, lines=lines, name="golden")
         shutil.rmtree(run_folder(folder.parent, f"B-{seeds - 1}"))
-        sweep = read_sweep(folder)
-        found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+        found = studied(folder)
         said = answer(found)
         yield f"# {seeds} seeds\n"
         yield from (said.question, said.result, said.certainty, *said.limits, *said.gaps, said.cost, "")
         yield from (f"{row[0]}, {row[1]}: {row[-1]}" for row in main(found).rows)
         yield ""
         for verdict in (judge(hypothesis, found) for hypothesis in found.settings.hypotheses):
-            name, quantity = verdict.hypothesis.id, wording.quantity(verdict, sweep)
-            decided = wording.decided(verdict, sweep, found.settings)
+            name, quantity = verdict.hypothesis.id, wording.quantity(verdict, found.sweep)
+            decided = wording.decided(verdict, found.sweep, found.settings)
             yield f"{name} {verdict.verdict}. {quantity}: {wording.estimate(verdict) or '-'}. {decided}"
         yield ""
 

@@ -25,13 +25,6 @@ from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment
 
-
-def test_a_conditional_grid_counts_the_baseline_once_a_seed():
-    planned = make("experiment=bnto_grid")
-    assert by_group(planned) == {"C0": 3, "C1": 216, "C2": 216, "C3": 216}
-    assert len(planned.runs) == 651
-
-
 #: By experiment and scale: the number of runs, and the hash over their sorted ids. A change makes all of them new runs.
 GOLDEN = json.loads((ROOT / "tests/golden/plan_ids.json").read_text())
 
@@ -221,12 +214,6 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
     assert before == {p: (p.read_bytes(), p.stat().st_ino) for p in tmp_path.rglob("*") if p.is_file()}
 
 
-def test_methods_in_a_list_are_one_run_and_after_a_comma_two():
-    (both,) = make("method=[ptrw,bnto_minimal]").runs.values()
-    assert (both.config["method"]["trust_region"], both.config["method"]["control"]) == ("gaussian", "dual")
-    assert len(make("method=[ptrw,bnto_minimal],c0_grpo", "experiment.baseline=c0_grpo").runs) == 2
-
-
 def credit_sets(planned):
     return {tuple(run.config["method"]["credit"]) for run in planned.runs.values()}
 
@@ -374,13 +361,6 @@ def test_a_groups_overrides_choose_parts():
         "experiment=qstar_alpha", "seed=0", "method/alpha=fixed", "method.alpha_value=0.1", "analysis.figures=[]"
     )
     assert {run.config["method"]["alpha"] for run in one.runs.values()} == {"fixed"}
-
-
-def test_newton_and_halvings_have_their_own_keys():
-    planned = make("experiment=qstar_bisection", "seed=0")
-    runs = {entry.group: planned.runs[entry.id].config["method"] for entry in planned.experiments[0].entries}
-    found = {group: (method["solver"], method.get("iterations")) for group, method in runs.items()}
-    assert found == {"newton": ("newton", None), **{f"bisection_{n}": ("bisection", n) for n in (5, 10, 20, 50)}}
 
 
 def test_a_scale_wins_over_the_experiment_and_the_command_line_over_both():
