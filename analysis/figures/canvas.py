@@ -40,6 +40,8 @@ Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
 LINE = 76  # letters that fit a line of a figure of the page's width
 _WIDTH = 7.0  # inches of a figure that fills the page's width
+_SPAN = 100.0  # factor between the values of an axis, beyond which it is logarithmic
+_HIGHEST = 1e300  # of a logarithmic axis, whose ticks are powers, too
 MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
 MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
@@ -209,6 +211,21 @@ def gap_sentences(absent: Sequence[str], notes: Sequence[str]) -> list[str]:
 def brief(label: str, letters: int) -> str:
     """A label cut to a number of characters, with an ellipsis."""
     return label if len(label) <= letters else f"{label[: letters - 1].rstrip()}…"
+
+
+def logarithmic(axes: Axes, direction: str, values: Array) -> bool:
+    """Make an axis, "x" or "y", logarithmic where its positive values (n,) span too much for a linear one; whether it
+    is. A few that are nearly zero, as of a distance at its start, make no axis logarithmic."""
+    from matplotlib.ticker import NullFormatter
+
+    low, most, high = np.nanquantile(values, (0.0, 0.05, 1.0))
+    if not (low > 0 and _SPAN * most < high < _HIGHEST and most < _SPAN * low):
+        return False
+    axes.set(**{f"{direction}scale": "log"})
+    axis = axes.xaxis if direction == "x" else axes.yaxis
+    axis.set_major_formatter("{x:g}")  # of itself it would write TeX
+    axis.set_minor_formatter(NullFormatter())
+    return True
 
 
 def lay_out(canvas: Canvas) -> None:

@@ -27,6 +27,7 @@ from analysis.figures.canvas import (
     Sketch,
     canvas_of,
     legend,
+    logarithmic,
     look_of,
     seed_dots,
 )
@@ -275,8 +276,12 @@ def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None
     """Set limits and labels. The band of three seeds may reach far beyond all data: the axis follows the data and cuts
     it."""
     low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
-    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(low - margin, high + margin)
+    if logarithmic(axes, "y", np.concatenate([values.ravel() for values in shown])):
+        margin = min(10.0, (high / low) ** 0.06)
+        axes.set_ylim(low / margin, high * margin)
+    else:
+        margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+        axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("step" if study.settings.axis == "steps" else passing(study))
     axes.set_ylabel(label)
     axes.margins(x=0.01)

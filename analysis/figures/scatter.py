@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
-from analysis.figures.canvas import DASHES, NEUTRAL, Sketch, canvas_of, colours, counted_label, gap_sentences, legend
+from analysis.figures.canvas import (
+    DASHES,
+    NEUTRAL,
+    Sketch,
+    canvas_of,
+    colours,
+    counted_label,
+    gap_sentences,
+    legend,
+    logarithmic,
+)
 from analysis.findings.study import Measure, Study, block
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -25,7 +35,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # of groups of one colour, in the order of DASHES
 _MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
-_DECADES = 1e3
 _HOURS = 2  # from which on times are in hours
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
 
@@ -75,7 +84,8 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         axes.set_ylim(*ends)
         axes.set_aspect("equal", adjustable="box")
     else:
-        _scale(axes, np.concatenate(drawn, axis=1))
+        for direction, values in zip("xy", np.concatenate(drawn, axis=1), strict=True):
+            logarithmic(axes, direction, values)
     if sum(points_of_run.shape[1] for points_of_run in drawn) > _MARKS_AT_MOST:
         from analysis.figures.dense_artists import Cloud
 
@@ -170,17 +180,6 @@ def _shared(study: Study, run: Run, picture: Picture) -> tuple[Array, Array]:
         return np.empty(0), np.empty((2, 0))
     steps, left, right = np.intersect1d(each[0][0], each[1][0], return_indices=True)
     return steps, np.array([each[0][1][left], each[1][1][right]])
-
-
-def _scale(axes: Axes, points: Array) -> None:
-    """Make an axis logarithmic where positive values span too much for a linear one."""
-    from matplotlib.ticker import NullFormatter
-
-    for values, axis, scale in zip(points, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
-        if values.min() > 0 and values.max() / values.min() > _DECADES:
-            scale("log")
-            axis.set_major_formatter("{x:g}")  # of itself it would write TeX
-            axis.set_minor_formatter(NullFormatter())
 
 
 def _in_hours(axis: Axis, unit: str) -> bool:

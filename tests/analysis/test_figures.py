@@ -231,6 +231,24 @@ def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
     assert any("2 of 3 seeds" in caption for caption, _ in drawings.values())
 
 
+@pytest.mark.parametrize(
+    ("first", "spike", "scale"), [(1.0, 1e4, "log"), (1.0, 100.0, "linear"), (1e-13, 1e4, "linear")]
+)
+def test_an_axis_is_logarithmic_where_a_spike_would_hide_all_else(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, first: float, spike: float, scale: str
+) -> None:
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        values = {1: first, STEPS // 2: spike}
+        return [line | {USAGE: values.get(line["step"], 1.0)} for line in metrics(group, seed, STEPS)]
+
+    folder = make_sweep(("C0", "C1"), analysis=asked(USAGE), lines=lines)
+    axes = drawn(monkeypatch, folder)["curve_dual_game_usage_ratio"][1].axes[0]
+    low, high = axes.get_ylim()
+    assert axes.get_yscale() == scale
+    assert all(low < line.get_ydata().min() and line.get_ydata().max() < high for line in axes.lines)
+    assert all("$" not in label.get_text() for label in axes.get_yticklabels())
+
+
 def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

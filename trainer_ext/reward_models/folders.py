@@ -163,12 +163,12 @@ class Settings:
         least = {"epochs": 1, "batch_size": 1, "micro_batch_size": 1, "max_length": 8, "checks": 1, "patience": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least {bound}. Fix: raise it")
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least {bound}")
         if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: it must be above 0. Fix: raise it")
+            raise ValueError(f"lr={self.lr}: it must be above 0")
         if not 0 <= self.warmup <= 1 or self.weight_decay < 0:
             rule = "warmup is a share from 0 to 1, and weight_decay is not negative"
-            raise ValueError(f"warmup={self.warmup}, weight_decay={self.weight_decay}: {rule}. Fix: correct it")
+            raise ValueError(f"warmup={self.warmup}, weight_decay={self.weight_decay}: {rule}")
 
 
 def learned(section: Mapping[str, Any]) -> Settings:

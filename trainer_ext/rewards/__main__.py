@@ -71,7 +71,10 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
         except ValueError:
             kind = "a whole number" if kinds[key] is int else "a number"
             raise ValueError(f"{word}: it must be {kind}. Fix: correct it") from None
-    return Settings(**own), others
+    try:
+        return Settings(**own), others
+    except ValueError as error:
+        raise ValueError(f"{error}. Fix: correct it") from error
 
 
 if __name__ == "__main__":
