@@ -41,7 +41,7 @@ def worded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worded]:
 
     yield check
     if write:
-        _written.setdefault(golden, {})[name] = texts
+        _written.setdefault(golden, {}).update({name: texts} if texts else {})
     else:
         assert len(texts) == len(expected), "the test has said more or less than the golden file"
 
