@@ -20,8 +20,8 @@ settings.load_profile("tests")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: The hooks that skip a test whose need is missing, and demand those of `--require`.
-pytest_plugins = ["tests.needs"]
+#: The hooks that skip a test whose need is missing, and demand those of `--require`; the golden wording.
+pytest_plugins = ["tests.needs", "tests.wording"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

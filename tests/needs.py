@@ -194,30 +194,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MARKERS",
         help=f"run the tests of these markers only, and fail if one of them cannot run ({', '.join(NEEDS)})",
     )
-    parser.addoption(
-        "--also",
-        default="",
-        metavar="MARKERS",
-        help="beside the others, run tests that a plain run leaves to a command",
-    )
 
 
-def names_in(config: pytest.Config, option: str) -> frozenset[str]:
-    return frozenset(filter(None, config.getoption(option).split(",")))
+def required_names(config: pytest.Config) -> frozenset[str]:
+    return frozenset(filter(None, config.getoption("--require").split(",")))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, need in NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {need.description}")
-    required = names_in(config, "--require")
+    required = required_names(config)
     if hasattr(config, "workerinput"):  # a worker of xdist does what its controller decided
         return
-    for option in ("--require", "--also"):
-        if unknown := sorted(names_in(config, option) - set(NEEDS)):
-            raise pytest.UsageError(
-                f"{option} {unknown[0]}: no marker has this name; the markers are {', '.join(NEEDS)}"
-            )
     for name in sorted(required):
+        if name not in NEEDS:
+            raise pytest.UsageError(f"--require {name}: no marker has this name; the markers are {', '.join(NEEDS)}")
         if reason := NEEDS[name].missing():
             raise pytest.UsageError(f"--require {name}: {reason}")
     if required and not config.getoption("--collect-only"):
@@ -225,14 +216,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    required = names_in(config, "--require")
+    required = required_names(config)
     left_out = []
     for item in list(items):
         needs = needs_of(item)
         if required and not needs & required:
             items.remove(item)
             left_out.append(item)
-        elif reason := reason_to_skip(needs, required | names_in(config, "--also")):
+        elif reason := reason_to_skip(needs, required):
             item.add_marker(pytest.mark.skip(reason=reason))
     if left_out:
         config.hook.pytest_deselected(items=left_out)

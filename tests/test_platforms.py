@@ -101,15 +101,8 @@ def test_pip_accepts_the_pins_for_each_python_that_is_named_and_for_no_other(pyt
     wanted = [f"{name}=={version}" for name, version in pins.items() if name not in map(normalized, SDISTS)]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--ignore-installed"]
     command += ["--target", str(tmp_path), "--only-binary", ":all:", "--python-version", python]
-    command += [word for number in range(17, 40) for word in ("--platform", f"manylinux_2_{number}_x86_64")]
-    command += [
-        "--platform",
-        "manylinux2014_x86_64",
-        "--platform",
-        "manylinux1_x86_64",
-        "--platform",
-        "manylinux2010_x86_64",
-    ]
+    tags = [*(f"_2_{number}" for number in range(17, 40)), "2014", "1", "2010"]
+    command += [word for tag in tags for word in ("--platform", f"manylinux{tag}_x86_64")]
     done = subprocess.run([*command, *wanted], capture_output=True, text=True)
     if UNREACHABLE.search(done.stderr):
         pytest.skip("the package registry cannot be reached")

@@ -41,6 +41,7 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import RunState
 from tests.launcher.made import read_log
+from tests.launcher.steps import walk
 from tests.waiting import DEADLINE, until
 
 ROOT = Path(__file__).parents[1]
@@ -276,15 +277,6 @@ class Sweep:
 # ---------------------------------------------------------------- what must hold
 
 
-def walk(seed: int) -> list[float]:
-    """The values that steps.py logs."""
-    values, value = [], seed
-    for _ in range(STEPS):
-        value = (value * 1103515245 + 12345) % 2**31
-        values.append(value)
-    return values
-
-
 def watch(multirun: Path, end: threading.Event, wrong: list[str]) -> None:
     """What any reader may rely on at any moment."""
     while not end.wait(0.02):
@@ -309,8 +301,7 @@ def check(sweep: Sweep) -> None:
         assert state.state == RunState.DONE, state
         log = read_log(metrics_path(folder))
         assert log.torn == 0
-        expected = list(zip(range(1, STEPS + 1), walk(config["seed"]), strict=True))
-        assert [(record["step"], record["value"]) for record in log.records] == expected, folder
+        assert [(record["step"], record["value"]) for record in log.records] == walk(config["seed"], STEPS), folder
         assert read_summary(folder) is not None and read_provenance(folder) is not None
         attempts = sorted(int(path.name) for path in (folder / "attempts").iterdir())
         assert attempts[-1] == state.attempt

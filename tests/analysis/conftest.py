@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
+from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Ground, Reason
-from analysis.findings.study import Block, Study
+from analysis.findings.study import Block, Study, study
 from analysis.findings.verdicts import Verdict
+from analysis.spec.settings import settings
 from launcher import files
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
@@ -69,6 +71,20 @@ def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **
     files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
     write_state(folder, State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
     return folder
+
+
+def refusal(error: type[Exception], call: Callable[[], object]) -> str:
+    """The words of the error that a call raises."""
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+def studied(folder: Path, asked: Mapping[str, Any] | None = None, **more: Any) -> Study:
+    """What an experiment's report compares, by the section of its plan or by `asked`, and by further keys."""
+    sweep = read_sweep(folder)
+    section = {**(sweep.plan["analysis"] if asked is None else asked), **more}
+    return study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
 
 
 def block_of(study: Study, metric: str, summary: str) -> Block:

@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from analysis.__main__ import main
-from analysis.data.sweep import read_sweep
-from analysis.findings.study import Study, study
+from analysis.findings.study import Study
 from analysis.report.headline import answer
-from analysis.spec.settings import settings
 from analysis.stats.bounded import MOST, mean_interval, outer_interval
 from analysis.stats.t_test import t_interval
 from benchmarks.validity import TIMES, times
-from tests.analysis.conftest import Lines, MakeSweep, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -93,13 +91,8 @@ def timed(make_sweep: MakeSweep, heights: Mapping[str, float]) -> Study:
         rise = heights[group] * (1 + 0.05 * seed)
         return [{"step": step, "attempt": 1, REWARD: rise * step / 20} for step in range(1, 21)]
 
-    asked = {
-        "primary": {"metric": REWARD, "summary": "time_to"},
-        "time_to": [{"metric": REWARD, "at": 1.0}],
-        "window": 1,
-    }
-    sweep = read_sweep(make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis=asked, lines=lines))
-    return study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    asked = {"primary": {"metric": REWARD, "summary": "time_to"}, "time_to": [{"at": 1.0}], "window": 1}
+    return studied(make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis=asked, lines=lines))
 
 
 def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
@@ -25,7 +24,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
 from benchmarks.validity import UP, sweep_of
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.conftest import Lines, MakeSweep, studied
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
@@ -185,8 +184,7 @@ def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(
     asked = {"primary": {"metric": UP}, "pairing": "none", "window": 1}
     folder = make_sweep(("A", "B"), range(4), 20, asked, cells, lines=lines)
     shutil.rmtree(run_folder(folder.parent, "B-3-0"))  # of lr = 1, which the other seeds of B have
-    sweep = read_sweep(folder)
-    found = study(sweep, settings_of(asked, groups=sweep.groups, baseline=sweep.baseline))
+    found = studied(folder)
     (comparison,) = found.primary.comparisons
     assert comparison.seeds == comparison.seeds_of_b == (0, 1, 2, 3)
     assert comparison.b == pytest.approx([1.5, 1.6, 1.7, 1.8])

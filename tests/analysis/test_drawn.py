@@ -10,15 +10,14 @@ import pytest
 from analysis.data.sweep import read_sweep
 from analysis.figures.learning_curves import difference
 from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import Study, study
+from analysis.findings.study import Study
 from analysis.findings.verdicts import judge
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import describe, drawn_from
-from analysis.spec.settings import settings
 from analysis.tables.comparison import tables
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
 
 DRAWN, OWN = "analysis/reward_sum_mean", "eval/reward_mean"
 PPO = {"sampler": "policy", "target": "none", "alpha": "none", "loss": "policy_gradient"}
@@ -42,19 +41,18 @@ def lines(group: str, seed: int, _: object) -> Lines:
     return [{"step": step, DRAWN: drawn, "reward/length": drawn, OWN: 1 - drawn} for step in range(1, 21)]
 
 
-def studied(make_sweep: MakeSweep, methods: Mapping[str, Mapping[str, Any]], **more: Any) -> Study:
+def of_methods(make_sweep: MakeSweep, methods: Mapping[str, Mapping[str, Any]], **more: Any) -> Study:
     asked = {"primary": {"metric": OWN}, "metrics": [DRAWN, "reward/length"], "hypotheses": CLAIMS, **more}
     folder = make_sweep(("PPO", "clip", "SFT"), range(6), 20, asked, lines=lines)
     for run in read_sweep(folder).runs:
         if run.group in methods:
             config = {"format": 1, "method": dict(methods[run.group])}
             files.write_atomic(run_folder(folder.parent, run.id) / "config.yaml", files.dump_yaml(config))
-    sweep = read_sweep(folder)
-    return study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    return studied(folder)
 
 
 def test_methods_that_draw_from_different_policies_are_not_judged_by_what_was_drawn(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep, {"PPO": PPO, "clip": {**PPO, "clip_high": 0.3}, "SFT": SFT})
+    found = of_methods(make_sweep, {"PPO": PPO, "clip": {**PPO, "clip_high": 0.3}, "SFT": SFT})
     for metric in (DRAWN, "reward/length"):
         block = block_of(found, metric, "final")
         apart, alike = block.comparison("SFT"), block.comparison("clip")
@@ -77,7 +75,7 @@ def test_methods_that_draw_from_different_policies_are_not_judged_by_what_was_dr
 
 @pytest.mark.parametrize("methods", [{}, {"PPO": PPO}, dict.fromkeys(("PPO", "clip", "SFT"), SFT)])
 def test_methods_that_draw_alike_or_from_what_is_not_known_are_compared(make_sweep: MakeSweep, methods: Any) -> None:
-    block = block_of(studied(make_sweep, methods), DRAWN, "final")
+    block = block_of(of_methods(make_sweep, methods), DRAWN, "final")
     assert all(comparison.p is not None for comparison in block.comparisons)
 
 

@@ -14,8 +14,8 @@ from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_tab
 from analysis.sections.overview import overview
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import REWARD
-from tests.analysis.conftest import Lines, MakeSweep
-from tests.analysis.test_figures import lines_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, studied
+from tests.analysis.test_figures import lines_of
 
 FLOPS = "cost/flops"
 BOTH: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": [REWARD, "actor/kl_init"]}

@@ -14,19 +14,17 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
 from analysis.figures.learning_curves import series
 from analysis.findings.outcomes import Gap
-from analysis.findings.study import Study, study
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
 from analysis.tables.comparison import tables
 from launcher import files
 from launcher.run.folder import run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import Lines, MakeSweep, block_of, metrics
+from tests.analysis.conftest import Lines, MakeSweep, block_of, metrics, studied
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -52,11 +50,6 @@ def dual(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 
 def asked(*figures: Any, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"metrics": list(metrics), "figures": list(figures)}
-
-
-def studied(folder: Path) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings(sweep.plan["analysis"]))
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = False) -> dict[str, tuple[str, Any]]:

@@ -21,8 +21,7 @@ from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg
 from launcher.run.folder import run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import Lines, MakeSweep
-from tests.analysis.test_figures import studied
+from tests.analysis.conftest import Lines, MakeSweep, studied
 from tests.analysis.test_study import flat
 
 GRID = [{"gamma": g, "rho": r, "kl": k} for g, r, k in product((0.8, 1.2, 10.0), (0.3, 0.6), ("off", "on"))]

@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome, Reason
-from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import Answer, answer
-from analysis.spec.settings import settings
 from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
 from analysis.tables.comparison import missing
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.wording import Worded
 
 UP = "a/up"
 ASKED = {"primary": {"metric": UP, "direction": "higher"}}
@@ -36,11 +34,6 @@ def level(heights: Mapping[str, Mapping[int, float]]) -> Any:
         return [{"step": step, "attempt": 1, UP: heights[group][seed]} for step in range(1, 21)]
 
     return lines
-
-
-def studied(folder: Path) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
 
 
 def said(folder: Path) -> Answer:
@@ -70,35 +63,43 @@ def test_a_run_without_a_value_of_the_question_is_missing_above_all_tables(make_
     ]
 
 
-def test_the_means_are_those_that_the_difference_is_of(make_sweep: MakeSweep) -> None:
-    heights = {"A": {0: 1.0, 1: 50.0, 2: 3.0}, "B": {0: 1.5, 1: 0.0, 2: 3.5}}
-    folder = make_sweep(("A", "B"), steps=20, analysis=ASKED, lines=level(heights))
-    shutil.rmtree(run_folder(folder.parent, "B-1"))
-    result = said(folder).result
-    assert "+0.500 against A, better in 2 of 2 seeds" in result and "Means over these seeds: B 2.50, A 2.00." in result
+TWO = {"A": [2.0, 2.1], "B": [1.0, 1.2]}
+THREE = {**TWO, "C": [9.0, 9.1]}
+ALIKE = {group: [2.0, 2.1] for group in "ABC"}
+LUCK = np.linspace(0.0, 0.1, 6)
+RISING = {"A": LUCK, "B": 1 + LUCK**2, "C": 1.1 - LUCK**3}
+UNDECIDED = {"A": [0.0] * 6, "B": [0.4, *(0.3 * (-1) ** seed for seed in range(1, 6))], "C": [0.1, -0.1] * 3}
+#: By name: the heights of each group by seed, what else is asked, the runs that are gone, and other keys of the plan.
+ANSWERS: dict[str, tuple[Mapping[str, Any], dict[str, Any], list[str], dict[str, Any]]] = {
+    "a pair is missing": ({"A": [1.0, 50.0, 3.0], "B": [1.5, 0.0, 3.5]}, {}, ["B-1"], {}),
+    "the best of two is not decided": (THREE, {}, [], {}),
+    "a method has no run": (THREE, {}, ["C-0", "C-1"], {}),
+    "decided": (TWO, {}, [], {}),
+    "no baseline": (TWO, {}, [], {"baseline": None}),
+    "the baseline has no run": (ALIKE, {}, ["A-0", "A-1"], {}),
+    "one run": ({"A": [2.0]}, {}, [], {}),
+    "p is 1": (UNDECIDED, {}, [], {}),
+    "max_t, signflip": (RISING, {"family": "max_t", "test": "signflip"}, [], {}),
+    "holm, paired_t": (RISING, {"family": "holm", "test": "paired_t"}, [], {}),
+    "holm, signflip": (RISING, {"family": "holm", "test": "signflip"}, [], {}),
+    "no direction": (TWO, {"primary": {"metric": UP}}, [], {}),
+    "less is better": (TWO, {"primary": {"metric": UP, "direction": "lower"}}, [], {}),
+}
 
 
-def test_what_is_not_compared_is_said_to_be_so(make_sweep: MakeSweep) -> None:
-    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}, "C": {0: 9.0, 1: 9.1}}
-    folder = make_sweep(("A", "B", "C"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
-    begin = "The largest difference in the final value of a/up, chosen among 2, is that of C, and it is not decided: +"
-    assert said(folder).result.startswith(begin) and "Not compared" not in said(folder).result
-    for seed in (0, 1):
-        shutil.rmtree(run_folder(folder.parent, f"C-{seed}"))
-    result = said(folder).result
-    assert result.startswith("No compared method is better than A in the final value of a/up; the closest is B: ")
-    assert result.endswith(" Not compared: C, not evaluable: no seed has both.")
-
-
-def test_without_a_baseline_nothing_is_compared(make_sweep: MakeSweep) -> None:
-    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
-    folder = make_sweep(("A", "B"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
-    assert said(folder).certainty.startswith("This holds at alpha = 0.05 by the paired t test")
-    plan = json.loads((folder / "plan.json").read_text())
-    files.write_json(folder / "plan.json", {**plan, "baseline": None})
-    assert said(folder).certainty == (
-        "No baseline is declared (experiment.baseline), so no method is compared with another."
-    )
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_says_what_is_compared_how_sure_it_is_and_what_is_not(
+    make_sweep: MakeSweep, name: str, worded: Worded
+) -> None:
+    by_group, more, gone, plan = ANSWERS[name]
+    heights = {group: dict(enumerate(map(float, values))) for group, values in by_group.items()}
+    asked = {**ASKED, **more}
+    folder = make_sweep(tuple(heights), range(len(heights["A"])), steps=20, analysis=asked, lines=level(heights))
+    for run in gone:
+        shutil.rmtree(run_folder(folder.parent, run))
+    files.write_json(folder / "plan.json", {**json.loads((folder / "plan.json").read_text()), **plan})
+    found = said(folder)
+    worded([found.question, found.result, found.certainty, *found.limits, found.cost])
 
 
 def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> None:
@@ -117,44 +118,12 @@ def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> N
     assert "B 9.17 (reached 6 of 8), A 9.17 (reached 6 of 8)." in answer(found).result
 
 
-@pytest.mark.parametrize(
-    ("family", "test", "certainty", "limit"),
-    [
-        ("max_t", "signflip", "by the sign-flip test, which rests on differences that are symmetric about their",
-         "the smallest p of the sign-flip test is 0.031. The sign-flip test finds with 80% power"),
-        ("holm", "paired_t", "by the paired t test, which rests on normal differences: better",
-         "6 pairs of seeds: the paired t test finds with 80% power a true difference of 1.7 standard deviations of"),
-        ("holm", "signflip", "the sign-flip test cannot decide with n = 6: 7 seeds are needed",
-         "the smallest adjusted p of the sign-flip test is 0.0625; it needs 7 seeds for alpha = 0.05. No true "),
-    ],
-)  # fmt: skip
-def test_certainty_and_limits_are_those_of_the_declared_family(
-    make_sweep: MakeSweep, family: str, test: str, certainty: str, limit: str
-) -> None:
-    luck = np.linspace(0.0, 0.1, 6)
-    heights = {"A": dict(enumerate(luck)), "B": dict(enumerate(1 + luck**2)), "C": dict(enumerate(1.1 - luck**3))}
-    asked = {**ASKED, "family": family, "test": test}
-    found = said(make_sweep(("A", "B", "C"), range(6), steps=20, analysis=asked, lines=level(heights)))
-    assert certainty in found.certainty and limit in "\n".join(found.limits)
-
-
 @pytest.mark.parametrize("seeds", [20, 21])
 def test_flips_that_are_drawn_are_said_to_be_so(make_sweep: MakeSweep, seeds: int) -> None:
     heights = {"A": dict.fromkeys(range(seeds), 0.0), "B": {seed: 1.0 + seed for seed in range(seeds)}}
     asked = {**ASKED, "test": "signflip"}
     found = studied(make_sweep(("A", "B"), range(seeds), steps=20, analysis=asked, lines=level(heights)))
     assert any("100000 sign patterns are drawn" in note for note in main_table(found).notes) == (seeds > 20)
-
-
-@pytest.mark.parametrize("direction", [None, "higher", "lower"])
-def test_which_way_is_better_is_declared_or_said_to_be_assumed(make_sweep: MakeSweep, direction: str | None) -> None:
-    heights = {"A": {0: 2.0, 1: 2.1}, "B": {0: 1.0, 1: 1.2}}
-    asked = {"primary": {"metric": UP, **({"direction": direction} if direction else {})}}
-    found = said(make_sweep(("A", "B"), (0, 1), steps=20, analysis=asked, lines=level(heights)))
-    assumed = [line for line in found.limits if line.startswith("The report assumes that a higher a/up is better")]
-    assert len(assumed) == (direction is None)
-    better = "B is better than A in the final value of a/up, if the differences of 2 seeds are normal: -"
-    assert found.result.startswith(better if direction == "lower" else "No method is better than A")
 
 
 @pytest.mark.parametrize(
@@ -183,31 +152,6 @@ def test_a_decision_of_few_seeds_says_on_what_it_rests(
     for verdict in (judge(hypothesis, found) for hypothesis in found.settings.hypotheses):
         assert verdict.verdict == "supported"
         assert (Reason.FEW_SEEDS in {ground.reason for ground in verdict.grounds}) == few
-
-
-def test_one_run_is_spoken_of_as_one(make_sweep: MakeSweep) -> None:
-    found = said(make_sweep(("A",), (0,), steps=20, analysis=ASKED, lines=level({"A": {0: 2.0}})))
-    assert found.result.endswith("A 2.000 (1 seed). Measured to step 20.") and found.cost.startswith(
-        "1 run, 1 method, seed 0: 1 done. "
-    )
-
-
-def test_a_baseline_without_results_is_what_is_missing(make_sweep: MakeSweep) -> None:
-    heights = {group: {0: 2.0, 1: 2.1} for group in "ABC"}
-    folder = make_sweep(("A", "B", "C"), (0, 1), steps=20, analysis=ASKED, lines=level(heights))
-    for seed in (0, 1):
-        shutil.rmtree(run_folder(folder.parent, f"A-{seed}"))
-    found = said(folder)
-    assert found.certainty == "A, the baseline, has no result in any seed."
-    assert found.cost.startswith("6 runs, 3 methods, seeds 0, 1: 4 done, 2 missing. ")
-
-
-def test_a_p_is_said_once(make_sweep: MakeSweep) -> None:
-    luck = {"A": 0.0, "B": 0.3, "C": 0.1}
-    heights = {group: {seed: height * (-1) ** seed for seed in range(6)} for group, height in luck.items()}
-    heights["B"][0] += 0.1
-    certainty = said(make_sweep(("A", "B", "C"), range(6), steps=20, analysis=ASKED, lines=level(heights))).certainty
-    assert certainty.startswith("How sure: undecided with n = 6: p = 1 (adjusted for 2 comparisons).")
 
 
 @pytest.mark.parametrize("direction", ["higher", "lower"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pprint
-import re
 import shutil
 import subprocess
 import sys
@@ -33,7 +32,8 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from launcher.tracking.rows import Row, rows
 from launcher.tracking.tensorboard import EventFiles
-from tests.analysis.conftest import ANALYSIS, MakeSweep
+from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.wording import Worded
 
 KEYS = Naming(group="method.name", seed="seed")
 REWARD = "analysis/reward_sum_mean"
@@ -58,6 +58,11 @@ def config(name: str, seed: object, **more: object) -> dict[str, Any]:
 
 def asked(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> ImportRequest:
     return ImportRequest((source,), into, naming, **{"metrics": ("reward",), **more})
+
+
+def refused(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> str:
+    """What an import is refused with."""
+    return refusal(BadImport, lambda: import_runs(asked(source, into, naming, **more)))
 
 
 def found(into: Path) -> tuple[Sweep, Study]:
@@ -154,23 +159,21 @@ def test_names_in_other_scripts_keep_their_letters(tmp_path: Path) -> None:
     assert 'data-group="Метод_v2"' in (into / "report" / "index.html").read_text(encoding="utf-8")
 
 
-def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_written(
+    tmp_path: Path, worded: Worded
+) -> None:
     events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
     section = tmp_path / "analysis.yaml"
     naming = Naming(group="method.name", seed="seed", factors=("method.env",))
-    for asks, says in (
-        ({"normalize": {"Pnog": [0, 1]}}, "analysis.normalize.Pnog"),
-        ({"select": {"method.lr": "best"}}, r"analysis.yaml: analysis.select.method.lr: .*factors are method.env"),
-        ({"normalize": {"Pong": [0, 1]}, "select": {"method.env": "best"}}, None),
-    ):
+    into = tmp_path / "multirun" / "theirs"
+    for asks in ({"normalize": {"Pnog": [0, 1]}}, {"select": {"method.lr": "best"}}):
         section.write_text(json.dumps({"primary": {"metric": "reward"}, **asks}))
-        wanted = asked(tmp_path / "logs", tmp_path / "multirun" / "theirs", naming, metrics=(), analysis=section)
-        if says is None:
-            assert import_runs(wanted).groups == {"ppo": 1}
-            continue
-        with pytest.raises(BadPlan, match=says):
-            import_runs(wanted)
+        wanted = asked(tmp_path / "logs", into, naming, metrics=(), analysis=section)
+        worded(refusal(BadPlan, lambda wanted=wanted: import_runs(wanted)))
         assert not any((tmp_path / "multirun").iterdir())
+    asks = {"normalize": {"Pong": [0, 1]}, "select": {"method.env": "best"}}
+    section.write_text(json.dumps({"primary": {"metric": "reward"}, **asks}))
+    assert import_runs(asked(tmp_path / "logs", into, naming, metrics=(), analysis=section)).groups == {"ppo": 1}
 
 
 def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
@@ -180,17 +183,8 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
         for seed in seeds:
             height = 1.0 + 0.1 * seed + 2.0 * (group == "b")
             events(tmp_path / "logs" / f"{group}{seed}", dict.fromkeys(range(1, 21), height), config(group, seed))
-    given = [
-        str(tmp_path / "logs"),
-        "--group",
-        "method.name",
-        "--seed",
-        "seed",
-        "--metric",
-        "reward",
-        "--baseline",
-        "a",
-    ]
+    words = "--group method.name --seed seed --metric reward --baseline a"
+    given = [str(tmp_path / "logs"), *words.split()]
     assert main(["import", *given, "--into", str(tmp_path / "paired" / "own"), "--paired"]) == 0
     assert "* b: no seed in common with the baseline. Import without --paired" in capsys.readouterr().out
     into = tmp_path / "apart" / "own"
@@ -198,11 +192,8 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     assert "no seed in common" not in capsys.readouterr().out
     study_of = found(into)[1]
     (comparison,) = study_of.primary.comparisons
-    assert (comparison.contrast.test, comparison.seeds, comparison.seeds_of_b) == (
-        "welch",
-        (4, 5, 6, 7, 8),
-        (0, 1, 2, 3),
-    )
+    assert (comparison.contrast.test, comparison.seeds) == ("welch", (4, 5, 6, 7, 8))
+    assert comparison.seeds_of_b == (0, 1, 2, 3)
     assert comparison.outcome is Outcome.HIGHER and comparison.interval is not None and comparison.interval[0] > 0
     assert main(["report", str(into)]) == 0
     said = capsys.readouterr().out
@@ -210,14 +201,6 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     assert "better in 100% of pairs of runs (5 against 4)" in said
     page = (into / "report" / "index.html").read_text()
     assert "Seeds are not paired" in page and "Unpaired seeds" not in page
-
-
-def test_a_pairing_of_the_file_that_the_command_contradicts_is_refused(tmp_path: Path) -> None:
-    events(tmp_path / "logs" / "a0", {1: 1.0}, config("a", 0))
-    section = tmp_path / "analysis.yaml"
-    section.write_text("primary: {metric: reward}\npairing: none\n")
-    with pytest.raises(BadImport, match="has pairing: none; fix: leave out one of the two"):
-        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "own", analysis=section, paired=True))
 
 
 @pytest.fixture
@@ -229,31 +212,44 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("naming", "more", "said"),
+    ("naming", "more"),
     [
-        (Naming(), {},
-         "run logs/x: its group is unknown; fix: give --group KEY, a key of its configuration (method.clip, "),
-        (Naming(group="method.nam", seed="seed"), {},
-         "run logs/y: --group method.nam: its configuration has no such key; it has method.name, seed; fix: write "
-         "method.name"),
-        (KEYS, {}, "run logs/y: seed = 'one': must be a whole number"),
-        (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}, "does not match this name; fix"),
-        (Naming(match="("), {}, "--match '(': not a regular expression"),
-        (Naming(match="x"), {}, "has no named part; fix: write, say, (?P<group>"),
-        (Naming("method.name", "seed", ("method.clip",)), {}, "run logs/y: --factor method.clip: its"),
-        (Naming(map=Path("none.csv")), {}, "--map none.csv: cannot be read"),
-        (KEYS, {"metrics": ()},
-         "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; the recorded metrics "),
+        (Naming(), {}),
+        (Naming(group="method.nam", seed="seed"), {}),
+        (KEYS, {}),
+        (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}),
+        (Naming(match="("), {}),
+        (Naming(match="x"), {}),
+        (Naming("method.name", "seed", ("method.clip",)), {}),
+        (Naming(map=Path("none.csv")), {}),
+        (Naming("method.name"), {"metrics": ()}),
+        (Naming("method.name"), {"baseline": "b"}),
+        (Naming("method.name"), {"analysis": "primary: {metric: reward}\npairing: none\n", "paired": True}),
+        *(
+            (Naming(map=Path("map.csv")), {"map": text})
+            for text in (
+                "run,group\nlogs/x,a\n",
+                "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n",
+                "run,group,seed\nlogs/z,a,0\n",
+                "run,group,seed\n",
+                f"run,group,seed\nlogs/x,a,{2**63}\n",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_written(
-    logs: Path, naming: Naming, more: dict[str, Any], said: str
+    logs: Path, monkeypatch: pytest.MonkeyPatch, naming: Naming, more: dict[str, Any], worded: Worded
 ) -> None:
-    if "metrics" in more:
+    monkeypatch.chdir(logs.parent)
+    more = dict(more)
+    if more:
         (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
-    with pytest.raises(BadImport) as caught:
-        import_runs(asked(logs, logs.parent / "multirun" / "theirs", naming, **more))
-    assert said in str(caught.value)
+        naming = naming if naming.map else KEYS
+    if "analysis" in more:
+        Path("analysis.yaml").write_text(more["analysis"])
+        more["analysis"] = Path("analysis.yaml")
+    Path("map.csv").write_text(more.pop("map", ""))
+    worded(refused(logs, logs.parent / "multirun" / "theirs", naming, **more))
     assert list((logs.parent / "multirun").iterdir()) == []
 
 
@@ -267,9 +263,7 @@ def test_an_import_goes_into_no_folder_of_something_else(logs: Path, into: str) 
     assert sorted(multirun.rglob("*")) == before
 
 
-def test_a_seed_that_no_table_holds_is_refused(logs: Path) -> None:
-    with pytest.raises(BadImport, match="must be a whole number of 64 bits"):
-        import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63))))
+def test_the_largest_seed_of_a_table_is_taken(logs: Path) -> None:
     assert import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63 - 1))))
 
 
@@ -278,79 +272,49 @@ def _map(logs: Path, seed: int = 0) -> Path:
     return logs.parent / "map.csv"
 
 
-def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path) -> None:
+def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path, worded: Worded) -> None:
     events(logs / "y", {1: 0.5}, config("ppo", 0, clip=0.3))
     into = logs.parent / "multirun" / "theirs"
-    said = "runs logs/x and logs/y are both group ppo, seed 0; fix: add --factor with one of method.clip"
-    with pytest.raises(BadImport, match=said):
-        import_runs(asked(logs, into))
+    worded(refused(logs, into))
     import_runs(asked(logs, into, Naming("method.name", "seed", ("method.clip",))))
     assert [run.cell for run in found(into)[0].runs] == [(("method.clip", 0.2),), (("method.clip", 0.3),)]
 
 
-def test_maps_and_places_that_do_not_fit_are_refused(logs: Path, make_sweep: MakeSweep) -> None:
+def test_places_and_runs_of_others_are_refused(logs: Path, make_sweep: MakeSweep, worded: Worded) -> None:
     folder = make_sweep(groups=("C0",), seeds=(0,))
-    table = logs.parent / "map.csv"
-    for text, said in (
-        ("run,group\nlogs/x,a\n", "line 2: must have the columns run, group and seed"),
-        ("run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "line 3: run = 'logs/x' occurs twice"),
-        ("run,group,seed\nlogs/z,a,0\n", "run = 'logs/z': no run has this name; the runs are logs/x, logs/y"),
-        ("run,group,seed\n", "map.csv: names no run"),
-    ):
-        table.write_text(text)
-        with pytest.raises(BadImport, match=said):
-            import_runs(asked(logs, folder.parent / "theirs", Naming(map=table)))
-    table.write_text("run,group,seed\nlogs/x,a,0\n")
-    with pytest.raises(BadImport, match=r"an experiment of launch\.py has this folder"):
-        import_runs(asked(logs, folder, Naming(map=table)))
-    with pytest.raises(BadImport, match="--baseline b: no run has this group; the groups are a"):
-        import_runs(asked(logs, folder.parent / "theirs", Naming(map=table), baseline="b"))
-    with pytest.raises(
-        BadImport,
-        match=r"no log of a known format \(.*TensorBoard.*\); fix: give the folders that",
-    ):
-        import_runs(asked(folder, folder.parent / "theirs"))
-    with pytest.raises(BadImport, match=r"SOURCE .*nowhere: this file or folder does not exist"):
-        import_runs(asked(folder / "nowhere", folder.parent / "theirs"))
-
-
-def test_two_runs_of_one_name_and_folders_of_others_are_refused(logs: Path) -> None:
-    other = logs.parent / "other" / "logs"
-    shutil.copytree(logs / "x", other / "x")
     into = logs.parent / "multirun" / "theirs"
-    with pytest.raises(BadImport, match=r"run logs/x: two runs have this name .* fix: import them separately"):
-        import_runs(ImportRequest((logs, other), into, KEYS, metrics=("reward",)))
+    worded(refused(logs, folder, Naming(map=_map(logs))))
+    worded(refused(folder, into))
+    worded(refused(folder / "nowhere", into))
+    shutil.copytree(logs / "x", logs.parent / "other" / "logs" / "x")
+    twice = ImportRequest((logs, logs.parent / "other" / "logs"), into, KEYS, metrics=("reward",))
+    worded(refusal(BadImport, lambda: import_runs(twice)))
     events(logs / "y", {1: 0.5}, config("dpo", 1))
     import_runs(asked(logs, into))
     run = found(into)[0].runs[0]
     files.write_json(run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
-    with pytest.raises(BadImport, match=rf"runs/{run.id} belongs to another experiment; fix: choose another --into"):
-        import_runs(asked(logs, into))
+    worded(refused(logs, into).replace(run.id, "{run}"))
 
 
-def test_command_says_what_came_and_what_comes_next(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_says_what_came_and_what_comes_next(
+    logs: Path, capsys: pytest.CaptureFixture[str], worded: Worded
+) -> None:
     (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
-    into = logs.parent / "multirun" / "theirs"
+    into, section = logs.parent / "multirun" / "theirs", logs.parent / "section.yaml"
     words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
-    assert main([*words, "--metric", "rewart"]) == 2
-    assert "--metric rewart: no run recorded this metric; the recorded metrics are reward" in capsys.readouterr().err
-    section = logs.parent / "section.yaml"
-    asked = {"primary": {"metric": "reward"}, "figures": [{"scatter": ["reward", "loss"]}], "time_to": [{"at": 1}]}
-    section.write_text(yaml.safe_dump(asked))
-    assert main([*words, "--analysis", str(section)]) == 2
-    assert (
-        f"--analysis {section}: loss: no run recorded this metric; the recorded metrics are reward"
-        in capsys.readouterr().err
-    )
-    asked["figures"] = ["reward"]
-    section.write_text(yaml.safe_dump(asked))
-    assert main([*words, "--analysis", str(section)]) == 0
-    capsys.readouterr()
-    assert main([*words, "--metric", "reward"]) == 0
-    printed = capsys.readouterr().out
-    assert "dpo: 1 run\nppo: 1 run\n" in printed and f"Next: python -m analysis report {into}" in printed
+    wrong = {"primary": {"metric": "reward"}, "figures": [{"scatter": ["reward", "loss"]}], "time_to": [{"at": 1}]}
+    section.write_text(yaml.safe_dump(wrong))
+    for more, code in (
+        (["--metric", "rewart"], 2),
+        (["--analysis", str(section)], 2),
+        (["--metric", "reward"], 0),
+    ):
+        assert main([*words, *more]) == code
+        worded("".join(capsys.readouterr()))
     plan = json.loads((into / "plan.json").read_text())
     assert plan["command"] == f"python -m analysis {' '.join(words)} --metric reward"
+    section.write_text(yaml.safe_dump({**wrong, "figures": ["reward"]}))
+    assert main([*words, "--analysis", str(section)]) == 0
 
 
 def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -427,29 +391,23 @@ def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_bes
     assert [(run.group, run.seed) for run in found(tmp_path / "multirun" / "single")[0].runs] == [("dpo", 0)]
 
 
-def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path) -> None:
+def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path, worded: Worded) -> None:
     first = logged(tmp_path / "logs" / "a" / "metrics.jsonl", {1: 1.0})
     (first.parent / "config.yaml").write_text(files.dump_yaml(config("ppo", 3)))
     into = tmp_path / "multirun" / "theirs"
     import_runs(asked(tmp_path / "logs", into))
     assert [(run.group, run.seed) for run in found(into)[0].runs] == [("ppo", 3)]
     logged(first.with_name("others.jsonl"), {1: 1.0})
-    with pytest.raises(BadImport, match=r"run logs/a/others: --group method\.name: its configuration has no such key"):
-        import_runs(asked(tmp_path / "logs", into))
+    assert "run logs/a/others: --group method.name: its configuration has no such key" in refused(
+        tmp_path / "logs", into
+    )
 
 
-def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Path) -> None:
+def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Path, worded: Worded) -> None:
     one, other = (logged(tmp_path / "logs" / f"{name}.jsonl", {1: 0.5}) for name in "ab")
     one.write_text('not json\n{"step": 1, "data": {"reward": 1.0}}\n{"step": 2}\n')
     other.write_text('{"step": 1, "data": {"reward": 1.0}}\n{"step": -1, "data": {}}\n\n')
-    with pytest.raises(BadImport) as caught:
-        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "theirs"))
-    assert [line.split(":")[0:3] for line in str(caught.value).splitlines()] == [
-        [str(one), " line 1", " not JSON (Expecting value"],
-        [str(one), " line 3", ' must be {"step"'],
-        [str(other), " line 2", " step = -1"],
-        [str(other), " line 3", " not JSON (Expecting value"],
-    ]
+    worded(refused(tmp_path / "logs", tmp_path / "multirun" / "theirs"))
     assert list((tmp_path / "multirun").iterdir()) == []
 
 
@@ -494,7 +452,7 @@ def test_what_verl_printed_under_ray_is_a_run_with_the_configuration_that_it_pri
     assert rloo.curves.values["tokens"].tolist() == [64, 7]
 
 
-def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path) -> None:
+def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path, worded: Worded) -> None:
     again = [(1, "reward:0.1"), (2, "reward:0.2"), (3, "reward:0.3"), (2, "reward:0.5 - val:1"), (2, "late:4")]
     log = printed(tmp_path / "logs" / "run.txt", "grpo", 0, again)
     keys = Naming("algorithm.adv_estimator", "data.seed")
@@ -504,12 +462,10 @@ def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path)
     assert run.curves.values["late"].tolist()[1] == 4
     cut = log.with_name("cut.log")
     cut.write_text(log.read_text().partition("'trainer'")[0] + "\nstep:1 - reward:1\n")
-    with pytest.raises(BadImport, match=r"run logs/cut: --group algorithm\.adv_estimator: its configuration has no"):
-        import_runs(asked(cut, tmp_path / "multirun" / "two", keys))
+    worded(refused(cut, tmp_path / "multirun" / "two", keys))
     other = tmp_path / "other.log"
     other.write_text("epoch 1: loss 0.5\n")
-    with pytest.raises(BadImport, match=r"other\.log: no line has the shape step:NUMBER - METRIC:NUMBER"):
-        import_runs(asked(other, tmp_path / "multirun" / "three", keys))
+    worded(refused(other, tmp_path / "multirun" / "three", keys))
     # W&B keeps what was printed in its own folder: one run
     beside = logged(tmp_path / "both" / "ppo.jsonl", {1: 1.0}, config("ppo", 0))
     printed(beside.parent / "files" / "output.log", "grpo", 0, again)
@@ -642,15 +598,14 @@ def test_the_newest_state_of_the_trainer_is_the_run(tmp_path: Path) -> None:
     assert [estimate.mean for estimate in compared.primary.estimates] == [60.0, 100.0]
 
 
-def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path, worded: Worded) -> None:
     stopped = {"TrainerControl": {"args": {"should_training_stop": True}}}
     trainer_state(tmp_path / "out" / "grpo-s0", 20, 1.0, stateful_callbacks=stopped)
     named = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
     file = tmp_path / "out" / "grpo-s0" / "trainer_state.json"
     assert import_runs(asked(file, tmp_path / "theirs", named)).gaps == ()
     file.write_text("[]")
-    with pytest.raises(BadImport, match=r"trainer_state\.json: not a state of the Trainer .*; fix: remove this file"):
-        import_runs(asked(tmp_path / "out", tmp_path / "theirs", named))
+    worded(refused(tmp_path / "out", tmp_path / "theirs", named))
 
 
 # ---------------------------------------------------------------- CSV files
@@ -722,34 +677,22 @@ def test_rllibs_progress_has_the_configuration_beside_it(tmp_path: Path) -> None
     assert run.curves.values["episode_reward_mean"].tolist() == pytest.approx([10.5, np.nan], nan_ok=True)
 
 
-def test_a_run_that_began_again_supersedes_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "a-s0.csv").write_text("step,reward\n1,1\n2,2\n3,3\n2,20\n3,30\n")
-    import_runs(asked(tmp_path / "a-s0.csv", tmp_path / "theirs", Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")))
-    (run,) = read_sweep(tmp_path / "theirs").runs
-    assert run.curves.values["reward"].tolist() == [1, 20, 30] and run.curves.superseded == 2
-
-
 @pytest.mark.parametrize(
-    ("text", "step", "says"),
+    ("text", "step"),
     [
-        (
-            "episode,reward\n1,2\n",
-            None,
-            "no column is known to count steps; the columns are episode, reward; fix: give",
-        ),
-        ("step,reward\n1,2\n", "epoch", "--step epoch is no column; the columns are step, reward; fix: give --step"),
-        ("step,reward\n1,2\n0.5,3\n", None, "line 3: step = '0.5': must be a whole number, 0 or more; fix: mend or"),
-        ("step,reward\n1,2,9\n", None, "line 2: has 3 cells, the first line has 2; fix: mend or remove this line"),
-        ("r,l,t\n1.0,x,2\n", None, "line 2: r, l and t must be numbers; fix: remove this line"),
+        ("episode,reward\n1,2\n", None),
+        ("step,reward\n1,2\n", "epoch"),
+        ("step,reward\n1,2\n0.5,3\n", None),
+        ("step,reward\n1,2,9\n", None),
+        ("r,l,t\n1.0,x,2\n", None),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
-    tmp_path: Path, text: str, step: str | None, says: str
+    tmp_path: Path, text: str, step: str | None, worded: Worded
 ) -> None:
     (tmp_path / "a-s0.csv").write_text(text)
     naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
-    with pytest.raises(BadImport, match=re.escape(says)):
-        import_runs(asked(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
+    worded(refused(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
     assert not (tmp_path / "theirs").exists()
 
 

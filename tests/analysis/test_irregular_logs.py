@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,14 @@ from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
 from analysis.figures.learning_curves import curves, series
 from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.figure_spec import curves as picture
-from analysis.spec.settings import settings
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
 
 RETURN = "eval/return"
 ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
@@ -39,11 +36,6 @@ def episodes(group: str, seed: int, _: object) -> Lines:
     steps = np.cumsum(1 + random.exponential(200, 600).astype(int))
     steps = steps[steps <= 60000]
     return log(steps, steps / 60000)
-
-
-def studied(folder: Path) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings(ASKED, groups=sweep.groups, baseline=sweep.baseline))
 
 
 def test_runs_that_log_each_episode_have_a_curve_and_all_their_seeds(make_sweep: MakeSweep) -> None:
@@ -134,9 +126,8 @@ def test_a_best_value_is_described_and_not_judged(make_sweep: MakeSweep) -> None
     assert (comparison.outcome, comparison.p, comparison.adjusted) == (Outcome.NOT_EVALUABLE, None, None)
     assert comparison.ground == Ground(Reason.MAXIMUM) and comparison.result.interval is None
     claim = {"claim": "b is best.", "kind": "greater", "group": "b", "metric": RETURN, "summary": "best"}
-    sweep = read_sweep(folder)
-    asked = settings({**ASKED, "hypotheses": {"H": claim}}, groups=sweep.groups, baseline=sweep.baseline)
-    verdict = judge(asked.hypotheses[0], study(sweep, asked))
+    found = studied(folder, hypotheses={"H": claim})
+    verdict = judge(found.settings.hypotheses[0], found)
     assert (verdict.verdict, verdict.grounds) == (Outcome.NOT_EVALUABLE, (Ground(Reason.MAXIMUM),))
 
 
@@ -151,21 +142,13 @@ def evaluations(group: str, seed: int, _: object) -> Lines:
 @pytest.mark.parametrize("window", [20, 20000, {"points": 4}])
 def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, window: Any) -> None:
     target = {"metric": RETURN, "at": 0.5}
-    claim = {
-        "claim": "No jump.",
-        "kind": "range",
-        "group": "a",
-        "metric": RETURN,
-        "summary": "largest_change",
-        "high": 9,
-    }
+    claim = {"claim": "-", "kind": "range", "group": "a", "metric": RETURN, "summary": "largest_change", "high": 9}
     asked = {**ASKED, "time_to": [target], "window": window, "hypotheses": {"H": claim}}
-    sweep = read_sweep(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))
-    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    found = studied(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))
     best, reached = block_of(found, RETURN, "best"), block_of(found, RETURN, "time_to")
     jump = judge(found.settings.hypotheses[0], found)
     jumps = []
-    for run in (run for run in sweep.runs if run.group == "a"):
+    for run in (run for run in found.sweep.runs if run.group == "a"):
         steps = np.arange(5000, 145001, 5000)  # those of all runs, to where seed 1 ends
         values = np.interp(steps, run.curves.steps, run.curves.values[RETURN])
         apart = np.diff(steps)[0]
@@ -200,9 +183,7 @@ def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, 
 )
 def test_notes_say_what_the_window_is(make_sweep: MakeSweep, window: Any, says: str, warns: str | None) -> None:
     asked = {**ASKED, "window": window}
-    sweep = read_sweep(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))
-    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
-    notes = main(found).notes
+    notes = main(studied(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))).notes
     assert f"Best value of eval/return: the window is {says}." in notes
     warnings = [note for note in notes if "smooths nothing" in note]
     assert len(warnings) == bool(warns) and all(warns in note for note in warnings if warns)
@@ -211,9 +192,7 @@ def test_notes_say_what_the_window_is(make_sweep: MakeSweep, window: Any, says: 
 
 
 def test_a_window_of_steps_with_a_point_each_is_said_in_steps(make_sweep: MakeSweep) -> None:
-    sweep = read_sweep(make_sweep(groups=("C0", "C1")))
-    asked = sweep.plan["analysis"]
-    notes = main(study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))).notes
+    notes = main(studied(make_sweep(groups=("C0", "C1")))).notes
     assert "Best value of mean reward of drawn responses: the window is 20 steps." in notes
 
 
@@ -306,9 +285,7 @@ def test_where_runs_are_measured_is_what_most_reach_at_each_level_and_is_said(
 def test_each_run_may_be_measured_to_its_own_end(make_sweep: MakeSweep) -> None:
     lines = to(lambda g, s, t: (1000, 500 if (g, s) == ("b", 1) else 1000))
     folder = make_sweep(("a", "b"), range(4), 1000, ASKED, lines=lines)
-    sweep = read_sweep(folder)
-    asked = {**ASKED, "end": "own", "time_to": [{"at": 0.9}]}
-    found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+    found = studied(folder, end="own", time_to=[{"at": 0.9}])
     assert found.primary.values["b-1"].value == pytest.approx(0.1 + 0.48, abs=0.01)
     assert "Each run is measured to its own end (analysis.end: own), 500 to 1,000 steps" in answer(found).result
     times = block_of(found, RETURN, "time_to").values
@@ -346,15 +323,12 @@ def test_identical_curves_have_equal_summaries_at_whichever_steps_they_are_logge
         }[kind]
         return log(steps, curve(steps))
 
-    sweep = read_sweep(make_sweep(("a", "b"), range(4), 200, ASKED, lines=lines))
-    asked = settings({**ASKED, "time_to": [{"at": 100}]}, groups=sweep.groups, baseline=sweep.baseline)
-    found = study(sweep, asked)
+    found = studied(make_sweep(("a", "b"), range(4), 200, ASKED, lines=lines), time_to=[{"at": 100}])
     assert "Runs were recorded at different steps" in answer(found).result
     common = found.ranges[RETURN]
     for summary in ("final", "auc", "best", "mean", "early", "slope", "late_relative", "time_to"):
-        values = [
-            value_of(common, run.id, summary, window=20, direction="higher", threshold=100).value for run in sweep.runs
-        ]
+        more = {"window": 20, "direction": "higher", "threshold": 100}
+        values = [value_of(common, run.id, summary, **more).value for run in found.sweep.runs]
         assert values == pytest.approx([values[0]] * 8, abs=1e-9 if kind != "random" else 0.6), summary
 
 
@@ -365,9 +339,7 @@ def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: Mak
 
     folder = make_sweep(("a", "b"), range(4), 200, ASKED, TASKS, lines=lines)
     shutil.rmtree(run_folder(folder.parent, "b-2-1"))
-    sweep = read_sweep(folder)
-    asked = settings({**ASKED, "time_to": [{"at": 0.5}]}, groups=sweep.groups, baseline=sweep.baseline)
-    found = study(sweep, asked)
+    found = studied(folder, time_to=[{"at": 0.5}])
     assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
     assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result
     assert next(made.name for made in figures(found)) == "differences"

@@ -26,8 +26,7 @@ from analysis.tables.comparison import main as main_table
 from analysis.tables.levels import collapse_lines, level_lines
 from launcher import files
 from launcher.run.folder import find_state, run_folder, write_state
-from tests.analysis.conftest import Lines, MakeSweep, sweeps_in
-from tests.analysis.test_figures import studied
+from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
 
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
 STD, ENTROPY, EVALUATION = "analysis/reward_sum_std", "analysis/entropy_full_mean", "eval/reward_mean"

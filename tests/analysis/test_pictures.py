@@ -21,18 +21,15 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.metric_log import Histogram, read_histograms
-from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch
 from analysis.figures.figures import figures
 from analysis.figures.scatter import front
 from analysis.figures.traces import traces_of
-from analysis.findings.study import study
 from analysis.sections import sections
-from analysis.spec.settings import settings
 from launcher.run.folder import histograms_path, run_folder, write_state
 from launcher.run.records import State
 from tests.analysis import qstar
-from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, studied, sweeps_in
 from tests.analysis.foreign_logs import KINDS, make
 from tests.analysis.test_figures import drawn, lines_of, sketched
 
@@ -277,8 +274,7 @@ _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 def figures_of(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Sketch]:
     """Every figure of a report, those of its sections too."""
-    sweep = read_sweep(folder)
-    found = study(sweep, settings(sweep.plan["analysis"], groups=sweep.groups, baseline=sweep.baseline))
+    found = studied(folder)
     return sketched(patch, lambda: (figures(found), sections(found)))
 
 

@@ -24,8 +24,8 @@ from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of
-from tests.analysis.test_figures import lines_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.test_figures import lines_of
 
 ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
 MODELS = {"gpt2": 124e6, "pythia": 1.4e9, "llama": 6.7e9}

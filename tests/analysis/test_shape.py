@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main as command
-from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge
@@ -25,7 +24,7 @@ from analysis.tables import wording
 from analysis.tables.comparison import main
 from benchmarks.validity import FLAGGED, UP, splits, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep, ground_of, reasons
+from tests.analysis.conftest import MakeSweep, ground_of, reasons, studied
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
 TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
@@ -182,8 +181,7 @@ def heights(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, An
 def test_the_answer_has_the_clusters_of_the_question(make_sweep: MakeSweep) -> None:
     section = {"primary": {"metric": UP, "direction": "higher"}}
     folder = make_sweep(("A", "B"), range(6), 20, section, lines=heights)
-    sweep = read_sweep(folder)
-    lines = answer(study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))).limits
+    lines = answer(studied(folder)).limits
     (line,) = [line for line in lines if "fall apart" in line]
     assert (
         "The seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81) in the final value"
@@ -195,8 +193,7 @@ def test_the_answer_has_the_clusters_of_the_question(make_sweep: MakeSweep) -> N
 def test_every_cell_of_a_grid_has_its_clusters(make_sweep: MakeSweep) -> None:
     section = {"primary": {"metric": UP, "direction": "higher"}}
     cells = {group: [{"lr": 1}, {"lr": 2}] for group in ("A", "B")}
-    sweep = read_sweep(make_sweep(("A", "B"), range(6), 20, section, cells, lines=heights))
-    found = study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
+    found = studied(make_sweep(("A", "B"), range(6), 20, section, cells, lines=heights))
     table = next(table for table in grid_tables(found, grids(found), cell_results(found)) if table.name == "cells")
     remarks = {(record["group"], record["lr"]): record["remark"] for record in table.records}
     assert (

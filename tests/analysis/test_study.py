@@ -16,7 +16,7 @@ from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.learning_curves import passing, series
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
-from analysis.findings.study import Study, study
+from analysis.findings.study import study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.stats import t_test
@@ -26,15 +26,10 @@ from analysis.tables.wording import outcome
 from launcher.run.folder import run_folder, write_state
 from launcher.run.records import State
 from tests.analysis import qstar
-from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, block_of, metrics
+from tests.analysis.conftest import ANALYSIS, GROUPS, Lines, MakeSweep, block_of, metrics, studied
 
 REWARD = "analysis/reward_sum_mean"
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}}
-
-
-def studied(folder: Path) -> Study:
-    sweep = read_sweep(folder)
-    return study(sweep, settings(sweep.plan["analysis"]))
 
 
 def flat(value: float, steps: int = 20) -> Lines:
@@ -110,8 +105,7 @@ def test_run_that_ends_early_is_excluded_or_carried(make_sweep: MakeSweep, tmp_p
     found = studied(folder)
     assert found.primary.comparisons[0].seeds == (0, 2)
     assert f"{REWARD} ends at step 12 of 20" in found.primary.estimates[1].gaps[0].why
-    sweep = read_sweep(folder)
-    carried = study(sweep, settings({**ALONE, "incomplete": "carry"})).primary
+    carried = studied(folder, incomplete="carry").primary
     assert carried.comparisons[0].seeds == (0, 1, 2)
     assert "carried forward" in carried.estimates[1].gaps[0].why
 

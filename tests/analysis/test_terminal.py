@@ -15,8 +15,7 @@ from analysis.report.headline import answer
 from analysis.spec.settings import REWARD
 from analysis.tables.comparison import tables
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep
-from tests.analysis.test_figures import studied
+from tests.analysis.conftest import ANALYSIS, MakeSweep, studied
 
 
 def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:

@@ -100,11 +100,6 @@ def test_a_maximum_is_never_better_and_the_largest_difference_seldom() -> None:
     kept(winners(80, 5))
 
 
-def test_a_rate_out_of_bounds_is_not_kept() -> None:
-    assert not Rate("", 100, 1000, most=0.05).kept and Rate("", 60, 1000, most=0.05).kept
-    assert not Rate("", 900, 1000, least=0.93).kept and Rate("", 915, 1000, least=0.93).kept
-
-
 def test_looks_find_nothing_where_nothing_is_and_looking_without_a_design_does() -> None:
     found = kept(added_seeds(50, (1, 4)))
     usual = [rate.share for rate in found if "looked at after every seed" in rate.name]

@@ -1,10 +1,9 @@
-"""The words of a report, as a golden file holds them: python -m tests.analysis.test_wording writes it anew."""
+"""The words of a report, as the golden file holds them."""
 
 from __future__ import annotations
 
 import math
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 
 from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
@@ -21,9 +19,9 @@ from analysis.stats.dispersion import Split
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, sweeps_in
+from tests.analysis.conftest import Lines, studied, sweeps_in
+from tests.wording import Worded
 
-GOLDEN = Path(__file__).with_name("wording.txt")
 UP, DOWN = "a/up", "a/down"
 BASE = {"A": 1.0, "B": 1.15, "C": 1.6, "D": 1.0}
 WAYS = {"metrics": [UP, DOWN], "directions": ["higher", "lower"]}
@@ -62,22 +60,21 @@ def rendered(root: Path) -> Iterator[str]:
     for seeds in (6, 2):
         folder = sweeps_in(root / str(seeds))(tuple(BASE), range(seeds), 40, asked, lines=lines, name="golden")
         shutil.rmtree(run_folder(folder.parent, f"B-{seeds - 1}"))
-        sweep = read_sweep(folder)
-        found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
+        found = studied(folder)
         said = answer(found)
         yield f"# {seeds} seeds\n"
         yield from (said.question, said.result, said.certainty, *said.limits, *said.gaps, said.cost, "")
         yield from (f"{row[0]}, {row[1]}: {row[-1]}" for row in main(found).rows)
         yield ""
         for verdict in (judge(hypothesis, found) for hypothesis in found.settings.hypotheses):
-            name, quantity = verdict.hypothesis.id, wording.quantity(verdict, sweep)
-            decided = wording.decided(verdict, sweep, found.settings)
+            name, quantity = verdict.hypothesis.id, wording.quantity(verdict, found.sweep)
+            decided = wording.decided(verdict, found.sweep, found.settings)
             yield f"{name} {verdict.verdict}. {quantity}: {wording.estimate(verdict) or '-'}. {decided}"
         yield ""
 
 
-def test_a_report_is_worded_as_in_the_golden_file(tmp_path: Path) -> None:
-    assert "\n".join(rendered(tmp_path)) == GOLDEN.read_text(encoding="utf-8")
+def test_a_report_is_worded_as_in_the_golden_file(tmp_path: Path, worded: Worded) -> None:
+    worded(rendered(tmp_path))
 
 
 def test_every_reason_has_words(tmp_path: Path) -> None:
@@ -91,8 +88,3 @@ def test_every_reason_has_words(tmp_path: Path) -> None:
         )  # fmt: skip
         text = wording.grounds([full], sweep, hypothesis, 0.05)
         assert text and "{" not in text, reason
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        GOLDEN.write_text("\n".join(rendered(Path(scratch))), encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,36 @@ def at_scale(scale: str) -> list[str]:
 
 def refused(*arguments: str, conf: Path | None = None) -> list[str]:
     """The lines of a plan that is refused; each names a fix."""
+    return refusal(lambda: make(*arguments, conf=conf))
+
+
+def refusal(call: Callable[[], Any]) -> list[str]:
+    """The lines by which a call refuses a plan; each names a fix."""
     with pytest.raises(InvalidPlan) as raised:
-        make(*arguments, conf=conf)
+        call()
     lines = str(raised.value).splitlines()
     assert all(". Fix: " in line for line in lines)
     return lines
+
+
+def in_brief(lines: Iterable[str]) -> Iterator[str]:
+    """Lines for the golden file: of a long list of names, which grows with the included files, the ends."""
+
+    def ends(names: re.Match[str]) -> str:
+        each = names[0].split(", ")
+        return ", ".join([*each[:3], "...", *each[-3:]])
+
+    return (re.sub(r"(?:[\w/.-]+, ){7,}[\w/.-]+", ends, line) for line in lines)
+
+
+def rows(table: str) -> list[str]:
+    """The lines of a table of commands or settings, a case each."""
+    return table.strip().splitlines()
+
+
+def refusals(words: str, conf: Path | None = None) -> Iterator[str]:
+    """The lines that refuse a command, for the golden file; it is quoted as for a shell."""
+    return in_brief(refused(*shlex.split(words), conf=conf))
 
 
 def by_group(planned: Plan) -> dict[str, int]:

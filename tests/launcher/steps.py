@@ -30,6 +30,14 @@ class Preempted(Exception):
     pass
 
 
+def walk(seed: int, steps: int) -> list[tuple[int, int]]:
+    """(step, value) of every line that a run of this seed logs."""
+    values = [seed]
+    for _ in range(steps):
+        values.append((values[-1] * 1103515245 + 12345) % 2**31)
+    return [*enumerate(values)][1:]
+
+
 def train(config: Any, run: Any) -> dict[str, Any]:
     """Walk `trainer.steps` steps from the seed."""
     value, done = int(config["seed"]), 0

@@ -181,36 +181,24 @@ def test_what_done_runs_took_says_what_to_expect_of_others(tmp_path):
 SMALL = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=100", "model.seconds_per_step=36")
 
 
-@pytest.mark.parametrize(
-    ("hours", "said"),
-    [
-        (5, "budget: 5 CPU-hours, 0.50 used; it suffices, also in the worst case"),
-        (3, "budget: 3 CPU-hours, 0.50 used; it suffices for the 2.00 that are expected, not for 3.60 in the worst"),
-        (1, "budget: 1 CPU-hours, 0.50 used; it does not suffice: 2.00 are expected, 3.60 in the worst case. Fix: "
-            "budget.device_hours=2.75 or more"),
-    ],
-)  # fmt: skip
-def test_plan_says_whether_the_budget_suffices(tmp_path, capsys, hours, said):
+@pytest.mark.parametrize("hours", [5, 3, 1])
+def test_plan_says_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
     words = (*SMALL, f"multirun={tmp_path}")
     planned = make(*words)
     freeze.freeze(planned)
     folder = run_folder(tmp_path, next(iter(planned.runs)))
     write_state(folder, read_state(folder).replace(device_seconds={"1": 1800.0}))
     assert main(["plan", *words, f"budget.device_hours={hours}"]) == 0
-    assert said in capsys.readouterr().out
+    worded(line for line in capsys.readouterr().out.splitlines() if line.startswith("budget"))
     assert main(["plan", *words, f"budget.device_hours={hours}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["budget_device_hours"], document["spent_device_hours"]) == (hours, 0.5)
 
 
-def test_the_budget_changes_no_run_and_bad_ones_are_refused(tmp_path):
+def test_the_budget_changes_no_run_and_bad_ones_are_refused(worded):
     assert list(make(*SMALL).runs) == list(make(*SMALL, "budget.device_hours=3").runs)
-    (line,) = refused(*SMALL, "budget.device_hours=0")
-    assert line.startswith("command line: budget.device_hours = 0: must be device-hours above 0, or null")
-    (line,) = refused(*SMALL, "budget.device_hour=3")
-    assert "budget.device_hour = 3" in line and "device_hours" in line
-    (line,) = refused(*SMALL, "budget.device_hours=1,2")
-    assert "cannot be swept" in line
+    for word in ("device_hours=0", "device_hour=3", "device_hours=1,2"):
+        worded(refused(*SMALL, f"budget.{word}"))
 
 
 @pytest.mark.processes

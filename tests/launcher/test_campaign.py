@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +25,6 @@ from launcher.__main__ import main
 from launcher.campaign import campaign, stages, sweeper
 from launcher.campaign.forecast import document, show
 from launcher.config.hydra_compose import Composer
-from launcher.errors import InvalidPlan
 from launcher.execution import sweep
 from launcher.execution.reconciler import Outcome
 from launcher.execution.sweep import Swept
@@ -33,7 +33,7 @@ from launcher.run import campaign_record
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT, Sweeps
-from tests.launcher.experiments import SHIPPED, refused, shipped, write_experiment
+from tests.launcher.experiments import SHIPPED, refusal, refused, shipped, write_experiment
 from tests.waiting import DEADLINE, until
 
 LR = "verl.actor_rollout_ref.actor.optim.lr"
@@ -45,6 +45,11 @@ STAGES: dict[str, Any] = {
     "main": {"experiment": "large", "take": {LR: {"stage": "tune", "group": ["A", "B"]}}, "gate": ["H"]},
     "more": {"experiment": ["more_a", "more_b"]},
 }
+
+
+def changed(stage: str, **keys: Any) -> dict[str, Any]:
+    """STAGES with these keys of one stage."""
+    return {**STAGES, stage: {**STAGES[stage], **keys}}
 
 
 class World:
@@ -79,11 +84,7 @@ class World:
         return campaign.launch(stages.read(ROOT, words, self.composer), words)
 
     def refused(self, *words: str) -> list[str]:
-        with pytest.raises(InvalidPlan) as raised:
-            stages.plan_all(self.read(*words), None)
-        lines = str(raised.value).splitlines()
-        assert all(". Fix: " in line for line in lines)
-        return lines
+        return refusal(lambda: stages.plan_all(self.read(*words), None))
 
     def sweep(self, root: Path, plan: Any, plugin: Any, again: Any) -> Swept:
         self.swept.append(plan)
@@ -149,15 +150,11 @@ def test_with_every_gate_met_all_stages_run_in_order_and_again_nothing_changes(w
     assert [stage.met for stage in world.record().stages] == [True, True, True, True]
 
 
-def test_an_unmet_gate_stops_with_the_figure_that_fell_short(world, capsys):
+def test_an_unmet_gate_stops_with_the_figure_that_fell_short(world, capsys, worded):
     world.verdicts["better"] = "inconclusive"
     assert world.launch() == 1
     assert world.stages() == ["small"]
-    said = capsys.readouterr()
-    assert "gate of check: better: inconclusive: of better 0.93 [0.7, 1.2] (so few seeds)" in said.out
-    assert "campaign c: stage check: its gate is not met by better (inconclusive: 0.93 [0.7, 1.2])" in said.err
-    assert "To go on regardless, which every later report says first: python launch.py -m campaign=c" in said.err
-    assert said.err.rstrip().endswith("force_gate=check")
+    worded("".join(capsys.readouterr()))
     record = world.record()
     assert record.stage("check").met is False and record.stage("tune").started is None
     assert world.launch() == 1 and world.record() == record, "repeated, it says the same"
@@ -197,11 +194,10 @@ def test_forcing_a_gate_that_is_met_records_nothing(world):
     assert not any(line.startswith("Forced") for line in condition_lines(read_sweep(world.multirun / "large")))
 
 
-def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsys):
+def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsys, worded):
     world.state["small"] = RunState.FAILED
     assert world.launch() == 1
-    said = capsys.readouterr().err
-    assert "stage check: not all runs are done (4 failed); python -m launcher retry small" in said
+    worded(capsys.readouterr().err)
     stage = world.record().stage("check")
     assert (stage.complete, stage.met, stage.gate) == (False, None, [])
     assert world.launch("force_gate=check") == 1 and len(world.stages()) == 5, "it goes on, and not all runs are done"
@@ -300,12 +296,10 @@ def test_the_command_of_a_stage_that_took_levels_plans_the_same_runs(world):
         assert list(planner.make(ROOT, words, Composer(world.conf, "config")).runs) == list(plan.runs)
 
 
-def test_a_level_that_no_report_decides_stops_the_campaign(world, capsys):
+def test_a_level_that_no_report_decides_stops_the_campaign(world, capsys, worded):
     world.best["B"] = None
     assert world.launch() == 1 and world.stages() == ["small", "tuning"]
-    said = capsys.readouterr().err
-    assert f"stage main cannot start, because it takes levels that are not decided: tuning: B has no best level of {LR}"
-    assert "tuning: B has no best level of" in said and "tuning: A" not in said
+    worded(capsys.readouterr().err)
     assert world.record().stage("main").taken == []
 
 
@@ -329,7 +323,7 @@ def test_an_experiments_own_budget_is_not_that_of_the_campaign(world):
     assert document("c", stages.plan_all(world.read(), None), None)["budget_device_hours"] is None
 
 
-def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys):
+def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys, worded):
     planned = stages.plan_all(world.read(), None)
     found = document("c", planned, None)
     assert [stage["name"] for stage in found["stages"]] == list(STAGES)
@@ -339,64 +333,37 @@ def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys):
     assert 0 < found["device_hours"] < found["worst_device_hours"]
     assert {take["group"] for take in found["stages"][2]["takes"]} == {"A", "B"}
     show(found)
-    screen = capsys.readouterr().out
-    assert "campaign c: 4 stages" in screen and "1 check" in screen and "remaining if every gate is met: " in screen
-    assert f"    better: {CLAIM['claim']}" in screen and f"takes {LR} for A, B: the best level in stage tune" in screen
+    worded(capsys.readouterr().out)
     assert not world.multirun.exists()
 
 
-@pytest.mark.parametrize(
-    ("seeds", "words", "shared"),
-    [([0], (), "0"), ([7, 1, 0], (), "0, 1"), ([7], ("seed=7",), "7"), ([7], ("stages", 7), "7")],
-)
-def test_levels_are_not_chosen_on_the_seeds_that_judge_them(world, seeds, words, shared):
+@pytest.mark.parametrize(("seeds", "words"), [([0], ()), ([7, 1, 0], ()), ([7], ("seed=7",)), ([7], ("stages", 7))])
+def test_levels_are_not_chosen_on_the_seeds_that_judge_them(world, seeds, words, worded):
     write_experiment(world.conf, GROUPS, "tuning", seeds=seeds, factors={LR: [1e-4, 1e-3]})
     if words[:1] == ("stages",):
         world.write({**STAGES, "main": {**STAGES["main"], "overrides": ["seed=7,8"]}})
         words = ()
     world.composer = Composer(world.conf, "config")
     (line,) = world.refused(*words)
-    assert f"c.yaml: stages.main.take.{LR} = tune: stage tune chooses it on seeds that main judges: {shared}. " in line
-    assert 'Fix: give main fresh seeds: overrides: ["seed=' in line and ("remove seed=" in line) == bool(words)
+    worded(line)
 
 
-def test_the_plan_says_what_the_seeds_of_each_gate_find(world, capsys):
-    shown = document("c", stages.plan_all(world.read(), None), None)
-    found = shown["stages"][0]["power"]
-    assert found["better"].startswith("2 seeds detect only very large differences of ")
-    assert ", and one of 1 sd with 9% (sd: the standard deviation of the differences between seeds" in found["better"]
-    show(shown)
-    said = capsys.readouterr().out
-    assert f"      {found['better']}\n" in said and "power is not computed" not in said
+def test_the_plan_says_what_the_seeds_of_a_gate_find_and_when_they_cannot_meet_it(world, worded):
+    times = {"sooner": {**CLAIM, "kind": "ratio", "summary": "time_to", "at": 0.5, "at_most": 1.0}}
+    for changes in ({}, {"overrides": ["seed=0,1,2,3,4,5,6"], "gate": times}, {"overrides": ["seed=0"]}):
+        world.write(changed("check", **changes))
+        check, *_ = document("c", stages.plan_all(world.read(), None), None)["stages"]
+        worded(f"{kind} {name}: {said}" for kind in ("power", "undecidable") for name, said in check[kind].items())
 
 
-def test_the_power_of_a_gate_of_times(world, capsys):
-    gate = {"sooner": {**CLAIM, "kind": "ratio", "summary": "time_to", "at": 0.5, "at_most": 1.0}}
-    world.write({"check": {"experiment": "small", "overrides": ["seed=0,1,2,3,4,5,6"], "gate": gate}})
-    (stage,) = document("c", stages.plan_all(world.read(), None), None)["stages"]
-    assert "7 seeds detect only large differences of" in stage["power"]["sooner"]
-    assert stage["power"]["sooner"].endswith("; less if runs do not reach the threshold")
-
-
-def test_the_plan_says_when_the_seeds_cannot_meet_a_gate(world, capsys):
-    world.write({**STAGES, "check": {**STAGES["check"], "overrides": ["seed=0"]}})
-    show(document("c", stages.plan_all(world.read(), None), None))
-    assert f"{CLAIM['claim']} It cannot be met: 1 seeds, and 2 are needed." in capsys.readouterr().out
-
-
-def test_status_shows_the_campaign_and_its_stages(world, capsys):
+def test_status_shows_the_campaign_and_its_stages(world, capsys, worded):
     world.verdicts["better"] = "inconclusive"
     world.launch("force_gate=check")
     world.swept.clear()
-    capsys.readouterr()
-    main(["status", "c", "--multirun", str(world.multirun)])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["campaign c", "  1 check (small): 4 done; gate not met; forced"]
-    assert lines[2] == "      better: inconclusive: of better 0.93 [0.7, 1.2] (so few seeds)"
-    assert lines[4:6] == ["  3 main (large): 4 done; gate met", f"      A: {LR} = 0.001, taken from tune"]
-    main(["status", "--multirun", str(world.multirun)])
-    screen = capsys.readouterr().out
-    assert screen.startswith("campaign c\n") and "\nsmall " in screen
+    for name in ([], ["c"]):
+        capsys.readouterr()
+        main(["status", *name, "--multirun", str(world.multirun)])
+        worded(capsys.readouterr().out)
     main(["status", "c", "--json", "--multirun", str(world.multirun)])
     found = json.loads(capsys.readouterr().out)
     assert [stage["states"] for stage in found["c"]["stages"]] == [{"done": 4}, {"done": 4}, {"done": 4}, {"done": 8}]
@@ -406,82 +373,62 @@ def test_status_shows_the_campaign_and_its_stages(world, capsys):
 # ---------------------------------------------------------------- bad files and words
 
 
-def changed(stage: str, **keys: Any) -> dict[str, Any]:
-    """STAGES with these keys of one stage."""
-    return {**STAGES, stage: {**STAGES[stage], **keys}}
+BAD = [
+    {},
+    changed("check", experiment="smal"),
+    changed("check", gat=[]),
+    changed("check", gate=["H9"]),
+    changed("check", gate={"better": {**CLAIM, "group": "C"}}),
+    changed("check", gate={"better": {**CLAIM, "kind": "more"}}),
+    changed("check", gate={"better": {**CLAIM, "metric": "qstar/ess_ratio"}}),
+    changed("check", overrides=["trainer.stepz=3"]),
+    changed("check", overrides=["steps"]),
+    changed("check", gate=["H", "H"]),
+    changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}}),
+    changed("check", gate={"b": {**CLAIM, "kind": "variation", "at_most": 1}}),
+    changed("check", gate={"b": {**CLAIM, "summary": "best"}}),
+    changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0},
+                           "c": {"claim": "x", "kind": "all", "of": ["b", "H"]}}),
+    changed("check", overrides=["multirun=x"]),
+    changed("check", trainer="veryl_ray"),
+    changed("check", cluster=3),
+    changed("main", take={LR: {"stage": "more", "group": "A"}}),
+    changed("main", take={LR: {"stage": "tune", "group": "C"}}),
+    changed("main", take={"method.sigma": {"stage": "tune", "group": "B"}}),
+    changed("more", take={LR: {"stage": "tune", "group": "A"}}),
+    changed("more", experiment="large"),
+    {"a b": STAGES["check"]},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("declared", "said"),
-    [
-        ({}, "stages = {}: must be a mapping of names to"),
-        (changed("check", experiment="smal"), "stages.check.experiment = smal: there is no conf/experiment/smal.yaml"),
-        (changed("check", gat=[]), "stages.check.gat"),
-        (changed("check", gate=["H9"]), "stages.check.gate = H9: the stage's experiments declare no such hypothesis"),
-        (changed("check", gate={"better": {**CLAIM, "group": "C"}}), "stages.check.gate.better.group = C: the groups"),
-        (changed("check", gate={"better": {**CLAIM, "kind": "more"}}), "stages.check.gate.better.kind = more"),
-        (changed("check", gate={"better": {**CLAIM, "metric": "qstar/ess_ratio"}}), "stages.check.gate.better.metric"),
-        (changed("check", overrides=["trainer.stepz=3"]), "stages.check.overrides: trainer.stepz"),
-        (changed("check", overrides=["steps"]), "stages.check.overrides[0] = steps: must be"),
-        (changed("check", gate=["H", "H"]), "stages.check.gate"),
-        (changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}}), "check.gate = b: is described and never"),
-        (changed("check", gate={"b": {**CLAIM, "kind": "variation", "at_most": 1}}), "check.gate = b: is described"),
-        (changed("check", gate={"b": {**CLAIM, "summary": "best"}}), "check.gate = b: is described"),
-        (changed("check", gate={"b": {**CLAIM, "kind": "range", "low": 0}, "c": {"claim": "x", "kind": "all",
-                                "of": ["b", "H"]}}), "check.gate = c: is described"),
-        (changed("check", overrides=["multirun=x"]), "remove multirun"),
-        (changed("check", trainer="veryl_ray"), "stages.check.trainer = veryl_ray: there is no conf/trainer/veryl_ray"),
-        (changed("check", cluster=3), "stages.check.cluster = 3: must be the name of a file in conf/cluster"),
-        (changed("main", take={LR: {"stage": "more", "group": "A"}}), f"stages.main.take.{LR}.stage = more: must be"),
-        (changed("main", take={LR: {"stage": "tune", "group": "C"}}), f"stages.main.take.{LR}.group = C"),
-        (changed("main", take={"method.sigma": {"stage": "tune", "group": "B"}}), "no such factor; its factors: " + LR),
-        (changed("more", take={LR: {"stage": "tune", "group": "A"}}), "a stage that takes levels must have one"),
-        (changed("more", experiment="large"), "stage main has an experiment of this name"),
-        (changed("more", experiment="large", overrides=["experiment.name=again"]), None),
-        ({"a b": STAGES["check"]}, "a stage's name must have 1 to 40 characters"),
-    ],
-)  # fmt: skip
-def test_a_bad_file_is_refused_with_file_key_value_rule_and_fix(world, declared, said):
-    world.write(declared)
-    if said is None:
-        assert len(stages.plan_all(world.read(), None)) == 4
-        return
-    lines = world.refused()
-    assert any(line.startswith("conf/campaign/c.yaml: ") and said in line for line in lines), lines
+def test_a_bad_file_is_refused_with_file_key_value_rule_and_fix(world, worded):
+    for declared in BAD:
+        world.write(declared)
+        worded(re.sub(r"available: bnto_grid,[\w, ]+", "available: {experiments}", line) for line in world.refused())
+    world.write(changed("more", experiment="large", overrides=["experiment.name=again"]))
+    assert len(stages.plan_all(world.read(), None)) == 4
 
 
-def test_all_problems_of_all_stages_come_at_once_and_nothing_is_written(world):
+def test_all_problems_of_all_stages_come_at_once_and_nothing_is_written(world, worded):
     world.write(
         changed("check", overrides=["trainer.stepz=3"]) | {"more": {"experiment": "more_a", "overrides": ["modl=x"]}}
     )
-    lines = world.refused("trainer.checkpoint_evry=3")
-    assert any("stages.check.overrides: trainer.stepz" in line for line in lines)
-    assert any("stages.more.overrides: modl" in line for line in lines)
-    assert any(line.startswith("command line: trainer.checkpoint_evry") for line in lines)
+    worded(world.refused("trainer.checkpoint_evry=3"))
     assert not world.multirun.exists()
 
 
-def test_a_campaign_with_the_name_of_an_experiment_is_refused(world):
+def test_a_campaign_with_the_name_of_an_experiment_is_refused(world, worded):
     (world.conf / "campaign/c.yaml").rename(world.conf / "campaign/small.yaml")
-    with pytest.raises(InvalidPlan, match="both would write to one folder"):
-        stages.read(ROOT, ["campaign=small"], Composer(world.conf, "config"))
+    (line,) = refusal(lambda: stages.read(ROOT, ["campaign=small"], Composer(world.conf, "config")))
+    worded(line)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["campaign=d"], "command line: campaign = d: there is no conf/campaign/d.yaml; available: bnto, c, qstar"),
-        (["campaign=c,qstar"], "one campaign is launched at a time"),
-        (["campaign=c", "experiment=small"], "command line: experiment = small: the stages of a campaign name"),
-        (["campaign=c", "method=ptrw"], "command line: method = ptrw"),
-        (["campaign=c", "force_gate=chek"], "command line: force_gate = chek: must be a stage of the campaign: check"),
-        (["force_gate=check"], "command line: force_gate = check: only a campaign has gates. Fix: add campaign=NAME"),
-    ],
-)
-def test_bad_words_are_refused(world, words, said):
-    with pytest.raises(InvalidPlan) as raised:
-        stages.read(ROOT, words, Composer(world.conf, "config"))
-    assert said in str(raised.value) and ". Fix: " in str(raised.value)
+WORDS = ("campaign=d", "campaign=c,qstar", "campaign=c experiment=small", "campaign=c method=ptrw")
+
+
+@pytest.mark.parametrize("words", [*WORDS, "campaign=c force_gate=chek", "force_gate=check"])
+def test_bad_words_are_refused(world, words, worded):
+    worded(refusal(lambda: stages.read(ROOT, words.split(), Composer(world.conf, "config"))))
 
 
 def test_a_command_about_experiments_refuses_a_campaign():
@@ -583,19 +530,12 @@ def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
     """Over launch.py, the real pool and real reports: two stages of one method."""
     conf = Path(shutil.copytree(ROOT / "conf", sweeps.multirun.with_name("conf")))
     entropy = "analysis/entropy_per_token_mean"
-    claim = {
-        "claim": "Far above.",
-        "kind": "ratio",
-        "group": "B",
-        "metric": entropy,
-        "summary": "mean",
-        "at_least": 100,
-    }
+    claim = {"claim": "Far above.", "kind": "ratio", "group": "B", "metric": entropy, "summary": "mean"}
     method = {"method": "c0_grpo"}
     write_experiment(conf, {"A": method, "B": method | {"overrides": {LR: 1e-5}}}, "first", seeds=[0, 1])
     write_experiment(conf, {"A": method}, "second", seeds=[0, 1])
     declared = {
-        "one": {"experiment": "first", "gate": {"low": claim}},
+        "one": {"experiment": "first", "gate": {"low": {**claim, "at_least": 100}}},
         "two": {"experiment": "second", "overrides": ["method.loss_agg_mode=seq-mean-token-sum"]},
     }
     (conf / "campaign/c.yaml").write_text(yaml.safe_dump({"stages": declared}, sort_keys=False))

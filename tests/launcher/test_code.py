@@ -31,13 +31,14 @@ from launcher.run.records import State
 from launcher.run.transitions import started
 from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import make
+from tests.launcher.experiments import make, refusal, refused
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from trainer_ext import rewards
 from trainer_ext.application import Application, hub
 
 #: No machine of the tests has a GPU, and a run of this model asks for one.
 NO_GPU = ("model.resources.devices=0",)
+ADHOC = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc")
 TEXT = '''"""A module."""
 import math
 
@@ -158,38 +159,24 @@ def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatc
 # ---------------------------------------------------------------- data
 
 
-def test_the_content_of_a_data_file_is_part_of_a_runs_identity(tmp_path):
+def test_the_content_of_a_data_file_is_part_of_a_run_and_a_worker_refuses_another(tmp_path):
     data = tmp_path / "mine.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}")
+    words = (*ADHOC, f"task.train_path={data}", f"multirun={tmp_path / 'multirun'}")
     (before,) = make(*words).runs.values()
     assert before.config["inputs"] == {str(data): content_digest(data)}
-    assert [run.id for run in make(*words).runs.values()] == [before.id]
-    data.write_text('{"question": "2", "answer": "#### 2"}\n')
-    (after,) = make(*words).runs.values()
-    assert after.id != before.id
-    data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    assert list(make(*words).runs) == [before.id]
-
-
-def test_a_frozen_run_verifies_with_its_data_and_a_worker_refuses_other_content(tmp_path):
-    data = tmp_path / "mine.jsonl"
-    data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    planned = make(
-        "task=gsm8k",
-        "model=qwen2_5_0_5b",
-        "experiment.name=adhoc",
-        f"task.train_path={data}",
-        f"multirun={tmp_path / 'multirun'}",
-    )
+    planned = make(*words)
+    assert list(planned.runs) == [before.id]
     freeze.freeze(planned)
-    (run_id,) = planned.runs
-    frozen = read_config(run_folder(planned.multirun, run_id))
-    identity.verify(frozen, run_id)
+    frozen = read_config(run_folder(planned.multirun, before.id))
+    identity.verify(frozen, before.id)
     content.check(frozen)
     data.write_text('{"question": "2", "answer": "#### 2"}\n')
+    assert list(make(*words).runs) != [before.id]
     with pytest.raises(ValueError, match="other content than when the run was planned"):
         content.check(frozen)
+    data.write_text('{"question": "1", "answer": "#### 1"}\n')
+    assert list(make(*words).runs) == [before.id]
     data.unlink()
     with pytest.raises(ValueError, match="is gone"):
         content.check(frozen)
@@ -282,7 +269,7 @@ def test_a_large_file_is_read_again_only_if_it_changed(tmp_path, monkeypatch):
 
 
 def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_formula(project):
-    words = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"multirun={project / 'm'}")
+    words = (*ADHOC, f"multirun={project / 'm'}")
     (project / "x.jsonl").write_text('{"question": "1", "answer": "#### 1"}\n')
     planned = make(*words, "task.train_path=./x.jsonl")
     freeze.freeze(planned)
@@ -309,8 +296,7 @@ def test_measured_times_are_found_under_another_spelling(project):
 def test_a_plan_says_that_an_older_version_did_not_record_the_content_of_a_model(project, capsys):
     data = project / "x.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = ["task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc", f"task.train_path={data}", *NO_GPU]
-    words += [f"multirun={project}/m"]
+    words = [*ADHOC, f"task.train_path={data}", *NO_GPU, f"multirun={project}/m"]
     planned = make(*words)
     freeze.freeze(planned)
     (run_id,) = planned.runs
@@ -385,14 +371,7 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
 def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):
     data, multirun = tmp_path / "mine.jsonl", tmp_path / "multirun"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = [
-        "task=gsm8k",
-        "model=qwen2_5_0_5b",
-        "experiment.name=adhoc",
-        f"task.train_path={data}",
-        f"multirun={multirun}",
-        *NO_GPU,
-    ]
+    words = [*ADHOC, f"task.train_path={data}", f"multirun={multirun}", *NO_GPU]
     planned = make(*words)
     freeze.freeze(planned)
     (run_id,) = planned.runs
@@ -427,15 +406,9 @@ def plan_of(multirun, *more):
     return make(*WORDS, *more, f"multirun={multirun}")
 
 
-def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_done, capsys):
+def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_done, capsys, worded):
     multirun, done = half_done
-    with pytest.raises(InvalidPlan) as refused:
-        code_changes.decide(plan_of(multirun))
-    assert str(refused.value) == (
-        f"{multirun / 'adhoc'}: code: 2 done by other code: trainer_ext/methods/health.py changed since; 1 run to run "
-        "would be compared with them. Fix: add rerun=changed, which archives them and runs them anew, or "
-        "accept_code=true, which records the difference; or restore the code"
-    )
+    worded(refusal(lambda: code_changes.decide(plan_of(multirun))))
     assert code_changes.decide(plan_of(multirun, "rerun=changed")).rerun == tuple(done)
     decision = code_changes.decide(plan_of(multirun, "accept_code=true"))
     assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
@@ -503,18 +476,9 @@ def test_a_run_that_a_process_owns_is_not_archived(half_done):
     assert archive.archive(multirun, done[0]) is None and find_state(folder) is not None
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["rerun=all"], "rerun = all: the only value is changed. Fix: write rerun=changed, or remove it"),
-        (["accept_code=1"], "accept_code = 1: the only value is true. Fix: write accept_code=true, or remove it"),
-        (["rerun=changed", "accept_code=true"], "runs are either run anew or accepted"),
-    ],
-)
-def test_the_words_of_the_choice_have_one_value_and_exclude_each_other(words, said):
-    with pytest.raises(InvalidPlan, match="command line: ") as refused:
-        make(*words)
-    assert said in str(refused.value)
+@pytest.mark.parametrize("words", ["rerun=all", "accept_code=1", "rerun=changed accept_code=true"])
+def test_the_words_of_the_choice_have_one_value_and_exclude_each_other(words, worded):
+    worded(refused(*words.split()))
 
 
 def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
@@ -522,12 +486,10 @@ def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
     assert with_choice.experiments == without.experiments and with_choice.runs == without.runs
 
 
-def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys):
+def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys, worded):
     multirun, done = half_done
-    sentence = "2 done by other code: trainer_ext/methods/health.py changed since"
     assert main(["plan", *WORDS, f"multirun={multirun}"]) == 0
-    out = capsys.readouterr().out
-    assert f"adhoc: {sentence}\n" in out and "choose rerun=changed" in out and "accept_code=true" in out
+    worded(line for line in capsys.readouterr().out.splitlines() if "code" in line)
     assert main(["plan", *WORDS, f"multirun={multirun}", "rerun=changed", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["done"], document["new"]) == (0, 2)
@@ -536,7 +498,7 @@ def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys):
         other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/methods/health.py"]
     )
     main(["status", "adhoc", "--multirun", str(multirun)])
-    assert f"\n{sentence}\n" in capsys.readouterr().out
+    worded(line for line in capsys.readouterr().out.splitlines() if "code" in line)
     main(["status", "adhoc", "--multirun", str(multirun), "--json"])
     assert json.loads(capsys.readouterr().out)["adhoc"]["other_code"] == [other]
 
@@ -583,17 +545,14 @@ def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
     assert mixed_code(read_sweep(tmp_path / "same")) is None
 
 
-def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path):
+def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path, worded):
     one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": two, "b0": one, "b1": two}.items()):
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code={"1": code_id})
     plan_with_groups(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
     sweep = read_sweep(tmp_path / "study")
     asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    assert answer(study(sweep, asked)).limits[0] == (
-        "These runs mix code (nobody accepted it): trainer_ext/methods/health.py differs. "
-        "Version 1: seed 0 of all methods. Version 2: seed 1 of all methods."
-    )
+    worded(answer(study(sweep, asked)).limits[0])
 
 
 # ---------------------------------------------------------------- as a user
@@ -610,14 +569,8 @@ def test_a_changed_loss_is_caught_in_the_plan_in_the_launch_and_in_the_report(tm
     for name in ("launch.py", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tree)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
-    words = [
-        "method=ptrw,c0_grpo",
-        "experiment.baseline=c0_grpo",
-        "trainer.steps=3",
-        "task.warm_start.steps=2",
-        "verl.data.train_batch_size=4",
-    ]
-    words += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "cluster.slots=2"]
+    words = ["method=ptrw,c0_grpo", "experiment.baseline=c0_grpo", "trainer.steps=3", "task.warm_start.steps=2"]
+    words += ["verl.data.train_batch_size=4", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "cluster.slots=2"]
 
     def call(*command):
         done = subprocess.run(

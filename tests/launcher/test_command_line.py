@@ -9,10 +9,6 @@ import sys
 import pytest
 
 from launcher.__main__ import main
-from launcher.commands.retry import reset
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
 from tests.launcher.conftest import ROOT
 
 
@@ -60,28 +56,6 @@ def test_plan_counts_and_prints_an_object():
     assert (done.returncode, document["total"], len(document["runs"])) == (0, 651, 651)
     assert set(document["runs"][0]) == {"id", "experiment", "group", "factors", "seed", "state"}
     assert main(["plan", "method=nosuch"]) == 2
-
-
-def test_status_and_retry_know_what_stands(tmp_path, capsys):
-    from launcher.planning import freeze, planner
-
-    planned = planner.make(ROOT, ["experiment=quickstart", "seed=0", f"multirun={tmp_path}"])
-    freeze.freeze(planned)
-    c0, c1, clip, *_ = planned.runs
-    for run_id, state in ((c0, RunState.DONE), (c1, RunState.FAILED), (clip, RunState.RUNNING)):
-        cause = "ValueError: x" if state == RunState.FAILED else None
-        write_state(run_folder(tmp_path, run_id), State(run_id, state, attempt=1, message=cause))
-    assert freeze.missing(planned) == list(planned.runs)[2:]
-    assert main(["status", "quickstart", "--json", "--multirun", str(tmp_path)]) == 1
-    groups = json.loads(capsys.readouterr().out)["quickstart"]["groups"]
-    # It says running, but no process has it.
-    stand = {"C0": {"done": 1}, "C1": {"failed": 1}, "asymmetric_clip": {"lost": 1}}
-    assert groups == {**stand, "PTRW": {"planned": 1}, "q_star": {"planned": 1}}
-    assert main(["status", "quickstart", "--multirun", str(tmp_path)]) == 1
-    shown = capsys.readouterr().out
-    assert "1 run failed: ValueError: x" in shown and f"logs {c1}" in shown
-    assert [reset(tmp_path, run_id) for run_id in planned.runs] == [False, True, False, False, False]
-    assert read_state(run_folder(tmp_path, c1)).state == RunState.PLANNED
 
 
 def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):

@@ -156,21 +156,15 @@ def test_filters_leave_runs_out(multirun, capsys, words, expected):
     assert ids(multirun, capsys, *words) == expected
 
 
-@pytest.mark.parametrize("command", ["runs", "cancel", "retry", "rerun", "logs"])
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--group", "C"], "--group = 'C': no selected run has this group; existing: A, B"),
-        (["--seed", "7"], "--seed = '7': no selected run has this seed; existing: 0, 1, 2"),
-        (["--state", "fialed"], "--state = 'fialed': there is no such state; did you mean failed? existing: new, "),
-        (["sgima=1"], "'sgima=1': no selected run has a factor or a configuration key 'sgima'; did you mean sigma?"),
-        (["sigma=[1"], "'sigma=[1': the value of a filter is a number or a word: KEY=VALUE"),
-    ],
-)
-def test_a_filter_that_nothing_has_is_a_mistake(multirun, capsys, command, words, said):
-    assert main([command, "study", *words, "--multirun", str(multirun)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and said in err
+@pytest.mark.parametrize("words", ["--group C", "--seed 7", "--state fialed", "sgima=1", "sigma=[1"])
+def test_a_filter_that_nothing_has_is_a_mistake(multirun, capsys, words, worded):
+    said = set()
+    for command in ("runs", "cancel", "retry", "rerun", "logs"):
+        assert main([command, "study", *words.split(), "--multirun", str(multirun)]) == 2
+        said.add(capsys.readouterr())
+    ((out, err),) = said
+    assert out == ""
+    worded(err)
     assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
 
 

@@ -43,7 +43,7 @@ def multirun(tmp_path):
     return tmp_path
 
 
-def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys):
+def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys, worded):
     code, document = status(multirun, capsys, "study")
     study = document["study"]
     assert (code, study["total"]) == (0, 5)
@@ -52,8 +52,7 @@ def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys):
     assert study["metric"]["name"] == METRIC and study["metric"]["last"] == {"A": 0.5, "B": 0.5}
     # Six steps of b1 and ten each of b2 and b3, at 2 s; nobody is at it, so nobody knows until when.
     assert (study["work_seconds"], study["remaining_seconds"]) == (52.0, None)
-    shown = screen(multirun, capsys, "study")
-    assert "study: 5 runs of 10 steps: 1 new, 1 planned, 2 done, 1 preempted" in shown and "52 s" in shown
+    worded(screen(multirun, capsys, "study"))
 
 
 def test_the_time_left_is_that_of_the_runs_that_are_running(multirun, capsys):
@@ -74,7 +73,7 @@ def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
     assert (failure["state"], failure["example"], failure["runs"]) == ("lost", "b1", 1)
 
 
-def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys):
+def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys, worded):
     for number in range(3):
         failed = {"failure_kind": "exception", "message": f"ValueError: batch of {number} at 0x7f{number}"}
         make_run(multirun, f"f{number}", RunState.FAILED, finished=float(number), **failed)
@@ -85,29 +84,23 @@ def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(mult
     assert code == 1
     assert (first["runs"], first["kind"], first["example"]) == (3, "exception", "f2")
     assert (second["runs"], second["state"], second["example"]) == (1, "diverged", "g0")
-    shown = screen(multirun, capsys, "bad")
-    assert "3 runs failed (exception): ValueError: batch of 2 at 0x7f2" in shown
-    assert f"python -m launcher logs f2 --multirun {multirun}" in shown and "retry bad" in shown
+    worded(screen(multirun, capsys, "bad"))
 
 
-def test_without_a_name_each_experiment_is_a_row(multirun, capsys):
+def test_without_a_name_each_experiment_is_a_row(multirun, capsys, worded):
     make_plan(multirun, "other", {"A": ["a1"]})
     assert set(status(multirun, capsys)[1]) == {"study", "other"}
-    heading, *rows = screen(multirun, capsys).splitlines()
-    assert heading.split()[:2] == ["experiment", "runs"]
-    assert [row.split()[:2] for row in rows] == [["other", "1"], ["study", "5"]]
-    assert "no experiment is planned" in screen(multirun / "empty", capsys)
+    worded(screen(multirun, capsys))
+    worded(screen(multirun / "empty", capsys))
     assert status(multirun / "empty", capsys) == (0, {})
 
 
-def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys):
+def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys, worded):
     groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
     for (run_id,) in groups.values():
         make_run(tmp_path, run_id, RunState.PLANNED if run_id == "r050" else RunState.DONE)
     make_plan(tmp_path, "wide", groups)
-    shown = screen(tmp_path, capsys, "wide")
-    assert "G050" in shown and "G049" not in shown and "and 99 more groups" in shown
-    assert len(shown.splitlines()) < 10
+    worded(screen(tmp_path, capsys, "wide"))
 
 
 @pytest.mark.processes

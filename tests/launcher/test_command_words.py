@@ -99,30 +99,30 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["stauts"], ["is not a command; did you mean status? the commands are: plan, status, runs, logs"]),
-        (["frobnicate"], ["is not a command; the commands are: plan, status, runs, logs"]),
-        (["status", "studdy"], ["no such planned experiment", "did you mean study? existing: study, study of"]),
-        (["logs", "studdy"], ["no such planned experiment or run", "did you mean study? existing: study"]),
-        (["show", "bb34"], ["no such run", "did you mean bb33? existing: aa11, aa22, bb33"]),
-        (["show", "study"], ["study is an experiment; give one of its runs: aa11 "]),
-        (["status", "bnto_grid"], ["no plan of this experiment yet. Fix: python launch.py -m experiment=bnto_grid"]),
-        (["show", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
-        (["logs", "aa"], ["2 run ids begin like this: aa11, aa22. Fix: give more of the id"]),
-        (["logs", "aa11", "--follow", "--json"], ["give only one of them"]),
-        (["logs", "study", "--follow"], ["give a run's id"]),
-        (["logs", "aa11", "-n", "-1"], ["-n = -1: must be 0 or more"]),
-        (["retry", "study", "aa99"], ["no such planned experiment or run"]),
-        (["export", "aa11", "model"], ["run aa11 (done): it has no checkpoint", "`gc --keep none` deletes"]),
+        "stauts",
+        "frobnicate",
+        "status studdy",
+        "logs studdy",
+        "show bb34",
+        "show study",
+        "status bnto_grid",
+        "show aa",
+        "logs aa",
+        "logs aa11 --follow --json",
+        "logs study --follow",
+        "logs aa11 -n -1",
+        "retry study aa99",
+        "export aa11 model",
     ],
 )
-def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, said):
-    if words[0] in program.COMMANDS:
-        words = [*words, "--multirun", str(multirun)]
-    code = program.main(words)
+def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, worded):
+    place = ["--multirun", str(multirun)] if words.split()[0] in program.COMMANDS else []
+    code = program.main([*words.split(), *place])
     out, err = capsys.readouterr()
-    assert (code, out) == (2, "") and all(text in err for text in said), err
+    assert (code, out) == (2, "")
+    worded(err.replace(str(multirun), "{multirun}"))
 
 
 @pytest.mark.parametrize("command", ["logs", "show", "cancel", "retry", "reproduce"])

@@ -189,7 +189,7 @@ def damage(path: Path, how: str, old: Path, chance: random.Random) -> None:
 
 def cases() -> Iterator[Any]:
     for number in range(CASES):
-        yield pytest.param(number, marks=[pytest.mark.processes] * (number % 5 > 0))
+        yield pytest.param(number, marks=[pytest.mark.processes] * (number % 10 > 0))
 
 
 @pytest.mark.parametrize("number", cases())

@@ -137,29 +137,14 @@ def test_parent_and_child_share_their_equal_runs(conf):
     assert set(both.runs) == set(parent.runs)
 
 
-@pytest.mark.parametrize(
-    ("experiment", "said"),
-    [
-        (
-            {"groups": {"C4": None}},
-            "experiment.groups.C4: null removes an entry of another file, but no other file has this entry. "
-            "Fix: remove it, or give it a value; declared: C0, C1, C2, C3",
-        ),
-        ({"factors": {"method.gama": None}}, "experiment.factors.method.gama: null removes"),
-        ({"groups": {"C0": None}}, "experiment.baseline = C0: must be one of the groups: C1, C2, C3"),
-    ],
-)
-def test_what_cannot_be_inherited_is_refused_in_one_line(conf, experiment, said):
-    inherit(conf, **experiment)
-    (line,) = refused("experiment=child", conf=conf)
-    assert line.startswith("conf/experiment/child.yaml: ") and said in line
+def test_what_cannot_be_inherited_is_refused_in_one_line(conf, worded):
+    for declared in ({"groups": {"C4": None}}, {"factors": {"method.gama": None}}, {"groups": {"C0": None}}):
+        inherit(conf, **declared)
+        worded(refused("experiment=child", conf=conf))
 
 
-def test_an_inherited_name_is_refused_unless_the_command_line_gives_one(conf):
+def test_an_inherited_name_is_refused_unless_the_command_line_gives_one(conf, worded):
     body = {"defaults": ["bnto_medium", "_self_"], "trainer": {"steps": 9}}
     (conf / "experiment/child.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(body)}")
-    (line,) = refused("experiment=child", conf=conf)
-    assert line.startswith(
-        "conf/experiment/child.yaml: experiment.name = bnto_medium: this is the name of conf/experiment/bnto_med"
-    )
+    worded(refused("experiment=child", conf=conf))
     assert make("experiment=child", "experiment.name=mine", conf=conf).experiments[0].name == "mine"

@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.planning.design import Cell, Factor, cells, excludes, short_labels, unread
+from launcher.planning.design import Factor, cells, excludes, short_labels, unread
 
 READS = {"C0": set(), "C1": {"gamma", "rho"}, "C2": {"gamma"}}
 
@@ -25,24 +25,8 @@ def choice(key, *levels):
     return Factor((key,), (), tuple((level,) for level in levels))
 
 
-def test_a_factor_multiplies_only_the_groups_that_read_it():
-    found = cells(["C0", "C1", "C2"], [value("gamma", 1, 2), value("rho", 3, 4, 5)], reads)
-    assert [cell.group for cell in found] == ["C0"] + ["C1"] * 6 + ["C2"] * 2
-    assert found[0] == Cell("C0", (), ())
-    assert [dict(cell.values) for cell in found[1:3]] == [{"gamma": 1, "rho": 3}, {"gamma": 1, "rho": 4}]
-
-
 def by_task(_group, choices, key):
     return dict(choices)["task"] == "gsm8k" and key == "task.split"
-
-
-def test_a_choice_of_a_configuration_group_decides_which_factors_apply():
-    found = cells(["A"], [value("task.split", 1, 2), choice("task", "sorting", "gsm8k")], by_task)
-    assert [dict(cell.factors) for cell in found] == [
-        {"task": "sorting"},
-        {"task": "gsm8k", "task.split": 1},
-        {"task": "gsm8k", "task.split": 2},
-    ]
 
 
 def test_keys_of_a_zip_go_together():

@@ -14,7 +14,7 @@ from launcher.errors import InvalidPlan
 from launcher.planning import freeze
 from launcher.run.folder import metrics_path, read_config, read_state, run_folder
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import make, shipped
+from tests.launcher.experiments import make, refusal, shipped
 
 ONE = ("method=bnto_minimal", "trainer.steps=3")
 
@@ -111,17 +111,17 @@ def test_changing_a_path_a_label_or_the_cluster_makes_the_same_run(conf, path, o
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (lambda config: config["method"].update(rho=0.9), "the configuration was changed after it was frozen"),
-        (lambda config: config.update(base="0" * 16), "the configuration was changed after it was frozen"),
-        (lambda config: config.update(seed=5), "the configuration was changed after it was frozen"),
-        (lambda config: config.pop("identity"), "its identity has version None"),
-        (lambda config: config["identity"].update(version=2), "its identity has version 2"),
-        (lambda config: config.update(id="f" * 16), "this is the configuration of the run"),
+        lambda config: config["method"].update(rho=0.9),
+        lambda config: config.update(base="0" * 16),
+        lambda config: config.update(seed=5),
+        lambda config: config.pop("identity"),
+        lambda config: config["identity"].update(version=2),
+        lambda config: config.update(id="f" * 16),
     ],
 )
-def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tmp_path, change, said):
+def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tmp_path, change, worded):
     arguments = (*ONE, f"multirun={tmp_path}")
     (run,) = make(*arguments).runs.values()
     freeze.freeze(make(*arguments))
@@ -130,12 +130,8 @@ def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tm
     change(frozen)
     path.write_text(yaml.safe_dump(frozen))
     before = snapshot(tmp_path)
-    with pytest.raises(InvalidPlan) as raised:
-        freeze.freeze(
-            make("method=bnto_minimal,ptrw", "experiment.baseline=ptrw", "trainer.steps=3", f"multirun={tmp_path}")
-        )
-    (line,) = str(raised.value).splitlines()
-    assert line.startswith(f"{path}: identity: {said}") and ". Fix: restore the file, or move the folder" in line
+    both = make("method=bnto_minimal,ptrw", "experiment.baseline=ptrw", "trainer.steps=3", f"multirun={tmp_path}")
+    worded(refusal(lambda: freeze.freeze(both)))
     assert snapshot(tmp_path) == before
 
 

@@ -25,6 +25,7 @@ from launcher.run.folder import metrics_path, read_config, read_provenance, read
 from launcher.run.records import parse, to_json
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.made import read_log
+from tests.launcher.steps import walk
 from tests.schemas import MetricLine
 
 ARCHIVE = ROOT / "tests" / "golden" / "multirun.tar.xz"
@@ -114,10 +115,6 @@ def test_interrupted_runs_are_continued_and_the_others_left(golden):
     assert f"RAN {' '.join(interrupted)}\n" in output
     assert {run_id: content(golden / "runs" / run_id) for run_id in others} == others
     for run_id in interrupted:
-        value, walk = int(read_config(golden / "runs" / run_id)["seed"]), []
-        for step in range(1, 13):
-            value = (value * 1103515245 + 12345) % 2**31
-            walk.append((step, value))
         state = sweeps.states()[run_id]
         assert (state["state"], state["attempt"], state["from_step"]) == ("done", 2, 6)
-        assert sweeps.values()[run_id] == walk
+        assert sweeps.values()[run_id] == walk(read_config(golden / "runs" / run_id)["seed"], 12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from launcher.run import lifecycle
@@ -40,10 +38,3 @@ def test_a_change_that_the_table_does_not_have_is_refused():
     ):
         with pytest.raises(ValueError, match=f"{event}: a run does not go from {before} to {after}"):
             lifecycle.check(event, before, after)
-
-
-def test_no_other_module_changes_a_state():
-    changing = re.compile(r"\.replace\([^)]*\bstate=|(?<!class )\bState\(\s*\w")
-    for path in (ROOT / "launcher").rglob("*.py"):
-        if path.name != "transitions.py":
-            assert not changing.search(path.read_text()), path

@@ -100,7 +100,9 @@ def test_a_cancelled_run_shows_no_traceback(sweeps, capsys):
     launcher = sweeps.start_held("method=c0_grpo", "seed=0", "trainer.steps=12", "cluster.slots=1")
     (folder,) = until(sweeps.logging)
     assert main(["cancel", "adhoc", "--multirun", str(sweeps.multirun)]) == 0
+    assert "asked to save a checkpoint and stop" in capsys.readouterr().out
     launcher.communicate()
+    assert len(list(folder.glob("checkpoints/step_*"))) == 1
     state = read_state(folder)
     assert state.state == RunState.CANCELLED and state.error is None
     main(["logs", folder.name, "--multirun", str(sweeps.multirun)])

@@ -97,12 +97,6 @@ def test_a_failed_replacement_leaves_the_old_file(folder):
     assert read_state(folder).state == RunState.PLANNED
 
 
-def test_a_torn_line_is_dropped_and_counted(folder):
-    metrics_path(folder).write_text(line(1) + line(2) + '{"step": 3, "val')
-    log = read_log(metrics_path(folder))
-    assert ([record["step"] for record in log.records], log.torn) == ([1, 2], 1)
-
-
 @pytest.mark.parametrize(("checkpoint", "kept"), [(2, [0, 1, 2]), (None, [])])
 def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, kept):
     metrics_path(folder).write_text(line(0) + line(1) + line(2) + line(3) + '{"step": 4')

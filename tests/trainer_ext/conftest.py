@@ -11,9 +11,21 @@ import pytest
 from launcher.nodes import ONE
 from tests.configuration import CONF, configuration
 from tests.sharing import shared_folder
+from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext.scores.evaluation import Answer
+from trainer_ext.train import train
 
-__all__ = ["CONF", "FEW_PROMPTS", "METHODS", "SHORT", "MemoryRun", "configuration", "quick_settings", "science"]
+__all__ = [
+    "CONF",
+    "FEW_PROMPTS",
+    "METHODS",
+    "SHORT",
+    "MemoryRun",
+    "configuration",
+    "quick_settings",
+    "science",
+    "train_twin",
+]
 
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 # A short warm start keeps the tests quick; the methods do not know the difference.
@@ -82,6 +94,17 @@ def new_run(tmp_path: Path, cache: Path) -> Callable[..., MemoryRun]:
         return MemoryRun(tmp_path / name, cache, stop_after)
 
     return make
+
+
+def train_twin(folder: Path, *words: str) -> MemoryRun:
+    """A twin of Qwen2.5 that was trained for two steps of two prompts in a folder; words: a method, a task and more."""
+    twin = write_twin("qwen2", write_problems(folder / "problems.jsonl"), folder / "twin", positions=512)
+    usual = ["model=pretrained", f"model.path={twin}", "trainer.steps=2", "verl.data.train_batch_size=2"]
+    usual += ["verl.data.max_prompt_length=150", "verl.data.max_response_length=8"]
+    usual += ["verl.actor_rollout_ref.actor.ppo_mini_batch_size=1"]
+    run = MemoryRun(folder / "run", folder / "cache")
+    train(configuration(*usual, *words), run)
+    return run
 
 
 #: What a clock decides.

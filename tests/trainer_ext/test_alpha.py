@@ -29,8 +29,9 @@ def test_alpha_is_the_root_that_scipy_finds(name, kind):
         assert determined > 50  # the test says something
 
 
-@pytest.mark.parametrize("name", [*WHOLE, *MASKED])
+@pytest.mark.parametrize("name", ["medium", "extreme", "other top-k"])
 def test_alpha_is_the_root_over_a_whole_vocabulary(name):
+    """Those of all families are among the thousands of rows below."""
     theta, target = pair(name, 2, 50257, torch.float32)
     check(theta, target, solve(theta, target))
 
@@ -389,33 +390,35 @@ def broken(row, value):
     return x
 
 
+ZEROS = torch.zeros(4, 3)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "more", "words"),
+    ("theta", "target", "more"),
     [
-        ((broken(2, math.nan), torch.zeros(4, 3)), {}, ["log_p_theta", "row 2", "NaN"]),
-        ((torch.zeros(4, 3), broken(1, math.inf)), {}, ["log_p_t", "row 1", "inf"]),
-        ((torch.zeros(4, 3), broken(3, -math.inf)), {}, ["log_p_t", "row 3", "no token"]),
-        ((broken(1, -1e9), torch.zeros(4, 3)), {}, ["log_p_theta", "row 1", "no token"]),
-        ((torch.zeros(4, 3), torch.zeros(4, 2)), {}, ["(4, 3)", "(4, 2)", "same shape"]),
-        ((torch.zeros(4, 3), torch.zeros(4, 3).double()), {}, ["float32", "float64", "same"]),
-        ((torch.zeros(4, 3).half(), torch.zeros(4, 3).half()), {}, ["float16", ".float()"]),
-        ((torch.zeros(4, 3),) * 2, {"method": "kl"}, ["method='kl'", "kl_symmetry"]),
-        ((torch.zeros(4, 3),) * 2, {"solver": "secant"}, ["solver='secant'", "newton"]),
-        ((torch.zeros(4, 3),) * 2, {"solver": "bisection", "iterations": 0}, ["iterations=0", "at least 1"]),
-        ((torch.zeros(4, 3),) * 2, {"method": "fixed"}, ["value=None", "[0, 1]"]),
-        ((torch.zeros(4, 3),) * 2, {"method": "fixed", "value": 1.5}, ["value=1.5", "[0, 1]"]),
-        ((torch.zeros(4, 3),) * 2, {"value": 0.5}, ["value=0.5", "kl_symmetry"]),
-        ((torch.zeros(4, 3),) * 2, {"method": "snr_max"}, ["log_p_ref", "shape"]),
-        ((torch.zeros(4, 3),) * 2, {"method": "snr_max", "log_p_ref": broken(2, -math.inf)}, ["log_p_ref", "row 2"]),
-        ((torch.zeros(4, 3),) * 2, {"initial": math.nan}, ["initial", "NaN"]),
-        ((torch.zeros(4, 3),) * 2, {"initial": torch.zeros(3)}, ["initial", "(3,)", "(4,)"]),
+        (broken(2, math.nan), ZEROS, {}),
+        (ZEROS, broken(1, math.inf), {}),
+        (ZEROS, broken(3, -math.inf), {}),
+        (broken(1, -1e9), ZEROS, {}),
+        (ZEROS, torch.zeros(4, 2), {}),
+        (ZEROS, ZEROS.double(), {}),
+        (ZEROS.half(), ZEROS.half(), {}),
+        (ZEROS, ZEROS, {"method": "kl"}),
+        (ZEROS, ZEROS, {"solver": "secant"}),
+        (ZEROS, ZEROS, {"solver": "bisection", "iterations": 0}),
+        (ZEROS, ZEROS, {"method": "fixed"}),
+        (ZEROS, ZEROS, {"method": "fixed", "value": 1.5}),
+        (ZEROS, ZEROS, {"value": 0.5}),
+        (ZEROS, ZEROS, {"method": "snr_max"}),
+        (ZEROS, ZEROS, {"method": "snr_max", "log_p_ref": broken(2, -math.inf)}),
+        (ZEROS, ZEROS, {"initial": math.nan}),
+        (ZEROS, ZEROS, {"initial": torch.zeros(3)}),
     ],
-    ids=str,
 )
-def test_what_cannot_be_solved_is_named(arguments, more, words):
+def test_what_cannot_be_solved_is_named(theta, target, more, worded):
     with pytest.raises(ValueError) as refusal:
-        solve(*arguments, **more)
-    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+        solve(theta, target, **more)
+    worded(str(refusal.value))
 
 
 def test_a_row_is_named_by_its_place_in_the_whole_batch(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import re
 import subprocess
 import sys
 import time
@@ -15,16 +14,15 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.configuration import configuration, tree_of
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import tokenizer_of, write_problems, write_twin
+from tests.configuration import tree_of
+from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import apps, file, humaneval
-from trainer_ext.train import train
 
 #: In the form of HumanEval's lines.
 FUNCTIONS = [
@@ -139,17 +137,13 @@ def test_problems_of_one_difficulty_are_chosen(problems):
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"input_output": "{"}, "line 1: input_output: not JSON"),
-        ({"input_output": '{"inputs": ["1"], "outputs": []}'}, "line 1: input_output has 1 inputs and 0 outputs"),
-        ({"question": None}, "line 1: no text in question; each row has text in the columns question, input_output"),
-    ],
+    "row", [{"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None}]
 )
-def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, message):
+def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, worded):
     path = lines(tmp_path / "apps.jsonl", [PROBLEMS[0] | row])
-    with pytest.raises(tasks.BadData, match=re.escape(message)):
+    with pytest.raises(tasks.BadData) as raised:
         apps.rows(section("apps", train_path=path))
+    worded(str(raised.value))
 
 
 # ---------------------------------------------------------------- what is taken from a response
@@ -264,32 +258,20 @@ def test_the_programs_of_a_step_are_scored_in_their_order(functions):
     assert [one.value for one in scores_of(tasks.scorer(functions), prompts, responses)] == [1.0, 0.0, 1.0] * 2
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("42", "must be a JSON mapping with tests: stdio, calls, tests"),
-        ("assert f(1)", "must be JSON with tests"),
-        ('{"tests": []}', "must be a JSON mapping with tests"),
-    ],
-)
-def test_an_answer_without_tests_is_refused(answer, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+@pytest.mark.parametrize("answer", ["42", "assert f(1)", '{"tests": []}'])
+def test_an_answer_without_tests_is_refused(answer, worded):
+    with pytest.raises(ValueError) as raised:
         unit_tests.tests_of(answer)
+    worded(str(raised.value))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"score": "half"}, "task.score='half' is unknown; available: passed, fraction"),
-        ({"sandbox": {"seconds": 1}}, "task.sandbox has the keys seconds; it needs isolation, seconds, memory_mb"),
-        ({"isolation": "container"}, "task.sandbox.isolation='container' is unknown; available: namespaces, process"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(functions, change, message):
+@pytest.mark.parametrize("change", [{"score": "half"}, {"sandbox": {"seconds": 1}}, {"isolation": "container"}])
+def test_settings_that_cannot_be_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError) as raised:
         unit_tests.of(functions | change)
+    worded(str(raised.value))
 
 
 def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
@@ -347,21 +329,8 @@ def test_humanevals_own_solutions_are_right_and_broken_ones_are_not(tmp_path):
 @pytest.mark.train
 @pytest.mark.namespaces
 def test_a_model_trains_on_programs(tmp_path, functions):
-    twin = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin", positions=512)
-    settings = {
-        "task.train_path": functions["train_path"],
-        "model.path": str(twin),
-        "trainer.steps": 2,
-        "trainer.eval_every": 0,
-        "trainer.split.test": 0,
-        "trainer.split.validation": 0,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 450,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
-    train(configuration("method=c0_grpo", "task=humaneval", "model=pretrained", *overrides), run)
+    words = ["method=c0_grpo", "task=humaneval", f"task.train_path={functions['train_path']}", "trainer.eval_every=0"]
+    words += ["trainer.split.test=0", "trainer.split.validation=0", "verl.data.max_prompt_length=450"]
+    run = train_twin(tmp_path, *words)
     assert [line["reward/passed"] for line in run.lines] == [0.0, 0.0]  # it says nothing like a program
     assert all("reward/syntax_error" in line for line in run.lines)

@@ -13,11 +13,9 @@ import pytest
 
 from tests.configuration import configuration, tree_of
 from tests.launcher.experiments import make
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import write_problems, write_twin
+from tests.trainer_ext.conftest import train_twin
 from trainer_ext import tasks
 from trainer_ext.tasks import tables
-from trainer_ext.train import train
 
 SHARES = {"validation": 0.0, "test": 0.0}
 POST = 'I (25F) moved in with my boyfriend.\nHe says "no pets" & I\'ve two cats… what now?'
@@ -147,23 +145,19 @@ def test_natural_questions_take_any_of_the_answers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "message"),
+    ("name", "line"),
     [
-        ("wmt", {"de": "a", "en": "b"}, "line 1: translation must be a mapping of languages to texts; the columns are"),
-        ("wmt", {"translation": {"fr": "a"}}, "line 1: task.source=de, which the translation lacks; it has fr"),
-        (
-            "natural_questions",
-            {"question": "a", "answer": 3},
-            "line 1: answer must be a text or a list of texts; it is",
-        ),
-        ("tldr", {"post": "a"}, "line 1: prompt must be text; it is None, and the columns are post"),
-        ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}, "line 1: chosen must begin with"),
+        ("wmt", {"de": "a", "en": "b"}),
+        ("wmt", {"translation": {"fr": "a"}}),
+        ("natural_questions", {"question": "a", "answer": 3}),
+        ("tldr", {"post": "a"}),
+        ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}),
     ],
 )
-def test_a_line_of_another_layout_is_named(name, line, message, tmp_path):
+def test_a_line_of_another_layout_is_named(name, line, tmp_path, worded):
     with pytest.raises(tasks.BadData) as raised:
         rows(name, tmp_path, [line])
-    assert message in str(raised.value)
+    worded(str(raised.value))
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -190,24 +184,17 @@ def test_test_data_of_a_file_are_the_test_split(tmp_path):
 
 @pytest.mark.train
 def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
-    twin = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin")
-    settings = {
-        "task.train_path": write(tmp_path / "a.jsonl", LINES["hh_rlhf"]),
-        "method.dpo_pairs": "data",
-        "model.path": twin,
-        "trainer.steps": 2,
-        "trainer.split.validation": 0.0,
-        "trainer.split.test": 0.0,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 150,
-        "verl.data.max_response_length": 16,
-        "verl.actor_rollout_ref.rollout.n": 2,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 2,
-        "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 2,
-    }
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
-    train(configuration("method=dpo", "task=hh_rlhf", "model=pretrained", *overrides), run)
+    words = [
+        "method=dpo",
+        "method.dpo_pairs=data",
+        "task=hh_rlhf",
+        "trainer.split.validation=0",
+        "trainer.split.test=0",
+    ]
+    words += [f"task.train_path={write(tmp_path / 'a.jsonl', LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
+    actor = "verl.actor_rollout_ref.actor"
+    words += [f"{actor}.ppo_mini_batch_size=2", f"{actor}.ppo_micro_batch_size_per_gpu=2"]
+    run = train_twin(tmp_path, *words, "verl.actor_rollout_ref.rollout.n=2")
     assert len(run.lines) == 2 and all(line["actor/grad_norm"] > 0 for line in run.lines)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import signal
 import threading
 import time
@@ -14,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import configuration, tree_of
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import problems, write_problems, write_twin
+from tests.configuration import tree_of
+from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.twins import problems
 from trainer_ext import rewards, tasks
 from trainer_ext.tasks import file
-from trainer_ext.train import train
 
 SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -103,22 +101,23 @@ def test_a_test_file_is_the_test_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ('{"prompt": "a", "answer": "b"}\n{"prompt": ', "a.jsonl, line 2: not JSON"),
-        ('["a", "b"]', 'a.jsonl, line 1: must be a mapping such as {"prompt": "...", "answer": "..."}'),
-        ('{"question": "a"}', "a.jsonl, line 1: task.prompt=prompt, which it does not have; it has question"),
-        ('{"prompt": "a", "answer": null}', "a.jsonl, line 1: task.answer=answer, which it does not have"),
-        ('{"prompt": " ", "answer": "b"}', "line 1: prompt: a prompt is text, or a list of messages"),
-        ('{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}', "role (system, user or assistant)"),
-        ('{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}', "the last of them the user's"),
+        '{"prompt": "a", "answer": "b"}\n{"prompt": ',
+        '["a", "b"]',
+        '{"question": "a"}',
+        '{"prompt": "a", "answer": null}',
+        '{"prompt": " ", "answer": "b"}',
+        '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
+        '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(tmp_path, text, message):
+def test_a_line_that_cannot_be_read_is_named(tmp_path, text, worded):
     path = tmp_path / "a.jsonl"
     path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError) as raised:
         read(str(path))
+    worded(str(raised.value))
 
 
 def test_metadata_of_several_types_is_refused(tmp_path):
@@ -153,23 +152,13 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (
-            "exact",
-            "there is no such reward; there are any_exact_match, bleu, exact_match, last_number, reward_model, "
-            "rouge_l, unit_tests; did you mean exact_match?",
-        ),
-        ("{own}/none.py:graded", "none.py does not exist"),
-        ("{own}/rewards.py:grade", "rewards.py: no function 'grade'; it has graded, plain"),
-        ("{own}/rewards.py:CONSTANT", "no function 'CONSTANT'"),
-        ("{own}/rewards.py", "rewards.py: no function given; it has graded, plain"),
-        ("no.such.module:graded", "there is no module no.such.module; a file ends in .py"),
-    ],
+    "spec",
+    ["exact", "none.py:graded", "rewards.py:grade", "rewards.py:CONSTANT", "rewards.py", "no.such.module:graded"],
 )
-def test_a_reward_that_cannot_be_found_is_named(own, spec, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        rewards.function(spec.format(own=own))
+def test_a_reward_that_cannot_be_found_is_named(own, spec, worded):
+    with pytest.raises(ValueError) as raised:
+        rewards.function(f"{own}/{spec}" if ".py" in spec else spec)
+    worded(str(raised.value))
 
 
 def test_threads_that_ask_at_the_same_time_find_the_function_and_execute_the_file_once(own):
@@ -193,22 +182,12 @@ def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):
 
 
 @pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ("1", "the reward is '1'; it must be a number"),
-        (None, "the reward is None; it must be a number"),
-        (float("nan"), "the reward is nan; it must be finite"),
-        ({"right": 1.0}, "the mapping has no key score, which is the reward; it has right"),
-        ({"score": 1.0, "why": "short"}, "the value of why is 'short'; it must be a number"),
-        ({"score": 1.0, "a b": 1.0}, "'a b' cannot name a metric"),
-    ],
+    "returned", ["1", None, float("nan"), {"right": 1.0}, {"score": 1.0, "why": "short"}, {"score": 1.0, "a b": 1.0}]
 )
-def test_what_is_no_score_fails_the_run_with_the_prompt(returned, message):
-    scorer = rewards.Scorer("mine", lambda *_: returned)
+def test_what_is_no_score_fails_the_run_with_the_prompt(returned, worded):
     with pytest.raises(rewards.RewardFailed) as raised:
-        scorer("said", "asked", "right", {})
-    assert message in str(raised.value)
-    assert "prompt 'asked', response 'said', answer 'right'" in str(raised.value)
+        rewards.Scorer("mine", lambda *_: returned)("said", "asked", "right", {})
+    worded(str(raised.value))
 
 
 def in_thread(call):
@@ -403,26 +382,10 @@ def test_bleu_is_sacrebleus_own_and_compares_characters_where_words_have_no_spac
 
 @pytest.mark.train
 def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
-    twin = write_twin("qwen2", write_problems(own / "problems.jsonl"), own / "twin")
     lines = [{"question": one["question"], "answer": one["answer"], "level": 1} for one in problems()]
-    settings = {
-        "task.train_path": write(own / "a.jsonl", *lines),
-        "task.prompt": "question",
-        "task.reward": f"{own}/rewards.py:graded",
-        "task.system_prompt": "'Count.'",
-        "model.path": str(twin),
-        "trainer.steps": 2,
-        "trainer.eval_every": 2,
-        "trainer.eval_prompts": 2,
-        "trainer.split.validation": 0.2,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 120,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    run = MemoryRun(own / "run", own / "cache")
-    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    words = ["method=c0_grpo", "task=file", f"task.train_path={write(own / 'a.jsonl', *lines)}", "task.prompt=question"]
+    words += [f"task.reward={own}/rewards.py:graded", "task.system_prompt='Count.'", "trainer.split.validation=0.2"]
+    run = train_twin(own, *words, "trainer.eval_every=2", "trainer.eval_prompts=2")
     for line in run.lines:
         assert line["reward/level"] == 1.0
         assert line["analysis/reward_sum_mean"] == pytest.approx(line["reward/right"] + 0.1)

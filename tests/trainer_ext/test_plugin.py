@@ -22,6 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
+from tests.wording import Worded
 from trainer_ext import plugin
 from trainer_ext.methods import policy_loss
 from trainer_ext.metrics import analysis_metrics
@@ -68,22 +69,23 @@ def test_a_loss_reports_the_same_metrics_of_every_micro_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"sigma": None}, f"{AT}: missing: method.sigma; trust_region=gaussian needs sigma, differentiable"),
-        ({"trust_region": None}, f"{AT}: method.trust_region is missing; available: asymmetric_clip, clip"),
-        ({"trust_region": "clipp"}, "method.trust_region='clipp' is unknown"),
-        ({"sigmma": 0.2}, f"{AT}: method.sigmma is unknown; available: .*; did you mean sigma"),
-        ({"credit": {}}, f"{AT}: method.credit is unknown"),
-        ({"smoothing": "ema", "ema_beta": 2.0}, f"{AT}.method cannot be used: beta=2.0"),
-        ({"sigma": "wide"}, f"{AT}.method cannot be used: .*it has .*sigma='wide'"),
-        ({"sigma": 0.0}, f"{AT}.method gives the loss nan at the ratio 1; it has .*sigma=0.0"),
+        {"sigma": None},
+        {"trust_region": None},
+        {"trust_region": "clipp"},
+        {"sigmma": 0.2},
+        {"credit": {}},
+        {"smoothing": "ema", "ema_beta": 2.0},
+        {"sigma": "wide"},
+        {"sigma": 0.0},
     ],
 )
-def test_settings_that_cannot_work_are_refused_where_verl_reads_them(changes: dict[str, Any], said: str) -> None:
+def test_settings_that_cannot_work_are_refused_where_verl_reads_them(changes: dict[str, Any], worded: Worded) -> None:
     method = {key: value for key, value in {**PTRW, **changes}.items() if value is not None}
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception) as raised:
         omega_conf_to_dataclass(section(method))
+    worded(str(raised.value))
 
 
 def test_the_class_of_the_settings_and_the_loss_belong_together() -> None:

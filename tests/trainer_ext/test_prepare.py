@@ -16,27 +16,7 @@ from trainer_ext import tasks
 from trainer_ext.tasks import Row, card
 from trainer_ext.tasks.__main__ import main
 
-WORDS = [
-    "ann",
-    "has",
-    "some",
-    "pens",
-    "and",
-    "buys",
-    "three",
-    "more",
-    "from",
-    "the",
-    "old",
-    "shop",
-    "near",
-    "river",
-    "bank",
-    "before",
-    "her",
-    "friend",
-    "comes",
-]
+WORDS = "ann has some pens and buys three more from the old shop near river bank before her friend comes".split()  # noqa: SIM905
 ASK = " Think step by step, and write the final answer at the end of your response."
 
 
@@ -82,33 +62,27 @@ def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (["gsm9k"], "gsm9k: In 'config': Could not find 'task/gsm9k' Available options in 'task': apps apps_humaneval"),
-        (["gsm8k", "task.trainpath=x.jsonl"], "gsm8k: Could not override 'task.trainpath'"),
-        (["gsm8k", "task.train_path={own}/bad.jsonl"], "bad.jsonl, line 2: no text in answer"),
-        (["gsm8k", "task.train_path={own}/none.jsonl"], "none.jsonl"),
-        (
-            ["gsm8k", "--from", "{own}/empty"],
-            "must have one file train.jsonl, train.jsonl.gz or train.parquet; it has none",
-        ),
-        (
-            ["gsm8k", "--from", "{own}/two"],
-            "it has train.jsonl, train.parquet. Fix: name the file, task.train_path=FILE",
-        ),
-        (["expression", "--to", "{own}/two"], "two exists. Fix: name a new folder, or delete it first"),
+        "gsm9k",
+        "gsm8k task.trainpath=x.jsonl",
+        "gsm8k task.train_path={own}/bad.jsonl",
+        "gsm8k task.train_path={own}/none.jsonl",
+        "gsm8k --from {own}/empty",
+        "gsm8k --from {own}/two",
+        "expression --to {own}/two",
     ],
 )
-def test_what_cannot_be_prepared_is_named_and_nothing_is_written(words, message, tmp_path, capsys):
+def test_what_cannot_be_prepared_is_named_and_nothing_is_written(words, tmp_path, capsys, worded):
     written(tmp_path, "bad.jsonl", [own("What?"), {"question": "Why?"}])
     (tmp_path / "empty").mkdir()
     written(tmp_path / "two", "train.jsonl", [own("What?")])
     (tmp_path / "two" / "train.parquet").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
-    given = [word.replace("{own}", str(tmp_path)) for word in words]
+    given = words.replace("{own}", str(tmp_path)).split()
     to = [] if "--to" in given else ["--to", str(tmp_path / "to")]
     assert main(["prepare", *given, *to]) == 2
-    assert message in capsys.readouterr().err
+    worded(capsys.readouterr().err)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -19,9 +19,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.configuration import configuration, tree_of
 from tests.launcher.experiments import make, refused
-from tests.trainer_ext.classifiers import UTILITY, preferences, utility, write_classifier, write_preferences
-from tests.trainer_ext.conftest import MemoryRun
-from tests.trainer_ext.twins import problems, tokenizer_of, write_problems, write_twin
+from tests.trainer_ext.classifiers import preferences, utility, write_classifier, write_preferences
+from tests.trainer_ext.conftest import MemoryRun, train_twin
+from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext import reward_models, rewards, tasks
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
@@ -194,43 +194,28 @@ def changed(folder, **changes):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    "spoil",
     [
-        (shutil.rmtree, "there is no such folder. Fix: name a folder that `python -m trainer_ext.rewards train`"),
-        (lambda own: (own / "model.safetensors").unlink(), "the folder has no *.safetensors or pytorch_model*.bin"),
-        (
-            lambda own: [path.unlink() for path in own.glob("token*")],
-            "the folder has no tokenizer.json or tokenizer_config.json or",
-        ),
-        (lambda own: (own / "config.json").write_text("["), "its config.json cannot be read: "),
-        (
-            lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
-            "a reward model has one label; this one has 2: no, yes",
-        ),
-        (lambda own: changed(own, id2label=None), "a reward model has one label; this one has 2: LABEL_0, LABEL_1"),
-        (
-            lambda own: changed(own, architectures=["DistilBertModel"]),
-            "it must be a model for sequence classification; it is DistilBertModel",
-        ),
-        (
-            lambda own: changed(own, vocab_size=20),
-            f"its tokenizer has {18 + len(UTILITY)} tokens, and its embedding only 20 (vocab_size in config.json)",
-        ),
+        shutil.rmtree,
+        lambda own: (own / "model.safetensors").unlink(),
+        lambda own: [path.unlink() for path in own.glob("token*")],
+        lambda own: (own / "config.json").write_text("["),
+        lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
+        lambda own: changed(own, id2label=None),
+        lambda own: changed(own, architectures=["DistilBertModel"]),
+        lambda own: changed(own, vocab_size=20),
     ],
 )
-def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, said):
+def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, worded):
     folder, words = own
     spoil(folder)
-    (line,) = refused(*words)
-    assert f"task.reward_model = {folder}: {said}" in line
+    worded(refused(*words))
 
 
-def test_the_two_keys_of_a_reward_model_belong_together(own):
-    folder, words = own
-    (line,) = refused(*words[:-1])
-    assert "task.reward_model = null: task.reward=reward_model needs the folder of a reward model. Fix: set it" in line
-    (line,) = refused(*words[:-2], f"task.reward_model={folder}")
-    assert "task.reward = exact_match: must be reward_model, because task.reward_model names one. Fix: set" in line
+def test_the_two_keys_of_a_reward_model_belong_together(own, worded):
+    _, words = own
+    for some in (words[:-1], [*words[:-2], words[-1]]):
+        worded(refused(*some))
 
 
 def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
@@ -298,32 +283,32 @@ def test_a_plan_reads_no_torch():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["epoch=2"], "epoch=2: a setting of the training is one of epochs, lr, "),
-        (["epochs=two"], "epochs=two: it must be a whole number. Fix: correct it"),
-        (["epochs=0"], "epochs=0: it must be at least 1. Fix: correct it"),
-        (["lr=0"], "lr=0.0: it must be above 0. Fix: correct it"),
-        (["max_length=65"], "max_length=65: the model reads at most 64. Fix: set max_length=64 or less, or choose"),
-        (["task.train_path={own}/none.jsonl"], "none.jsonl"),
-        (["task.answer=answer"], "task.answer=answer, which it does not have"),
-        (["task.train_path={own}/asked.jsonl"], "the task has no train pair: a row has the metadata chosen and"),
-        (["task.train_path={own}/lists.jsonl"], "chosen and rejected must be texts; of the prompt '1' they are"),
-        (["trainer.split.test=0.0"], "the task has no test pair: a row has the metadata chosen and rejected, of "),
-        (["--model", "{own}/empty"], "/empty: the folder has no config.json, and no *.safetensors or "),
-        (["--model", "{own}/nosuch"], "/nosuch: there is no such folder. Fix: name a folder that transformers'"),
-        (["--to", "{own}/empty"], "/empty exists. Fix: name a new folder, or delete it first"),
+        "epoch=2",
+        "epochs=two",
+        "epochs=0",
+        "lr=0",
+        "max_length=65",
+        "task.train_path={own}/none.jsonl",
+        "task.answer=answer",
+        "task.train_path={own}/asked.jsonl",
+        "task.train_path={own}/lists.jsonl",
+        "trainer.split.test=0.0",
+        "--model {own}/empty",
+        "--model {own}/nosuch",
+        "--to {own}/empty",
     ],
 )
-def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, said, folder, tmp_path, capsys):
+def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, folder, tmp_path, capsys, worded):
     (tmp_path / "empty").mkdir()
     (tmp_path / "asked.jsonl").write_text('{"prompt": "cat?"}\n{"prompt": "kind?"}\n{"prompt": "1"}\n{"prompt": "2"}\n')
     (tmp_path / "lists.jsonl").write_text('{"prompt": "1", "chosen": ["a"], "rejected": ["b"]}\n' * 2)
     path = write_preferences(tmp_path / "pairs.jsonl", 60)
     given = ["train", "file", "--to", f"{tmp_path}/to", "--model", str(folder), f"task.train_path={path}"]
-    given += ["task.answer=null", "max_length=64", *(word.replace("{own}", str(tmp_path)) for word in words)]
+    given += ["task.answer=null", "max_length=64", *words.replace("{own}", str(tmp_path)).split()]
     assert main(given) == 2
-    assert said in capsys.readouterr().err
+    worded(capsys.readouterr().err.splitlines()[-1])
     assert not (tmp_path / "to").exists()
 
 
@@ -430,31 +415,14 @@ def test_deberta_v3_trains_from_a_folder_that_has_spm_model_alone(tmp_path):
 
 @pytest.mark.train
 def test_a_run_has_the_rewards_of_its_model(tmp_path):
-    policy = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin")
     words = sorted({word for one in problems() for text in one.values() for word in text.split()})
     model = write_classifier(tmp_path / "rm", words=words)
     lines = [json.dumps({"prompt": one["question"]}) + "\n" for one in problems()]
     (tmp_path / "own.jsonl").write_text("".join(lines))
-    settings = {
-        "task.train_path": f"{tmp_path}/own.jsonl",
-        "task.answer": "null",
-        "task.reward": "reward_model",
-        "task.reward_model": str(model),
-        "task.system_prompt": "clear",
-        "model.path": str(policy),
-        "trainer.steps": 2,
-        "trainer.eval_every": 1,
-        "trainer.eval_prompts": 2,
-        "trainer.eval_responses": 2,
-        "trainer.split.validation": 0.2,
-        "verl.data.train_batch_size": 2,
-        "verl.data.max_prompt_length": 120,
-        "verl.data.max_response_length": 8,
-        "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 1,
-    }
-    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
-    overrides = [f"{key}={value}" for key, value in settings.items()]
-    train(configuration("method=c0_grpo", "task=file", "model=pretrained", *overrides), run)
+    given = ["method=c0_grpo", "task=file", f"task.train_path={tmp_path}/own.jsonl", "task.answer=null"]
+    given += ["task.reward=reward_model", f"task.reward_model={model}", "task.system_prompt=clear"]
+    given += ["trainer.eval_every=1", "trainer.eval_prompts=2", "trainer.eval_responses=2"]
+    run = train_twin(tmp_path, *given, "trainer.split.validation=0.2")
     assert len(run.lines) == 2 and run.responses
     for _, prompt, response, reward, _ in run.responses:
         messages = [{"role": "system", "content": "clear"}, {"role": "user", "content": prompt}]

@@ -91,22 +91,20 @@ def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_unde
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    "words",
     [
-        (
-            "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48",
-            "does not divide a mini-batch of 64 responses",
-        ),
-        ("verl.actor_rollout_ref.actor.ppo_mini_batch_size=12", "does not divide a mini-batch of 96 responses"),
-        ("method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "a divisor and even"),
-        ("method=c0_ppo method.critic_warmup=99", r"method\.critic_warmup = 99: the critic alone is trained in all of"),
-        ("verl.actor_rollout_ref.rollout.temperature=0.0", "must be above 0"),
-        ("model.heads=3", "make model.hidden_size a multiple of 2 x model.heads"),
+        "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48",
+        "verl.actor_rollout_ref.actor.ppo_mini_batch_size=12",
+        "method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+        "method=c0_ppo method.critic_warmup=99",
+        "verl.actor_rollout_ref.rollout.temperature=0.0",
+        "model.heads=3",
     ],
 )
-def test_settings_that_cannot_work_are_named(override, said, new_run):
-    with pytest.raises(ValueError, match=said):
-        train(configuration(*SHORT, *override.split()), new_run())
+def test_settings_that_cannot_work_are_named(words, new_run, worded):
+    with pytest.raises(ValueError) as raised:
+        train(configuration(*SHORT, *words.split()), new_run())
+    worded(str(raised.value))
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):

@@ -81,29 +81,30 @@ def test_an_engine_is_told_what_the_method_says(read):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"target": "larger"}, r"larger: it has \d+ tokens and the policy .* combined token by token"),
-        ({"target": "llama"}, "llama: its tokenizer is another one than that of the policy"),
-        ({"target": "bare"}, "bare: the folder has no tokenizer.json or .*, so nothing says"),
-        ({"max_model_len": 300}, "max_model_len=300: the target .* reads at most 256 tokens"),
-        ({"temperature": 0}, "temperature=0: must be above 0"),
-        ({"pipeline_parallel_size": 2}, "pipeline_parallel_size=2: must be 1: the two models run side by side"),
-        ({"speculative_config": {"method": "ngram"}}, "speculative_config=.*: must be None: drafts"),
-        ({"load_format": "dummy"}, "load_format=dummy: must be auto or hf or safetensors"),
-        ({"enable_sleep_mode": True}, "enable_sleep_mode=True: must be False"),
-        ({"quantization": "fp8"}, "quantization=fp8: must be None"),
-        ({"logprobs_mode": "raw_logprobs"}, "logprobs_mode=raw_logprobs: must not be given"),
-        ({"method": {**KL_SYMMETRY, "sampler": "policy"}}, "method.sampler=policy: must be geometric or target"),
-        ({"method": {**KL_SYMMETRY, "alpha": "none"}}, "method.alpha=none: choose a rule"),
-        ({"method": {**KL_SYMMETRY, "alpha": "snr_max"}}, "method.alpha=snr_max: it also reads the reference"),
+        {"target": "larger"},
+        {"target": "llama"},
+        {"target": "bare"},
+        {"max_model_len": 300},
+        {"temperature": 0},
+        {"pipeline_parallel_size": 2},
+        {"speculative_config": {"method": "ngram"}},
+        {"load_format": "dummy"},
+        {"enable_sleep_mode": True},
+        {"quantization": "fp8"},
+        {"logprobs_mode": "raw_logprobs"},
+        {"method": {**KL_SYMMETRY, "sampler": "policy"}},
+        {"method": {**KL_SYMMETRY, "alpha": "none"}},
+        {"method": {**KL_SYMMETRY, "alpha": "snr_max"}},
     ],
 )
-def test_what_would_not_draw_from_q_is_refused(read, given, message):
+def test_what_would_not_draw_from_q_is_refused(read, given, worded):
     usual = {"policy": "policy", "target": "target", "temperature": T, "method": KL_SYMMETRY}
     usual |= given
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError) as raised:
         settings.engine_arguments(**{**usual, **{name: read[usual[name]] for name in ("policy", "target")}})
+    worded(str(raised.value).replace(str(Path(read["bare"]).parent), "{models}"))
 
 
 @pytest.mark.parametrize("name", settings.REQUEST)
