@@ -391,16 +391,15 @@ def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_bes
     assert [(run.group, run.seed) for run in found(tmp_path / "multirun" / "single")[0].runs] == [("dpo", 0)]
 
 
-def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path, worded: Worded) -> None:
+def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path) -> None:
     first = logged(tmp_path / "logs" / "a" / "metrics.jsonl", {1: 1.0})
     (first.parent / "config.yaml").write_text(files.dump_yaml(config("ppo", 3)))
     into = tmp_path / "multirun" / "theirs"
     import_runs(asked(tmp_path / "logs", into))
     assert [(run.group, run.seed) for run in found(into)[0].runs] == [("ppo", 3)]
     logged(first.with_name("others.jsonl"), {1: 1.0})
-    assert "run logs/a/others: --group method.name: its configuration has no such key" in refused(
-        tmp_path / "logs", into
-    )
+    said = refused(tmp_path / "logs", into)
+    assert "run logs/a/others: --group method.name: its configuration has no such key" in said
 
 
 def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Path, worded: Worded) -> None:
