@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.colors import to_rgba
+from matplotlib.transforms import Affine2D
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -84,8 +85,13 @@ class Bundle(Members):
             renderer.open_group("bundle", gid=self.get_gid())
             context = renderer.new_gc()
             figure: Any = self.get_figure(root=True)
-            inch = figure.dpi
-            renderer.draw_image(context, left * inch, bottom * inch, image)
+            inch, block = figure.dpi, _COARSE / self.dpi
+            if renderer.option_scale_image():
+                size = Affine2D().scale(*(block * inch * pixels for pixels in image.shape[1::-1]))
+                renderer.draw_image(context, left * inch, bottom * inch, image, size)
+            else:
+                image = image.repeat(_COARSE, axis=0).repeat(_COARSE, axis=1)
+                renderer.draw_image(context, left * inch, bottom * inch, image)
             context.restore()
             renderer.close_group("bundle")
 
@@ -110,7 +116,6 @@ class Bundle(Members):
         if not down.size:
             return np.empty((0, 0, 4), dtype=np.uint8), 0.0, 0.0
         image = image[down[0] : down[-1] + 1, across[0] : across[-1] + 1]
-        image = image.repeat(_COARSE, axis=0).repeat(_COARSE, axis=1)
         return image, (left + across[0]) / dpi, (bottom + down[0]) / dpi
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from analysis.spec.registry import figure
 from launcher.run.folder import run_folder
 
 _MOST_BINS = 64
+_X_LABEL = 26  # letters that fit below one of three panels
 
 
 @figure("histogram")
@@ -52,7 +54,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         entries.append((label, {**look, "linewidth": 1.9}))
     for axes, step in zip(panels, steps, strict=True):
         axes.set_title(f"step {step}", fontsize=9, loc="left")
-        axes.set_xlabel(about.axis)
+        axes.set_xlabel(textwrap.fill(about.axis, _X_LABEL))
         axes.margins(x=0.01)
         axes.set_ylim(bottom=0)
     panels[0].set_ylabel("density")

@@ -74,7 +74,7 @@ def _parser(name: str, description: str, settings: bool = True) -> argparse.Argu
     parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     if settings:
-        words = "the judge and its limits; docs/judging.md lists the keys"
+        words = "the judge and its limits; docs/schemas/judge.json lists the keys"
         parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
     return parser
 
