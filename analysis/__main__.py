@@ -45,34 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
     looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
-    if arguments[:1] == ["power"]:
-        return _power(arguments[1:])
     if arguments[:1] == ["judge"]:
         from analysis.judging.commands import main as judge
 
         return judge(arguments[1:])
-    chosen = parser.parse_args(arguments)
-    if chosen.command == "import":
-        return _import(chosen, arguments[1:])
-    if chosen.command == "looks":
-        return _looks(chosen)
-
-    from analysis.judging.commands import as_declared
     from analysis.spec.validation import BadPlan
 
-    if chosen.judge:
-        as_declared(chosen.folder)  # a report without win rates says so
-    # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
-    gc.disable()
     try:
-        index, text = _report(chosen)
-        print(index.with_name("report.json").read_text(encoding="utf-8") if chosen.json else text, end="", flush=True)
+        if arguments[:1] == ["power"]:
+            return _power(arguments[1:])
+        chosen = parser.parse_args(arguments)
+        chosen.words = arguments
+        return {"report": _report, "import": _import, "looks": _looks}[chosen.command](chosen)
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
-    finally:
-        gc.enable()
-    return int(chosen.json and Dropping.failed)
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -83,22 +70,30 @@ def _formats(text: str) -> tuple[str, ...]:
     return formats
 
 
-def _report(chosen: argparse.Namespace) -> tuple[Path, str]:
-    """Write a report: its page, and what remains to be printed."""
+def _report(chosen: argparse.Namespace) -> int:
+    from analysis.judging.commands import as_declared
     from analysis.report import terminal, write
+    from analysis.report.paper import write_paper
 
-    written = write(chosen.folder, chosen.figures)
-    paper = ""
-    if chosen.format == "paper":
-        from analysis.report.paper import write_paper
+    if chosen.judge:
+        as_declared(chosen.folder)  # a report without win rates says so
+    # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
+    gc.disable()
+    try:
+        written = write(chosen.folder, chosen.figures)
+        paper = f"Paper: {write_paper(written)}\n" if chosen.format == "paper" else ""
+        text = f"{terminal.text(written)}\n{paper}"
+        if chosen.json:
+            text = written.index.with_name("report.json").read_text(encoding="utf-8")
+        elif sys.stdout.isatty():
+            from rich.console import Console
 
-        paper = f"Paper: {write_paper(written)}\n"
-    if chosen.json or not sys.stdout.isatty():
-        return written.index, f"{terminal.text(written)}\n{paper}"
-    from rich.console import Console
-
-    terminal.show(written, Console(highlight=False, markup=False, emoji=False))
-    return written.index, paper
+            terminal.show(written, Console(highlight=False, markup=False, emoji=False))
+            text = paper
+        print(text, end="", flush=True)
+    finally:
+        gc.enable()
+    return int(chosen.json and Dropping.failed)
 
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,27 +126,24 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
     add("--step", metavar="KEY", help="the metric, or the column of CSV files, that counts the steps")
 
 
-def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
-    from analysis.sources import BadImport, ImportRequest, Naming, import_runs
-    from analysis.spec.validation import BadPlan, counted
+def _import(chosen: argparse.Namespace) -> int:
+    from analysis.sources import ImportRequest, Naming, import_runs
+    from analysis.spec.validation import counted
 
-    request = ImportRequest(
-        sources=tuple(chosen.sources),
-        into=chosen.into,
-        naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
-        baseline=chosen.baseline,
-        metrics=tuple(chosen.metric),
-        direction=chosen.direction,
-        analysis=chosen.analysis,
-        paired=chosen.paired,
-        step=chosen.step,
-        command=shlex.join(["python", "-m", "analysis", "import", *words]),
+    done = import_runs(
+        ImportRequest(
+            sources=tuple(chosen.sources),
+            into=chosen.into,
+            naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
+            baseline=chosen.baseline,
+            metrics=tuple(chosen.metric),
+            direction=chosen.direction,
+            analysis=chosen.analysis,
+            paired=chosen.paired,
+            step=chosen.step,
+            command=shlex.join(["python", "-m", "analysis", *chosen.words]),
+        )
     )
-    try:
-        done = import_runs(request)
-    except (BadImport, BadPlan) as error:
-        print(error, file=sys.stderr)
-        return 2
     for group, count in done.groups.items():
         print(f"{group}: {counted(count, 'run')}")
     print(done.read[0])
@@ -167,13 +159,8 @@ def _import(chosen: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _looks(chosen: argparse.Namespace) -> int:
     from analysis.report import terminal
-    from analysis.spec.validation import BadPlan
 
-    try:
-        print(terminal.standings(chosen.folder, chosen.json))
-    except BadPlan as error:
-        print(error, file=sys.stderr)
-        return 2
+    print(terminal.standings(chosen.folder, chosen.json))
     return 0
 
 
@@ -186,15 +173,15 @@ def _power(words: Sequence[str]) -> int:
     add("--json", action="store_true", help="print one JSON object instead of the text")
     given = parser.parse_intermixed_args(words)
 
+    from analysis.data.sweep import read_sweep
     from analysis.report import planned_power
     from analysis.spec.settings import settings
-    from analysis.spec.validation import BadPlan
     from launcher.errors import InvalidPlan, print_problems
     from launcher.planning import planner
     from launcher.project import ROOT
 
     try:
-        sweep = planned_power.earlier_sweep(given.earlier)
+        sweep = None if given.earlier is None else read_sweep(given.earlier)
         planned = {}
         for experiment in planner.make(ROOT, given.overrides).experiments:
             asked = settings(experiment.analysis, groups=experiment.groups, baseline=experiment.baseline)
@@ -203,9 +190,6 @@ def _power(words: Sequence[str]) -> int:
             )
     except InvalidPlan as invalid:
         print_problems(invalid)
-        return 2
-    except BadPlan as error:
-        print(error, file=sys.stderr)
         return 2
     if given.json:
         whole = {name: planned_power.document(of) for name, of in planned.items()}

@@ -7,47 +7,32 @@ scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from analysis.data.run_values import Array
-from analysis.data.sweep import Cell, Run, Sweep
+from analysis.data.sweep import Run, Sweep
 from analysis.spec import levels
 from analysis.spec.metric_catalog import parse
 from analysis.spec.settings import Settings
 
-if TYPE_CHECKING:
-    from analysis.data.sweep import Sweep
-
 _RECORDED = "{} as recorded"  # no metric's key has a blank
 
 
-def normalized(settings: Settings, *sweeps: Sweep) -> tuple[Sweep, ...]:
-    """The sweeps with the primary metric of each run normalised by the references of its level.
+def normalized(settings: Settings, sweep: Sweep) -> Sweep:
+    """The sweep with the primary metric of each run normalised by the references of its level.
 
     The levels are those of the factor `task`; if there is none, of the factor that has most of the names. Raises
-    BadPlan if no sweep has a level of a name, or if a run has a level without references.
+    BadPlan if the sweep does not have a level of a name, or if a run has a level without references.
     """
     references = settings.normalize
     if not references:
-        return sweeps
-    cells = [run.cell for sweep in sweeps for run in sweep.runs]
-    factor = factor_of(references, cells, str(sweeps[0].folder / "plan.json"))
-    return tuple(
-        replace(sweep, runs=tuple(_normalized(run, settings.metric, references[str(dict(run.cell)[factor])])
-                                  for run in sweep.runs))
-        for sweep in sweeps
-    )  # fmt: skip
-
-
-def factor_of(references: Mapping[str, object], cells: Sequence[Cell], file: str) -> str:
-    """The factor whose levels have the references, of the cells of all runs.
-
-    Raises BadPlan, naming the file, as `normalized` does.
-    """
-    levels.refuse(levels.unknown_references(references, cells), f"{file}: analysis.normalize")
-    return levels.factor_of(references, cells)
+        return sweep
+    cells = [run.cell for run in sweep.runs]
+    levels.refuse(levels.unknown_references(references, cells), f"{sweep.folder / 'plan.json'}: analysis.normalize")
+    factor = levels.factor_of(references, cells)
+    runs = (_normalized(run, settings.metric, references[str(dict(run.cell)[factor])]) for run in sweep.runs)
+    return replace(sweep, runs=tuple(runs))
 
 
 def as_recorded(run: Run, metric: str) -> Array | None:

@@ -70,6 +70,11 @@ class ResponseContrast:
     worse: int = 0
     equal: int = 0
 
+    @property
+    def compared(self) -> bool:
+        """Whether it is of two groups that have a prompt in common."""
+        return len(self.groups) == 2 and self.better + self.worse + self.equal > 0
+
 
 @dataclass(frozen=True)
 class Responses:

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.data.cells import Kept, Values, keep
 from analysis.data.sweep import Cell
-from analysis.spec.levels import part, refuse, unknown_factors
+from analysis.spec.levels import part
 
 
 class Unchosen(StrEnum):
@@ -56,11 +56,6 @@ class Selected:
     def used(self) -> set[tuple[int, Cell]]:
         """The seeds and cells of the runs that the values are made of."""
         return {(seed, cell) for (seed, cell), at in self.places.items() if at in self.kept.seeds.get(seed, ())}
-
-
-def check_factors(factors: Collection[str], cells: Collection[Cell], file: str) -> None:
-    """Raise BadPlan, naming the file, if no run has a level of a factor."""
-    refuse(unknown_factors(factors, cells), f"{file}: analysis.select")
 
 
 def choosing(planned: Mapping[str, Collection[int]], paired: bool) -> dict[str, tuple[int, ...]]:

@@ -11,10 +11,9 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,38 +66,31 @@ def styled() -> Iterator[None]:
         yield
 
 
-class Sketch(NamedTuple):
-    """A figure as drawn, not yet in any format.
+@dataclass(frozen=True)
+class Sketch:
+    """A figure as drawn.
 
-    intervals[gid]: (low, high) of an artist's points. names[role]: what y shows, where that is not the axis' label.
-    steps[gid]: steps of its points, where x is not a step. values[gid]: what the points show, where x and y are only
-    positions. kind: as registered, or "differences" or "times". bounds: what the intervals are called.
+    caption: what is drawn and what is missing. intervals[gid]: (low, high) of an artist's points. names[role]: what y
+    shows, where that is not the axis' label. steps[gid]: steps of its points, where x is not a step. values[gid]: what
+    the points show, where x and y are only positions. kind: as registered, or "differences" or "times". bounds: what
+    the intervals are called. The other properties are those of a canvas that has been laid out.
     """
 
     name: str
     title: str
     caption: str
     canvas: Canvas
-    intervals: Mapping[str, tuple[Array, Array]] = MappingProxyType({})
-    names: Mapping[str, str] = MappingProxyType({})
-    steps: Mapping[str, Array] = MappingProxyType({})
-    values: Mapping[str, Array] = MappingProxyType({})
+    intervals: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, Array] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
     kind: str = ""
     bounds: str = INTERVAL
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure that has been laid out. caption says what is drawn and what is missing; traces: the values behind it.
-    kind, bounds: as in Sketch."""
-
-    name: str
-    title: str
-    caption: str
-    canvas: Canvas
-    traces: Traces
-    kind: str = ""
-    bounds: str = INTERVAL
+    @cached_property
+    def traces(self) -> Traces:
+        """The values behind it."""
+        return traces_of(self.canvas, self.intervals, self.names, self.steps, self.values)
 
     @cached_property
     def svg(self) -> bytes:
@@ -236,16 +228,11 @@ def lay_out(canvas: Canvas) -> None:
     ConstrainedLayoutEngine().execute(canvas)
 
 
-def save(sketches: Sequence[Sketch]) -> list[Figure]:
-    """The drawings, laid out, as figures that can be rendered."""
-    made = []
+def save(sketches: Sequence[Sketch]) -> list[Sketch]:
+    """The drawings, laid out, so that they can be rendered."""
     for sketch in sketches:
         lay_out(sketch.canvas)
-        traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
-        made.append(
-            Figure(sketch.name, sketch.title, sketch.caption, sketch.canvas, traces, sketch.kind, sketch.bounds)
-        )
-    return made
+    return [*sketches]
 
 
 def _marked(match: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,6 @@ from analysis.figures.canvas import (
     LINE,
     MANY,
     TOGETHER,
-    Figure,
     Sketch,
     brief,
     canvas_of,
@@ -37,7 +37,7 @@ _WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
 _TICK = 16  # letters in a line of a method's label, of which there are two at most
 
 
-def figures(study: Study) -> list[Figure]:
+def figures(study: Study) -> list[Sketch]:
     """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
     the primary metric for each level of a method's only factor; without empty ones."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
@@ -52,17 +52,18 @@ def _drawn(study: Study, picture: Picture) -> Sketch | None:
         raise ValueError(f"{picture.kind}: no such kind of figure is registered")
     sketch: Sketch | None = draw(study, picture)
     note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
-    return sketch and sketch._replace(kind=picture.kind, caption=f"{sketch.caption}{note}")
+    return sketch and replace(sketch, kind=picture.kind, caption=f"{sketch.caption}{note}")
 
 
-def saved(*drawings: Callable[[], Sketch | list[Sketch] | None], note: str = "") -> list[Figure]:
-    """The figures that these functions draw; a function may draw none, one or several. note: ends each caption."""
+def saved(*drawings: Callable[[], Sketch | list[Sketch] | None], note: str = "") -> list[Sketch]:
+    """The figures that these functions draw, laid out; a function may draw none, one or several. note: ends each
+    caption."""
     sketches: list[Sketch] = []
     with styled():
         for draw in drawings:
             made = draw()
             sketches += [made] if isinstance(made, Sketch) else made or []
-        return save([sketch._replace(caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
+        return save([replace(sketch, caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
 def _interval(block: Block, drawn: bool) -> str:

@@ -202,7 +202,7 @@ def levels(study: Study, picture: Picture) -> Sketch | None:
     sketch = curves(replace(study, sweep=apart), picture_of(metric))
     if sketch is None:
         return None
-    return sketch._replace(name=picture.name, title=f"{sketch.title} by level", kind=picture.kind)
+    return replace(sketch, name=picture.name, title=f"{sketch.title} by level", kind=picture.kind)
 
 
 def by_level(sweep: Sweep) -> Sweep | None:

@@ -19,7 +19,7 @@ from analysis.findings import looks
 from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
-from analysis.spec import declaration, registry
+from analysis.spec import declaration, levels, registry
 from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
@@ -251,9 +251,9 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
     metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    (sweep,) = normalized(settings, sweep)
-    selection.check_factors(settings.select, [run.cell for run in sweep.runs], str(sweep.folder / "plan.json"))
-    sweep, metrics = added(sweep, claimed), metrics + claimed
+    unknown = levels.unknown_factors(settings.select, [run.cell for run in sweep.runs])
+    levels.refuse(unknown, f"{sweep.folder / 'plan.json'}: analysis.select")
+    sweep, metrics = added(normalized(settings, sweep), claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
     for metric in settings.metrics:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from analysis.data.metric_log import array
 from analysis.data.responses import Responses
 from analysis.data.run_values import value_of
-from analysis.figures.canvas import Figure
+from analysis.figures.canvas import Sketch
 from analysis.figures.traces import to_csv
 from analysis.findings.study import Study, range_of
 from analysis.findings.verdicts import Verdict
@@ -36,7 +36,7 @@ class Report:
     answer: Answer
     tables: tuple[Table, ...]
     verdicts: tuple[Verdict, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[Sketch, ...]
     sections: tuple[PageSection, ...]
     responses: Responses | None
 
@@ -52,7 +52,7 @@ class Report:
         return command if command is None or isinstance(command, str) else " ".join(map(str, command))
 
 
-def files_of(shown: Sequence[Table], drawn: Sequence[Figure], further: Sequence[str]) -> dict[str, bytes]:
+def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[str]) -> dict[str, bytes]:
     """Each table, and each figure as SVG with its values as CSV, by path below the report. further: formats of the
     figures beside these, "pdf" and "png"."""
     files: dict[str, bytes] = {}

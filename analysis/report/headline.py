@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,11 @@ from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.stats import power
 from analysis.stats.compare import UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
-from analysis.stats.t_test import Interval
 from analysis.tables import wording
 from analysis.tables.comparison import better, gap_of, lacking
 from analysis.tables.levels import (
@@ -50,27 +50,12 @@ class HealthWarning:
 
 
 @dataclass(frozen=True)
-class Leading:
-    """The comparison that the answer is about: its difference with the interval, the adjusted p, the n pairs (or values
-    of the group that has fewer) of those planned, and the means of the group and of the baseline over them."""
-
-    group: str
-    baseline: str
-    difference: float
-    interval: Interval | None
-    p_adjusted: float | None
-    outcome: Outcome
-    n: int
-    planned: int
-    means: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class Answer:
     """What was decided after results (`declaration`), the question, its answer (`result`), what a campaign decided
     before the runs (`conditions`), each method at each level (`levels`), the runs that collapsed (`collapsed`), how
     sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and which
-    runs there are and what they took (`cost`). leading: what the result is about; None if nothing is compared."""
+    runs there are and what they took (`cost`). leading: the comparison that the result is about, with the means of both
+    groups over its n pairs; None if nothing is compared."""
 
     declaration: str
     question: str
@@ -83,7 +68,7 @@ class Answer:
     gaps: tuple[str, ...]
     warnings: tuple[HealthWarning, ...]
     cost: str
-    leading: Leading | None
+    leading: Mapping[str, Any] | None
 
     @property
     def points(self) -> tuple[str, ...]:
@@ -95,11 +80,8 @@ def answer(study: Study) -> Answer:
     """What the primary measure shows, in sentences."""
     sweep = study.sweep
     runs = {run.id: run for run in sweep.runs}.values()
-    states = Counter(run.state if run.done or run.state != "done" else "unreadable" for run in runs)
     gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
-    cost = f"{_extent(study, states)} {_cost(study)}".rstrip()
-    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
-    leader = _leader(study, usable) if usable else None
+    usable, leader = _compared(study)
     result, certainty = _result(study, usable, leader)
     cases = worst_cases(study, study.primary)
     excluded = wording.overturned(cases, study.primary.measure, sweep, study.settings.alpha)
@@ -114,7 +96,7 @@ def answer(study: Study) -> Answer:
         limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
-        cost=cost,
+        cost=f"{_extent(study)} {_cost(study)}".rstrip(),
         leading=None if leader is None else _leading(leader),
     )
 
@@ -128,8 +110,7 @@ def _declaration(study: Study) -> str:
     declared = as_declared(study, found)
     if declared is None:
         return f"{said} As declared, the question cannot be computed."
-    usable = [c for c in declared.primary.comparisons if c.result.mean_difference is not None]
-    leader = _leader(declared, usable) if usable else None
+    usable, leader = _compared(declared)
     answer = _result(declared, usable, None)[0] if leader is None else _statement(declared, leader, len(usable))
     return f"{said} As declared: {answer}"
 
@@ -152,8 +133,6 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
     mixed = mixed_code(sweep)
     if mixed is None:
         return
-    shown = ", ".join(mixed.names[:_FILES])
-    more = f" and {len(mixed.names) - _FILES} more" if len(mixed.names) > _FILES else ""
     versions = []
     for number, runs in enumerate(mixed.versions, 1):
         by_method = {group: tuple(sorted({run.seed for run in runs if run.group == group})) for group in sweep.groups}
@@ -161,19 +140,16 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
         for group, seeds in by_method.items():
             by_seeds.setdefault(seeds, []).append(sweep.label(group))
         listed = (
-            f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} of "
+            f"{wording.seeds_in_words(seeds, len(seeds))} of "
             f"{'all methods' if 1 < len(labels) == len(sweep.groups) else ', '.join(labels)}"
             for seeds, labels in by_seeds.items()
             if seeds
         )
         versions.append(f"version {number}: {'; '.join(listed)}")
-    accepted = (
-        "the difference was accepted with accept_code=true" if mixed.accepted is not None else "nobody accepted it"
-    )
+    accepted = "nobody accepted it" if mixed.accepted is None else "the difference was accepted with accept_code=true"
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
-    differ = "differs" if len(mixed.names) == 1 else "differ"
-    said = ". ".join(map(capital, versions))
-    yield f"These runs mix code ({accepted}): {shown}{more} {differ}. {said}.{unknown}"
+    differ = f"{some(mixed.names, _FILES)} {'differs' if len(mixed.names) == 1 else 'differ'}"
+    yield f"These runs mix code ({accepted}): {differ}. {'. '.join(map(capital, versions))}.{unknown}"
 
 
 def _fork(sweep: Sweep) -> tuple[str, ...]:
@@ -202,18 +178,12 @@ def _question(study: Study) -> str:
     return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
 
 
-def _leading(leader: Comparison) -> Leading:
-    return Leading(
-        group=leader.group,
-        baseline=leader.baseline,
-        difference=leader.difference,
-        interval=leader.interval,
-        p_adjusted=leader.adjusted,
-        outcome=leader.outcome,
-        n=leader.n,
-        planned=leader.planned,
-        means=(float(np.mean(leader.a)), float(np.mean(leader.b))),
-    )
+def _leading(leader: Comparison) -> dict[str, Any]:
+    return {
+        "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
+        "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
+        "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
+    }  # fmt: skip
 
 
 def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:
@@ -309,16 +279,20 @@ def _mean(name: str, mean: float, digits: int, reached: tuple[int, int] | None) 
     return text if reached is None else f"{text} (reached {reached[0]} of {reached[1]})"
 
 
-def _leader(study: Study, usable: Sequence[Comparison]) -> Comparison:
-    return max(usable, key=lambda c: study.primary.measure.sign * c.difference)
+def _compared(study: Study) -> tuple[list[Comparison], Comparison | None]:
+    """The comparisons that have a difference, and the largest of them."""
+    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
+    return usable, max(usable, key=lambda c: study.primary.measure.sign * c.difference, default=None)
 
 
-def _extent(study: Study, states: Mapping[str, int]) -> str:
+def _extent(study: Study) -> str:
     """How many runs, of which methods and seeds, and their states."""
-    seeds = sorted({run.seed for run in study.sweep.runs})
+    runs = {run.id: run for run in study.sweep.runs}.values()
+    states = Counter(run.state if run.done or run.state != "done" else "unreadable" for run in runs)
     ended = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    runs, methods = counted(sum(states.values()), "run"), counted(len(study.sweep.groups), "method")
-    return f"{runs}, {methods}, {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}: {ended}."
+    seeds = sorted({run.seed for run in runs})
+    methods = counted(len(study.sweep.groups), "method")
+    return f"{counted(len(runs), 'run')}, {methods}, {wording.seeds_in_words(seeds, len(seeds))}: {ended}."
 
 
 def _cost(study: Study) -> str:
@@ -334,8 +308,8 @@ def _cost(study: Study) -> str:
     planned = len({run.id for run in study.sweep.runs})
     who = "They" if len(unique) == planned else f"The {len(unique)} that report their time"
     text = f"{who} trained for {_duration(sum(unique.values()))} in all"
-    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
-    if usable and (leader := _leader(study, usable)).group in seconds and leader.baseline in seconds:
+    _, leader = _compared(study)
+    if leader is not None and leader.group in seconds and leader.baseline in seconds:
         mine, base = (sum(by.values()) / len(by) for by in (seconds[leader.group], seconds[leader.baseline]))
         names = study.sweep.label(leader.group), study.sweep.label(leader.baseline)
         text += f"; a run of {names[0]} took {format_number(mine / base, 3)} times as long as one of {names[1]}"

@@ -10,17 +10,17 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from analysis.data.responses import Example, ResponseContrast, Responses, visible
-from analysis.data.sweep import Sweep
+from analysis.data.responses import Responses, visible
 from analysis.figures.canvas import colours
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
 from analysis.numbers import format_level, format_number
 from analysis.report.files import Report
+from analysis.spec.validation import counted
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, csv_of, table
 from analysis.tables.wording import factors
@@ -40,54 +40,6 @@ class Text:
     shown: str
     cut: int
     long: bool
-
-
-def examples(evaluation: Responses, sweep: Sweep) -> dict[str, Any]:
-    """The content of the template: numbers of all responses, and for each contrast its title, counts and examples."""
-    return {
-        "step": evaluation.step,
-        "prompts": evaluation.prompts,
-        "count": len(evaluation.recorded),
-        "seeds": len({response.seed for response in evaluation.recorded}),
-        "lacking": evaluation.lacking,
-        "bad": evaluation.bad,
-        "contrasts": [_contrast(contrast, sweep) for contrast in evaluation.contrasts],
-    }
-
-
-def _contrast(c: ResponseContrast, sweep: Sweep) -> dict[str, Any]:
-    labels = [sweep.label(group) for group in c.groups]
-    compared = len(labels) == 2 and c.better + c.worse + c.equal > 0
-    return {
-        "group": c.groups[-1] if compared else None,
-        "title": f"{labels[1]} against {labels[0]}" if compared else "",
-        "counts": f"Prompts: better on {c.better}, worse on {c.worse}, equal on {c.equal}." if compared else "",
-        "examples": [_example(example, sweep) for example in (*c.wins, *c.losses)],
-    }
-
-
-def _example(example: Example, sweep: Sweep) -> dict[str, Any]:
-    labels = [sweep.label(side.group) for side in example.sides]
-    means = ", ".join(f"{name} {format_number(mean, 2)}" for name, mean in zip(labels, example.means, strict=True))
-    over = f"{example.seeds} seeds" if example.seeds > 1 else "one seed"
-    difference, first = example.difference, example.sides[0].answer
-    return {
-        "kind": "" if difference is None else "Win" if difference > 0 else "Loss",
-        "difference": "" if difference is None else f"{difference:+.2g}".replace("-", "\N{MINUS SIGN}"),
-        "means": f"mean reward over {over}: {means}",
-        "seed": example.seed,
-        "prompt": text(first.prompt),
-        "answer": text(first.answer) if first.answer else None,
-        "sides": [
-            {
-                "group": side.group,
-                "label": ", ".join(filter(None, (label, factors(side.cell)))),
-                "reward": format_number(side.answer.reward, 3),
-                "text": text(side.answer.response),
-            }
-            for side, label in zip(example.sides, labels, strict=True)
-        ],
-    }
 
 
 def text(whole: str) -> Text:
@@ -135,7 +87,6 @@ def page(report: Report) -> str:
     times = [figure for figure in drawn if figure.kind == "times" and "efficiency" in tables]  # beside that table
     elsewhere = [*curves, *times, *(figure for part in report.sections for figure in part.figures)]
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
-    responses = examples(report.responses, sweep) if report.responses else None
     labels, look = sweep.labels, colours(sweep.groups)
     level = format_level(study.settings.alpha)
     data = {figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn}
@@ -144,7 +95,8 @@ def page(report: Report) -> str:
         script=(_HERE / "script.js").read_text(encoding="utf-8"),
         study=study,
         contents=_contents(report, tables, bool(relations)),
-        responses=responses,
+        responses=report.responses,
+        labels=labels,
         health=_health(report),
         data=orjson.dumps({"figures": data}).decode().replace("<", "\\u003c"),  # which cannot end its HTML element
         values={figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn},
@@ -189,6 +141,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.globals |= {"counted": counted, "factors": factors, "number": format_number, "shown": text}
     return environment.get_template("page.html.j2")
 
 

@@ -10,13 +10,12 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from analysis.data.normalized import added, normalized
-from analysis.data.sweep import BadPlan, Sweep, read_sweep
+from analysis.data.sweep import BadPlan, Sweep
 from analysis.findings.study import Measure, range_of, time_to, versus
 from analysis.numbers import format_number
 from analysis.spec import precheck, registry
@@ -121,11 +120,6 @@ class PlannedPower:
     earlier: Mapping[str, Earlier]
 
 
-def earlier_sweep(folder: Path | None) -> Sweep | None:
-    """The earlier sweep that a command names, if it names one. Raises BadPlan as `read_sweep` does."""
-    return None if folder is None else read_sweep(folder)
-
-
 def planned(
     name: str, asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None, sweep: Sweep | None
 ) -> PlannedPower:
@@ -136,8 +130,7 @@ def planned(
     listed = questions(asked, seeds, baseline)
     if sweep is None:
         return PlannedPower(name, asked, listed, None, {})
-    (sweep,) = normalized(asked, sweep)
-    sweep = added(sweep, [question.metric for question in listed])
+    sweep = added(normalized(asked, sweep), [question.metric for question in listed])
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     if asked.metric not in recorded:
         known = sorted(metric for metric in recorded if not metric.endswith(" as recorded"))
@@ -250,23 +243,19 @@ def document(of: PlannedPower) -> dict[str, Any]:
         "target_power": POWER,
         "effects": list(EFFECTS),
         "from": None if of.sweep is None else str(of.sweep.folder),
-        "questions": {one.id: _as_json(one, of.earlier.get(one.id)) for one in of.questions},
+        "questions": {question.id: _as_json(question, of.earlier.get(question.id)) for question in of.questions},
     }
 
 
 def _as_json(question: Question, earlier: Earlier | None) -> dict[str, Any]:
-    found = question.found
     shared = {
-        "claim": question.claim,
-        "groups": list(question.groups),
-        "metric": question.metric,
-        "summary": question.summary,
-        "judged": found is not None,
-    }
-    if found is None:
+        "claim": question.claim, "groups": list(question.groups), "metric": question.metric,
+        "summary": question.summary, "judged": question.found is not None,
+    }  # fmt: skip
+    if question.found is None:
         return shared
-    powers = [asdict(row) for row in by_seeds(found)]
-    return {**shared, **asdict(found), "power": powers, "earlier": None if earlier is None else asdict(earlier)}
+    powers = [asdict(row) for row in by_seeds(question.found)]
+    return shared | asdict(question.found) | {"power": powers, "earlier": None if earlier is None else asdict(earlier)}
 
 
 def text(of: PlannedPower) -> str:
@@ -351,14 +340,9 @@ def _earlier_lines(question: Question, found: Findable, earlier: Earlier, sweep:
 
 def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
     factor = "" if seen.bound is None else f"{seen.bound:g} x "
-    return (
-        f"{seen.group} - {factor}{seen.against}",
-        str(seen.seeds),
-        f"{format_number(seen.difference, 3)}{unit}",
-        format_number(seen.effect, 2),
-        _share(seen.power),
-        f"above {MOST_SEEDS}" if seen.needed is None else str(seen.needed),
-    )
+    difference, effect = f"{format_number(seen.difference, 3)}{unit}", format_number(seen.effect, 2)
+    needed = f"above {MOST_SEEDS}" if seen.needed is None else str(seen.needed)
+    return f"{seen.group} - {factor}{seen.against}", str(seen.seeds), difference, effect, _share(seen.power), needed
 
 
 def _power_table(found: Findable) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.figures.canvas import Figure
+from analysis.figures.canvas import Sketch
 from analysis.figures.figures import saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
@@ -35,7 +35,7 @@ class PageSection:
 
     id: str
     title: str
-    figures: list[Figure]
+    figures: list[Sketch]
     tables: list[Table]
 
 

@@ -16,6 +16,7 @@ from analysis.figures.learning_curves import curves
 from analysis.findings.study import AXES, Block, Measure, Study, block, range_of
 from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import capital
+from analysis.spec.validation import some
 from analysis.tables.comparison import comparison_table
 from analysis.tables.table import Table
 from analysis.tables.wording import factors
@@ -57,9 +58,8 @@ def equal_cost_table(study: Study, compared: EqualCost) -> Table:
 def _notes(ends: Mapping[str, Mapping[Cell, float]]) -> Iterator[str]:
     for axis, of_cell in ends.items():
         spent = [f"{least:.4g}{f' ({factors(cell)})' if cell else ''}" for cell, least in of_cell.items()]
-        shown = ", ".join(spent[:_NAMED]) + (f" and {len(spent) - _NAMED} more" if len(spent) > _NAMED else "")
         of = " of the same cell" if len(spent) > 1 else ""
-        yield f"Over {AXES[axis]}, curves end at the least that any run{of} spent: {shown}."
+        yield f"Over {AXES[axis]}, curves end at the least that any run{of} spent: {some(spent, _NAMED)}."
     if "device_seconds" in ends:
         yield "Device-seconds compare runs of the same kind of machine, and differ from run to run."
     if "flops" in ends:
@@ -81,7 +81,6 @@ def cost_curves(study: Study, compared: EqualCost) -> list[Sketch]:
         sketch = curves(replace(study, settings=settings, ranges=ranges), picture_of(settings.metric))
         if sketch is not None:
             over = f"{sketch.title} over {AXES[axis]}"
-            drawn.append(
-                sketch._replace(name=f"{sketch.name}_over_{axis}", title=capital(over), kind="curves_over_cost")
-            )
+            name = f"{sketch.name}_over_{axis}"
+            drawn.append(replace(sketch, name=name, title=capital(over), kind="curves_over_cost"))
     return drawn

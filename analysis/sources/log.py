@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.sources.notation import number
+from analysis.spec.validation import BadPlan
 from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
@@ -29,7 +30,7 @@ _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
 
 
-class BadImport(ValueError):
+class BadImport(BadPlan):
     """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
 
 

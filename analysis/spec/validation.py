@@ -171,10 +171,10 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun if n == 1 else noun + 's'}"
 
 
-def some(names: Sequence[str], most: int) -> str:
+def some(names: Sequence[str], most: int, between: str = ", ", last: str = " and ") -> str:
     """The first of some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more or "none"
+    more = f"{last}{len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more or "none"
 
 
 def words(schema: Mapping[str, Any]) -> str:

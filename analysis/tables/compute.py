@@ -12,7 +12,7 @@ from analysis.data.sweep import Run
 from analysis.findings.outcomes import collapse
 from analysis.findings.study import Study
 from analysis.numbers import format_level, format_number
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
 from analysis.tables.wording import seeds_in_words
@@ -99,8 +99,7 @@ def _machines(runs: Iterable[Run]) -> str:
             kinds[f"GPU: {len(gpus)} x {gpus[0]}"] = None
         elif cores:
             kinds[f"CPU: {counted(int(cores), 'core')}, {run.provenance.get('platform') or 'unknown'}"] = None
-    more = f"; and {len(kinds) - _MOST_MACHINES} more" if len(kinds) > _MOST_MACHINES else ""
-    return "; ".join(list(kinds)[:_MOST_MACHINES]) + more
+    return some([*kinds], _MOST_MACHINES, "; ", "; and ") if kinds else ""
 
 
 def _peak_memory(runs: Iterable[Run]) -> float | None:

@@ -13,7 +13,7 @@ from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.metric_catalog import capital, describe
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.tables.table import share
 from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
@@ -141,11 +141,9 @@ def collapse_lines(study: Study) -> list[str]:
             gone |= dict.fromkeys(what)
     if not gone:
         return []
-    named = [f"{name} ({some} of {counted(of, 'run')})" for name, (some, of) in places.items() if some]
-    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return [
-        f"Collapsed: {', '.join(named[:_MOST_NAMED])}{more}: {collapses(gone)}. Collapsed runs count in every mean."
-    ]
+    named = [f"{name} ({lost} of {counted(of, 'run')})" for name, (lost, of) in places.items() if lost]
+    shown = some(named, _MOST_NAMED, last="; and ")
+    return [f"Collapsed: {shown}: {collapses(gone)}. Collapsed runs count in every mean."]
 
 
 def collapses(gone: Iterable[Collapse]) -> str:

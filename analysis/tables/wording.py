@@ -18,7 +18,7 @@ from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.dispersion import Split
@@ -91,8 +91,7 @@ def factors(cell: Cell) -> str:
 
 def cells_in_words(cells: Sequence[Cell]) -> str:
     """Some cells of a grid, of many the first ones."""
-    named, more = cells[:_MOST_CELLS_NAMED], len(cells) - _MOST_CELLS_NAMED
-    return " or ".join(map(factors, named)) + (f" or {more} more" if more > 0 else "")
+    return some([*map(factors, cells)], _MOST_CELLS_NAMED, " or ", " or ")
 
 
 def gap(lost: Gap) -> str:
@@ -558,10 +557,9 @@ def _claimed(h: Hypothesis) -> str:
     return f"{word} {bound or 0:g}"
 
 
-def seeds_in_words(seeds: Sequence[int]) -> str:
+def seeds_in_words(seeds: Sequence[int], most: int = _MOST_SEEDS_NAMED) -> str:
     """Seeds by their numbers, of many the first ones."""
-    named, more = seeds[:_MOST_SEEDS_NAMED], len(seeds) - _MOST_SEEDS_NAMED
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, named))}{f' and {more} more' if more > 0 else ''}"
+    return f"seed{'' if len(seeds) == 1 else 's'} {some([*map(str, seeds)], most)}"
 
 
 def verdicts_of(verdicts: Sequence[Verdict], sweep: Sweep, settings: Settings) -> list[Mapping[str, object]]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.text import Text
 
-from analysis.figures.canvas import Figure
+from analysis.figures.canvas import Sketch
 from analysis.report import terminal, write
 from tests.analysis.conftest import sweeps_in
 from tests.analysis.foreign_logs import KINDS, LENGTH, RETURN, make
@@ -410,12 +410,12 @@ CASES = [(kind, design) for kind in KINDS for design in DESIGNS] + [(kind, "apar
 def test_no_two_places_of_a_report_contradict_each_other(
     kind: str, design: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_texts(figure: Figure, suffix: str) -> bytes:
+    def only_texts(figure: Sketch, suffix: str) -> bytes:
         texts = [text.get_text() for text in figure.canvas.findobj(Text) if text.get_visible()]
         lines = [line for text in texts for line in text.split("\n")]
         return f"<svg>{''.join(f'<text>{html.escape(line)}</text>' for line in lines)}</svg>".encode()
 
-    monkeypatch.setattr(Figure, "rendered", only_texts)  # the test reads nothing else of a picture
+    monkeypatch.setattr(Sketch, "rendered", only_texts)  # the test reads nothing else of a picture
     folder = make(sweeps_in(tmp_path), kind, design)
     printed = terminal.text(write(folder))
     places = read(folder, printed)

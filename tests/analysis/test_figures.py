@@ -15,7 +15,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import Figure, Sketch, canvas_of, lay_out, save, styled
+from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
 from analysis.figures.series import series
 from analysis.findings.outcomes import Gap
@@ -62,14 +62,14 @@ def studied(folder: Path) -> Study:
 def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = False) -> dict[str, tuple[str, Any]]:
     """Caption and canvas of every figure, that of differences only if asked for, laid out as it is saved."""
     kept = sketched(monkeypatch, lambda: figures(studied(folder)))
-    return {name: found[2:4] for name, found in kept.items() if all_of_them or name != "differences"}
+    return {name: (found.caption, found.canvas) for name, found in kept.items() if all_of_them or name != "differences"}
 
 
 def sketched(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> dict[str, Sketch]:
     """Every figure that a function draws, laid out as it is saved."""
     kept: dict[str, Sketch] = {}
 
-    def keep(sketches: Sequence[Sketch]) -> list[Figure]:
+    def keep(sketches: Sequence[Sketch]) -> list[Sketch]:
         for sketch in sketches:
             lay_out(sketch.canvas)
             sketch.canvas.canvas.draw()

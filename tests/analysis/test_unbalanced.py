@@ -180,7 +180,7 @@ def test_a_run_collapses_by_its_reward_as_recorded(make_sweep: MakeSweep) -> Non
         ("C0",), (0,), 10, asked, cells, lines=lambda *_: [{"step": s, reward: 0.0} for s in range(1, 11)]
     )
     sweep = read_sweep(folder)
-    (after,) = normalized(settings(asked), sweep)
+    after = normalized(settings(asked), sweep)
     assert after.runs[0].curves.values[reward].tolist() == [0.5] * 10
     assert collapse(after.runs[0]) == collapse(sweep.runs[0]) != ()
 
@@ -188,7 +188,7 @@ def test_a_run_collapses_by_its_reward_as_recorded(make_sweep: MakeSweep) -> Non
 def test_the_factor_is_the_one_that_has_the_names(make_sweep: MakeSweep) -> None:
     cells = {"C0": [{"lr": lr, "game": game} for lr in (0.1, 0.2) for game in ("Pong", "Qbert")]}
     folder = make_sweep(("C0",), (0,), 10, ASKED, cells, lines=lambda *_: [{"step": 1, SCORE: 4.0}])
-    (after,) = normalized(settings({**ASKED, "normalize": {"Pong": [0, 8], "Qbert": [0, 2]}}), read_sweep(folder))
+    after = normalized(settings({**ASKED, "normalize": {"Pong": [0, 8], "Qbert": [0, 2]}}), read_sweep(folder))
     shown = {dict(run.cell)["game"]: float(run.curves.values[SCORE][0]) for run in after.runs}
     assert shown == {"Pong": 0.5, "Qbert": 2.0}
     assert json.loads((folder / "plan.json").read_text())["factors"] == {}
