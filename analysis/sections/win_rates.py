@@ -10,15 +10,13 @@ import numpy as np
 
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
-from analysis.findings.worst_case import worst_cases
 from analysis.judging.results import Judged, State, agreements, judged, with_win_rates
 from analysis.judging.settings import Kind
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
 from analysis.stats.ratings import ELO
-from analysis.tables import wording
-from analysis.tables.comparison import comparison_table, worst
+from analysis.tables.comparison import comparison_table
 from analysis.tables.table import Entry, Table, ends, table
 
 
@@ -47,11 +45,7 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
     rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
-    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured])
-    cases = worst_cases(rated, measured)
-    records = tuple({**record, **worst(cases.get(record["group"]))} for record in shown.records)
-    excluded = wording.excluded_bounds(cases, measured.measure, sweep)
-    excluded += wording.overturned(cases, measured.measure, sweep, study.settings.alpha)
+    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured], excluded=True)
     other = sweep.label(str(results.against(sweep)))
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "
@@ -60,8 +54,7 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
-    notes += [*(f"{note}." for note in results.notes), *shown.notes, *excluded]
-    return replace(shown, records=records, notes=tuple(notes))
+    return replace(shown, notes=(*notes, *(f"{note}." for note in results.notes), *shown.notes))
 
 
 def _decided(results: Judged) -> str:
@@ -146,12 +139,7 @@ def _agreement(judged: Sequence[Judged]) -> Table:
             names = [titles.get(name, name) for name in agreement.names]
             kappa = "-" if agreement.kappa is None else f"{agreement.kappa:.2f}"
             row = ("; ".join(names), str(agreement.pairs), f"{agreement.same:.1%}", kappa)
-            record = {
-                "judges": "; ".join(names),
-                "pairs": agreement.pairs,
-                "same": agreement.same,
-                "kappa": agreement.kappa,
-            }
+            record = {"judges": row[0], "pairs": agreement.pairs, "same": agreement.same, "kappa": agreement.kappa}
             entries.append(("", row, record))
     notes = (
         "On the pairs that both judged: the share with one result (one response, the other, or a tie), and Cohen's "

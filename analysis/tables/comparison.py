@@ -55,14 +55,14 @@ def chosen(study: Study) -> list[Block]:
 
 def main(study: Study) -> Table:
     """Each group against the baseline, on the chosen measures."""
-    compared = comparison_table("main", "Main comparison", study, chosen(study))
+    compared = comparison_table("main", "Main comparison", study, chosen(study), excluded=True)
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         wording.first_measure(registered(study.sweep)),
         *wording.look_lines(study),
         *wording.pairing_gain(study),
+        *scale_lines(study),
     ]
-    notes += scale_lines(study)
     if any(block.measure.summary == "time_to" for block in chosen(study)):
         notes.append(
             f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
@@ -70,16 +70,7 @@ def main(study: Study) -> Table:
         )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
-    cases = {block.measure: worst_cases(study, block) for block in chosen(study)}
-    at = [(measure.metric, measure.summary, measure.threshold) for measure in cases]
-    by_measure = dict(zip(at, cases.values(), strict=True))
-    records = tuple(
-        {**r, **worst(by_measure[r["metric"], r["summary"], r["threshold"]].get(r["group"]))} for r in compared.records
-    )
-    excluded = wording.excluded_bounds(cases[study.primary.measure], study.primary.measure, study.sweep)
-    for measure, of in cases.items():
-        excluded += wording.overturned(of, measure, study.sweep, study.settings.alpha)
-    return replace(compared, records=records, notes=(*notes, *compared.notes, *excluded))
+    return replace(compared, notes=(*notes, *compared.notes))
 
 
 def brief(study: Study) -> Table:
@@ -100,15 +91,6 @@ def brief(study: Study) -> Table:
     return table("paper", capital(block.measure.title), columns, entries, notes)
 
 
-def worst(case: WorstCase | None) -> Record:
-    """How far the excluded runs could move a difference, and whether they could change its verdict."""
-    return {
-        "excluded_runs": case.excluded if case else 0,
-        **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
-        "verdict_rests_on_excluded": case.overturned is not None if case else None,
-    }
-
-
 def metrics(study: Study) -> Table:
     """Every declared metric: final value and area under the curve."""
     blocks = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
@@ -119,13 +101,15 @@ def metrics(study: Study) -> Table:
     return replace(compared, notes=(note, *compared.notes))
 
 
-def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
-    """Every group on each of these measures, and against the baseline."""
+def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block], excluded: bool = False) -> Table:
+    """Every group on each of these measures, and against the baseline. excluded: with how far the excluded runs could
+    move each difference, and whether they could change its verdict."""
     entries: list[Entry] = []
     notes: dict[str, None] = {}
     gaps: dict[tuple[str, str], list[str]] = {}
     begin = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
-    for block in blocks:
+    cases = [worst_cases(study, block) if excluded else {} for block in blocks]
+    for block, worst in zip(blocks, cases, strict=True):
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
         if block.measure.summary in _WINDOWED:
@@ -146,7 +130,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
             row = _row(study, block, estimate, comparison, decimals)
-            entries.append((estimate.group, row, _record(study, block, estimate, comparison)))
+            record = _record(study, block, estimate, comparison)
+            entries.append((estimate.group, row, record | (_of_excluded(worst.get(estimate.group)) if excluded else {})))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
@@ -157,8 +142,20 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
+    if excluded:
+        notes |= dict.fromkeys(wording.excluded_bounds(cases[0], blocks[0].measure, study.sweep))
+    for block, worst in zip(blocks, cases, strict=True):
+        notes |= dict.fromkeys(wording.overturned(worst, block.measure, study.sweep, study.settings.alpha))
     columns = ("measure", "method", "seeds", "value", *COLUMNS[study.settings.pairing])
     return table(name, title, columns, entries, notes)
+
+
+def _of_excluded(case: WorstCase | None) -> dict[str, Any]:
+    return {
+        "excluded_runs": case.excluded if case else 0,
+        **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
+        "verdict_rests_on_excluded": case.overturned is not None if case else None,
+    }
 
 
 def _window(study: Study, metric: str, what: str) -> Iterator[str]:
@@ -220,59 +217,42 @@ def better(result: PairedResult | UnpairedResult, measure: Measure) -> str:
     return f"{result.superiority if measure.sign > 0 else 1 - result.superiority:.0%} of pairs{higher}"
 
 
-def _improvement(comparison: Comparison, measure: Measure) -> float | None:
-    """The share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie
-    counting half (higher, if neither direction is better); None without a pair."""
-    above = compare.superiority(comparison.contrast.a, comparison.contrast.b)
-    return above if above is None or measure.sign > 0 else 1 - above
-
-
 def figures(comparison: Comparison | None, measure: Measure) -> Record:
-    """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None."""
+    """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None. improvement: the
+    share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie counting half
+    (higher, if neither direction is better)."""
     result = comparison.result if comparison else None
-    paired = result if isinstance(result, PairedResult) else None
-    two = result if isinstance(result, UnpairedResult) else None
+    above = compare.superiority(comparison.a, comparison.b) if comparison else None
+
+    def of_result(*names: str) -> Record:
+        return {name: getattr(result, name, None) for name in names}
+
     return {
-        "pairs": paired.n if paired else None,
-        "baseline_seeds": two.m if two else None,
+        "pairs": result.n if isinstance(result, PairedResult) else None,
+        "baseline_seeds": result.m if isinstance(result, UnpairedResult) else None,
         "difference": result.mean_difference if result else None,
         **ends(comparison.interval if comparison else None, "difference_low", "difference_high"),
         "level": comparison.level if comparison else None,
         "test": comparison.contrast.test if comparison else None,
-        "d_z": paired.d_z if paired else None,
-        "better": paired.better if paired else None,
-        "improvement": _improvement(comparison, measure) if comparison else None,
+        **of_result("d_z", "better"),
+        "improvement": above if above is None or measure.sign > 0 else 1 - above,
         "p": comparison.p if comparison else None,
-        "p_t": result.p_t if result else None,
-        "p_signflip": paired.p_signflip if paired else None,
-        "p_wilcoxon": paired.p_wilcoxon if paired else None,
-        "p_relabel": two.p_relabel if two else None,
-        "p_mann_whitney": two.p_mann_whitney if two else None,
+        **of_result("p_t", "p_signflip", "p_wilcoxon", "p_relabel", "p_mann_whitney"),
         "p_adjusted": comparison.adjusted if comparison else None,
     }
 
 
-def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> Record:
-    measure = block.measure
-    reached, of = estimate.reached or (None, None)
+def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparison | None) -> dict[str, Any]:
+    measure, (reached, of) = block.measure, estimate.reached or (None, None)
     return {
-        "metric": measure.metric,
-        "summary": measure.summary,
-        "threshold": measure.threshold,
-        "unit": measure.unit,
-        "group": estimate.group,
-        "label": study.sweep.label(estimate.group),
-        "seeds": len(estimate.seeds),
-        "seeds_planned": estimate.planned,
-        "averaged_over": ", ".join(averaged_over(study, block, estimate.group)),
-        "reached": reached,
-        "runs": of,
-        "mean": estimate.mean,
-        **ends(estimate.interval),
+        "metric": measure.metric, "summary": measure.summary, "threshold": measure.threshold, "unit": measure.unit,
+        "group": estimate.group, "label": study.sweep.label(estimate.group), "seeds": len(estimate.seeds),
+        "seeds_planned": estimate.planned, "averaged_over": ", ".join(averaged_over(study, block, estimate.group)),
+        "reached": reached, "runs": of, "mean": estimate.mean, **ends(estimate.interval),
         **figures(comparison, measure),
         "verdict": wording.outcome(comparison, measure, study.sweep, study.settings.alpha) if comparison else None,
         "reason": wording.remark(comparison) if comparison else None,
-    }
+    }  # fmt: skip
 
 
 def efficiency(study: Study) -> Table:
