@@ -15,7 +15,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     stats       statistics: numbers in, numbers out
     numbers     numbers as text, with no more digits than the data justify
 
-`analysis.frame(FOLDER)` is the metrics of an experiment as a DataFrame (`analysis.data.frame.frame`).
+`analysis.frame(FOLDER)` is the metrics of an experiment as a DataFrame (`analysis.data.sweep.frame`).
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ __all__ = ["frame"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.data.frame"), name)
+    return getattr(import_module(f"{__name__}.data.sweep"), name)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.data import metric_log
 from analysis.data.metric_log import EMPTY, Array, Curves
@@ -32,6 +33,9 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,22 @@ def read_sweep(folder: Path) -> Sweep:
     Raises BadPlan when there is no plan, or not one of this format.
     """
     return sweep_of(folder, _read_plan(folder / "plan.json"))
+
+
+def frame(folder: str | PathLike[str]) -> pd.DataFrame:
+    """A row for each run and logged step of an experiment, unfinished runs included.
+
+    folder: of the experiment, such as multirun/quickstart. The columns are `run` (its id), `group`, `seed`, `state`, a
+    column for each factor, `step`, and a column for each metric, with NaN where a run did not log it. A run of several
+    groups has its rows in each. Raises BadPlan (a ValueError) if the folder has no plan that can be read.
+    """
+    import pandas as pd
+
+    tables = []
+    for run in read_sweep(Path(folder)).runs:
+        about = {"run": run.id, "group": run.group, "seed": run.seed, "state": str(run.state), **dict(run.cell)}
+        tables.append(pd.DataFrame({**about, "step": run.curves.steps, **run.curves.values}))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run] | None = None) -> Sweep:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.figures.canvas import Sketch
-from analysis.figures.figures import saved
+from analysis.figures.figures import Drawing, saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
@@ -41,37 +41,41 @@ class PageSection:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    unpaired, factors = unpaired_table(study), grids(study)
+    unpaired, factors, at_cost = unpaired_table(study), grids(study), equal_cost(study)
     benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
     note = range_note(study)
-    at_a_glance, at_cost = overview(study), equal_cost(study)
+
+    def section(id: str, title: str, tables: Sequence[Table | None], *drawings: Drawing) -> PageSection:
+        return PageSection(id, title, saved(*drawings, note=note), [table for table in tables if table and table.rows])
+
     every = (
-        PageSection("overview", "Every method in one row", [], [at_a_glance] if at_a_glance else []),
-        PageSection(
+        section("overview", "Every method in one row", [overview(study)]),
+        section(
             "equal_cost",
             "At equal cost",
-            saved(lambda: cost_curves(study, at_cost) if at_cost else None, note=note),
-            [equal_cost_table(study, at_cost)] if at_cost else [],
+            [equal_cost_table(study, at_cost) if at_cost else None],
+            lambda: cost_curves(study, at_cost) if at_cost else None,
         ),
-        PageSection("win_rates", "Win rates", [], win_rate_tables(study, judged)),
-        PageSection("unpaired", unpaired.title, [], [unpaired] if unpaired.rows else []),
-        PageSection(
+        section("win_rates", "Win rates", win_rate_tables(study, judged)),
+        section("unpaired", unpaired.title, [unpaired]),
+        section(
             "many",
             "Many cells",
-            saved(lambda: many_figure(study, benchmark) if benchmark else None, note=note),
-            [many_table(study, benchmark)] if benchmark else [],
+            [many_table(study, benchmark) if benchmark else None],
+            lambda: many_figure(study, benchmark) if benchmark else None,
         ),
-        PageSection(
+        section(
             "grid",
             "The grid",
-            saved(lambda: main_effects(study, factors), lambda: heat_maps(study, factors), note=note),
             grid_tables(study, factors, cell_results(study)),
+            lambda: main_effects(study, factors),
+            lambda: heat_maps(study, factors),
         ),
-        PageSection(
+        section(
             "sizes",
             "Model sizes",
-            saved(lambda: sizes_figure(study, models) if models else None, note=note),
-            [sizes_table(study, models)] if models and models.trends else [],
+            [sizes_table(study, models) if models and models.trends else None],
+            lambda: sizes_figure(study, models) if models else None,
         ),
     )
     return [section for section in every if section.tables or section.figures]

@@ -131,7 +131,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             comparison = block.comparison(estimate.group)
             row = _row(study, block, estimate, comparison, decimals)
             record = _record(study, block, estimate, comparison)
-            entries.append((estimate.group, row, record | (_of_excluded(worst.get(estimate.group)) if excluded else {})))
+            record |= _of_excluded(worst.get(estimate.group)) if excluded else {}
+            entries.append((estimate.group, row, record))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)

@@ -17,7 +17,7 @@ from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
-from analysis.figures.series import series
+from analysis.figures.learning_curves import series
 from analysis.findings.outcomes import Gap
 from analysis.findings.study import Study, study
 from analysis.spec.metric_catalog import caveats, describe

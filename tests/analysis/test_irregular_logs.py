@@ -12,8 +12,7 @@ import pytest
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.figures.learning_curves import curves
-from analysis.figures.series import series
+from analysis.figures.learning_curves import curves, series
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import judge

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.figures.survival import waiting
+from analysis.figures.figures import survival_curves
 from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
@@ -209,7 +209,7 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
     asked = {**ALONE, "time_to": [{"at": 0.7}], "window": 1}
     study = studied(make_sweep(PAIR, analysis=asked))
     block = block_of(study, REWARD, "time_to")
-    (sketch,) = waiting(study)
+    (sketch,) = survival_curves(study)
     drawn = lines_of(sketch.canvas)
     for estimate in block.estimates:
         line = drawn[f"curve--{estimate.group}"]
@@ -221,7 +221,7 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
 
 def test_times_that_none_reaches_are_cut_off_and_marked(make_sweep: MakeSweep) -> None:
     asked = {**ALONE, "time_to": [{"at": 99.0}]}
-    (sketch,) = waiting(studied(make_sweep(PAIR, analysis=asked)))
+    (sketch,) = survival_curves(studied(make_sweep(PAIR, analysis=asked)))
     drawn = lines_of(sketch.canvas)
     assert set(drawn["curve--C1"].get_ydata()) == {1.0} and drawn["censored--C1"].get_xdata().tolist() == [60.0] * 3
     assert restricted_mean([60.0] * 3, [False] * 3, 60.0) == 60.0

@@ -14,8 +14,7 @@ import pytest
 from analysis.data import cells
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
-from analysis.figures.learning_curves import passing
-from analysis.figures.series import series
+from analysis.figures.learning_curves import passing, series
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
 from analysis.findings.study import Study, study
 from analysis.report.headline import answer
