@@ -13,46 +13,10 @@ from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings import looks
 from analysis.findings.outcomes import collapse
 from analysis.findings.study import Block, Study, selected_runs
+from analysis.spec.levels import part
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
 _MOST = 0.5
-
-
-@dataclass(frozen=True)
-class AtCell:
-    """A group in one of its cells. cell: the levels of the factors of which the group has several. mean: over the seeds
-    with a result, None if there is none. collapsed: how many of the planned runs collapsed."""
-
-    group: str
-    cell: Cell
-    seeds: int
-    planned: int
-    mean: float | None
-    collapsed: int
-
-
-def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
-    """A group in each of its cells, in the plan's order; empty if it has one cell."""
-    order = factor_order(study.sweep)
-    runs: dict[Cell, list[Run]] = {}
-    for run in study.sweep.of(group):
-        runs.setdefault(arranged(run.cell, order), []).append(run)
-    if len(runs) < 2:
-        return ()
-    names, made = varied(study.sweep, group), []
-    for cell, members in runs.items():
-        values = [value for run in members if (value := study.primary.values[run.id].value) is not None]
-        made.append(
-            AtCell(
-                group=group,
-                cell=tuple(item for item in cell if item[0] in names),
-                seeds=len(values),
-                planned=len(members),
-                mean=float(np.mean(values)) if values else None,
-                collapsed=sum(bool(collapse(run)) for run in members),
-            )
-        )
-    return tuple(made)
 
 
 @dataclass(frozen=True)
@@ -64,6 +28,30 @@ class AtLevel:
     results: int
     planned: int
     mean: float | None
+
+
+@dataclass(frozen=True)
+class AtCell(AtLevel):
+    """A group in one of its cells, of which `level` has the levels of the factors of which the group has several.
+    collapsed: how many of the planned runs collapsed."""
+
+    collapsed: int
+
+
+def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
+    """A group in each of its cells, in the plan's order; empty if it has one cell."""
+    runs, names = runs_by_cell(study.sweep, group), varied(study.sweep, group)
+    made = [
+        AtCell(part(cell, names), *_at(study, members), collapsed=sum(bool(collapse(run)) for run in members))
+        for cell, members in runs.items()
+    ]
+    return tuple(made) if len(made) > 1 else ()
+
+
+def _at(study: Study, runs: Sequence[Run]) -> tuple[int, int, float | None]:
+    """Results, planned and mean of AtLevel."""
+    values = [value for run in runs if (value := study.primary.values[run.id].value) is not None]
+    return len(values), len(runs), float(np.mean(values)) if values else None
 
 
 @dataclass(frozen=True)
@@ -91,12 +79,7 @@ def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[A
     runs: dict[Any, list[Run]] = {}
     for run in study.sweep.of(group):
         runs.setdefault(dict(run.cell).get(label), []).append(run)
-    found = []
-    for level in declared:
-        members = runs.get(level_of(level), [])
-        values = [value for run in members if (value := study.primary.values[run.id].value) is not None]
-        mean = float(np.mean(values)) if values else None
-        found += [AtLevel(level, len(values), len(members), mean)] if members else []
+    found = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
     # A level is not best because the runs that it spoilt are missing from its mean.
     complete = [at for at in found if at.results == at.planned]
     sign = study.primary.measure.sign
@@ -141,10 +124,7 @@ def uneven(study: Study, block: Block) -> dict[str, tuple[int, tuple[Cell, ...]]
     kept = _kept(study, block)
     usable = {group: one for group, one in kept.items() if one.seeds}
     shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
-    levels = {
-        group: dict.fromkeys(tuple(item for item in cell if item[0] in shared) for cell in one.cells)
-        for group, one in usable.items()
-    }
+    levels = {group: dict.fromkeys(part(cell, shared) for cell in one.cells) for group, one in usable.items()}
     every = dict.fromkeys(level for own in levels.values() for level in own)
     lacking = {group: tuple(level for level in every if level not in own) for group, own in levels.items()}
     return {group: (len(levels[group]), gone) for group, gone in lacking.items() if gone}
@@ -170,6 +150,14 @@ def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
     for label, level in (item for run in sweep.of(group) for item in run.cell):
         levels.setdefault(label, set()).add(repr(level))
     return tuple(label for label, known in levels.items() if len(known) > 1)
+
+
+def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
+    """The runs of a group in each of its cells, which have their factors in the plan's order."""
+    order, runs = factor_order(sweep), dict[Cell, list[Run]]()
+    for run in sweep.of(group):
+        runs.setdefault(arranged(run.cell, order), []).append(run)
+    return runs
 
 
 def factor_order(sweep: Sweep) -> list[str]:

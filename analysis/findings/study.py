@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data import cells, selection
 from analysis.data.normalized import added, normalized
@@ -297,22 +296,11 @@ def as_declared(compared: Study, found: Registration) -> Study | None:
 
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
-    budget = sweep.plan.get("steps")
+    budget, lengths = sweep.plan.get("steps"), (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
+    own_end = settings.end == "own"
     return common_range(
-        sweep.runs,
-        metric,
-        settings.incomplete,
-        float(budget) if budget else None,
-        settings.axis,
-        lengths(sweep),
-        own_end=settings.end == "own",
+        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths, own_end
     )
-
-
-def lengths(sweep: Sweep) -> str | None:
-    """The label of the factor whose levels are the runs' numbers of steps; None if there is none."""
-    label: str | None = (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
-    return label
 
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
@@ -526,18 +514,14 @@ def _family(
     pairs: Mapping[str, cells.Pairs], contrasts: Sequence[Contrast], settings: Settings, measure: Measure
 ) -> FamilyResult:
     """The comparisons of a measure, adjusted for one another."""
-    test, seed = settings.test_of(measure.summary), settings.seed
-    if settings.pairing == "seed" and contrasts[0].look is None:
-        return multiplicity.family(_matrix(pairs), settings.family, test=test, alpha=settings.alpha, seed=seed)
-    return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
-
-
-def _matrix(pairs: Mapping[str, cells.Pairs]) -> NDArray[np.float64]:
+    if settings.pairing != "seed" or contrasts[0].look is not None:
+        return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
     seeds = sorted({seed for pair in pairs.values() for seed in pair.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
     for column, pair in enumerate(pairs.values()):
         matrix[[seeds.index(seed) for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
-    return matrix
+    test = settings.test_of(measure.summary)
+    return multiplicity.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
 
 
 def _reached(

@@ -205,7 +205,7 @@ def _between(h: Hypothesis, study: Study) -> Verdict:
     else:
         verdict = Outcome.INCONCLUSIVE
         unsure = [c for c, side in zip(pair, sides, strict=True) if not side]
-        grounds += _needing(_all_of(_seeds_to_tell(c, study.settings.alpha) for c in unsure))
+        grounds += _needing(_all_of(_seeds_to_tell(c.contrast, study.settings.alpha) for c in unsure))
     shown = () if without else tuple(pair)
     return Verdict(
         h, verdict, tuple(grounds), min(c.n for c in pair), estimate.mean, estimate.interval,
@@ -241,8 +241,10 @@ def _extreme(h: Hypothesis, study: Study) -> Verdict:
             if nearly := [c for c in unsure if sides[c.group] == -sign]:
                 grounds.append(Ground(Reason.NOT_PAST_AT_LEVEL, _groups(nearly), n=len(rivals), level=level))
             # As the means stand, the surest of the better ones contradicts; if none is better, all must be told apart.
-            better = [_seeds_to_tell(c, level) for c in usable if sign * c.difference < 0]
-            grounds += _needing(_one_of(better) if better else _all_of(_seeds_to_tell(c, alpha) for c in unsure))
+            better = [_seeds_to_tell(c.contrast, level) for c in usable if sign * c.difference < 0]
+            grounds += _needing(
+                _one_of(better) if better else _all_of(_seeds_to_tell(c.contrast, alpha) for c in unsure)
+            )
             grounds += blind
     grounds += [Ground(Reason.CLOSEST_RIVAL, (closest.group,)), *_left_out(measured, rivals)]
     lead = closest.mirrored.contrast
@@ -288,10 +290,10 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
     by_means = Reason.BEHIND_BY_MEANS if behind else Reason.FRONT_BY_MEANS
     grounds.append(Ground(by_means, _groups([pair[0] for pair in behind])))
     if verdict is Outcome.INCONCLUSIVE and behind:
-        grounds += _needing(_one_of([_all_of(_seeds_to_tell(c, level) for c in pair) for pair in behind]))
+        grounds += _needing(_one_of([_all_of(_seeds_to_tell(c.contrast, level) for c in pair) for pair in behind]))
     elif verdict is Outcome.INCONCLUSIVE:
         leading = [[c for c, sign in zip(pair, signs, strict=True) if sign * c.difference > 0] for pair in unsure]
-        grounds += _needing(_all_of(_one_of([_seeds_to_tell(c, alpha / 2) for c in pair]) for pair in leading))
+        grounds += _needing(_all_of(_one_of([_seeds_to_tell(c.contrast, alpha / 2) for c in pair]) for pair in leading))
     grounds += _left_out(measured[0], [pair[0] for pair in pairs])
     return Verdict(h, verdict, tuple(grounds), min(c.n for pair in pairs for c in pair), measures=measures)
 
@@ -417,27 +419,20 @@ def _at_level(study: Study, alpha: float) -> Study:
 
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
-    Empty where the number of seeds is not what is in the way."""
-    known = [(effect, one.test) for one in contrasts if (effect := one.effect) is not None]
-    if not known or not level > 0:
-        return []
-    effect, test = min(known)
-    seeds = power.seeds_to_find(test, effect, level)
-    if seeds is not None and seeds <= max(one.n for one in contrasts):
-        return []  # a stricter level, or another metric, is in the way
-    return _needing(math.inf if seeds is None else seeds)
+    Empty where the number of seeds is not what is in the way: a stricter level, or another metric, is."""
+    needed = max((seeds for one in contrasts if (seeds := _seeds_to_tell(one, level)) is not None), default=0)
+    return _needing(needed) if level > 0 and needed > max(one.n for one in contrasts) else []
 
 
 def _needing(seeds: float | None) -> list[Ground]:
     return [] if seeds is None else [Ground(Reason.WOULD_DECIDE, needed=seeds)]
 
 
-def _seeds_to_tell(comparison: Comparison, alpha: float) -> float | None:
-    """How many seeds would tell the two apart at this level; infinite above power.MOST_SEEDS, None without spread."""
-    effect = comparison.contrast.effect
-    if effect is None:
+def _seeds_to_tell(contrast: Contrast, level: float) -> float | None:
+    """How many seeds would decide at this level; infinite above power.MOST_SEEDS, None without spread."""
+    if contrast.effect is None:
         return None
-    seeds = power.seeds_to_find(comparison.contrast.test, effect, alpha)
+    seeds = power.seeds_to_find(contrast.test, contrast.effect, level)
     return math.inf if seeds is None else seeds
 
 

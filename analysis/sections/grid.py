@@ -16,7 +16,7 @@ from analysis.data import cells
 from analysis.data.sweep import Cell, Run
 from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
-from analysis.findings.levels import arranged, factor_order
+from analysis.findings.levels import arranged, factor_order, runs_by_cell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.levels import key_of
@@ -140,9 +140,8 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
 
 def _kept(study: Study, group: str) -> cells.Kept:
     """The cells of a group, with their factors in the plan's order."""
-    runs = study.sweep.of(group)
-    order = factor_order(study.sweep)
-    return cells.keep({(run.seed, arranged(run.cell, order)): study.primary.values[run.id].value for run in runs})
+    runs = ((run, cell) for cell, runs in runs_by_cell(study.sweep, group).items() for run in runs)
+    return cells.keep({(run.seed, cell): study.primary.values[run.id].value for run, cell in runs})
 
 
 def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
@@ -181,14 +180,11 @@ def _pairs(study: Study, values: Mapping[int, float], cell: Cell, base: cells.Ke
 def cell_results(study: Study) -> list[CellResult]:
     """Every cell of every group that has factors, the baseline included."""
     sweep = study.sweep
-    order, baseline = factor_order(study.sweep), sweep.baseline
+    baseline = sweep.baseline
     base = _kept(study, baseline) if baseline is not None else None
     results: list[CellResult] = []
     for group in sweep.groups:
-        by_cell: dict[Cell, list[Run]] = {}
-        for run in sweep.runs:
-            if run.group == group:
-                by_cell.setdefault(arranged(run.cell, order), []).append(run)
+        by_cell = runs_by_cell(sweep, group)
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             results += [_cell(study, cell, runs, against) for cell, runs in by_cell.items()]

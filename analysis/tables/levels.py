@@ -37,7 +37,7 @@ def level_lines(study: Study) -> list[str]:
         every = at_cells(study, group)
         if not every:
             continue
-        label, names = study.sweep.label(group), {name for at in every for name, _ in at.cell}
+        label, names = study.sweep.label(group), {name for at in every for name, _ in at.level}
         if len(names) == 1 and len(every) <= _MOST_LEVELS:
             lines.append(f"{label}: {', '.join(map(_at, every))}.")
             continue
@@ -58,11 +58,11 @@ def level_lines(study: Study) -> list[str]:
 
 def _at(at: AtCell) -> str:
     if at.mean is None:
-        return f"no result at {factors(at.cell)}"
-    remarks = [f"{at.seeds} of {at.planned} seeds"] if at.seeds < at.planned else []
+        return f"no result at {factors(at.level)}"
+    remarks = [f"{at.results} of {at.planned} seeds"] if at.results < at.planned else []
     if at.collapsed:
         remarks.append("collapsed" if at.collapsed == at.planned else f"{at.collapsed} of {at.planned} runs collapsed")
-    shown = f"{format_number(at.mean, 3)} at {factors(at.cell)}"
+    shown = f"{format_number(at.mean, 3)} at {factors(at.level)}"
     return f"{shown} ({', '.join(remarks)})" if remarks else shown
 
 

@@ -139,7 +139,7 @@ def test_a_level_without_a_result_is_said_to_have_none(make_sweep: MakeSweep) ->
         (run_folder(folder.parent, f"C1-{seed}-{place}") / "state.json").unlink()
     study = studied(folder)
     assert level_lines(study)[1] == "C1 (BNTO minimal): 0.462 at lr = 0.0001 (1 of 2 seeds), no result at lr = 0.5."
-    assert [at.seeds for at in at_cells(study, "C1")] == [1, 0]
+    assert [at.results for at in at_cells(study, "C1")] == [1, 0]
     assert main_table(study).records[0]["group"] == "C0" and collapse_lines(study)[0].count("runs)") == 1
 
 
