@@ -99,13 +99,14 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
     of them recorded any."""
     ended = {run.id: run_folder(sweep.folder.parent, run.id) for run in sweep.runs if run.problem is None}
     logs = {run_id: _read_log(folder) for run_id, folder in ended.items()}
-    having = [run for run in sweep.runs if run.id in logs and logs[run.id].offsets]
-    shared = set.intersection(*(set(logs[run.id].offsets) for run in having)) if having else set()
+    offsets = {run_id: by_step for run_id, (by_step, _) in logs.items() if by_step}
+    having = [run for run in sweep.runs if run.id in offsets]
+    shared = set.intersection(*map(set, offsets.values())) if having else set()
     if not shared:
         return None
-    counts = {one: min(len(logs[run.id].offsets[one]) for run in having) for one in shared}
+    counts = {one: min(len(by_step[one]) for by_step in offsets.values()) for one in shared}
     step = max(shared) if step is None else step
-    read = {run.id: _read_completions(ended[run.id], logs[run.id].offsets[step]) for run in having}
+    read = {run.id: _read_completions(ended[run.id], offsets[run.id][step]) for run in having}
     recorded = tuple(Response(run.group, run.seed, run.cell, run.id, one) for run in having for one in read[run.id])
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
     lacking = []
@@ -120,7 +121,7 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
         recorded=recorded,
         contrasts=tuple(_contrasts(recorded, groups, sweep.baseline)),
         lacking=tuple(lacking),
-        bad=sum(log.bad for log in logs.values()),
+        bad=sum(bad for _, bad in logs.values()),
     )
 
 
@@ -202,16 +203,9 @@ def _mean(recorded: Sequence[Response]) -> float:
 # ---------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True)
-class _Log:
-    """Where in a run's file the responses of each step are, those of the newest attempt; bad: lines left out."""
-
-    offsets: Mapping[int, Sequence[int]]
-    bad: int
-
-
-def _read_log(folder: Path) -> _Log:
-    """Read line by line, and keep only the offsets: such a file may be long."""
+def _read_log(folder: Path) -> tuple[dict[int, list[int]], int]:
+    """Where in a run's file the responses of each step are, those of the newest attempt, and how many lines are bad.
+    Read line by line, and only the offsets are kept: such a file may be long."""
     by_attempt: dict[int, dict[int, list[int]]] = {}
     bad = offset = 0
     with contextlib.suppress(FileNotFoundError), open(responses_path(folder), "rb") as file:
@@ -222,7 +216,7 @@ def _read_log(folder: Path) -> _Log:
             elif line.strip():
                 bad += 1
             offset += len(line)
-    return _Log(standing(by_attempt), bad)
+    return standing(by_attempt), bad
 
 
 def _read_completions(folder: Path, offsets: Sequence[int]) -> list[Completion]:
@@ -255,17 +249,15 @@ def _text(value: Any) -> str:
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-_JOINERS = "\u200c\u200d\u00ad"  # of no width, but part of some scripts and of emoji; and the soft hyphen
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_KEPT = "\n\t\u200c\u200d\u00ad"  # also what has no width, but is a part of some scripts and of emoji; the soft hyphen
 
 
 def visible(text: str) -> str:
     """The text with a visible mark for each character that is invisible or changes the direction of what follows."""
-    return "".join(map(_visible, text))
-
-
-def _visible(char: str) -> str:
-    if char in "\n\t" or char in _JOINERS:
-        return char
-    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(char):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
-    return char
+    return "".join(
+        f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(char):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+        if unicodedata.category(char) in _INVISIBLE and char not in _KEPT
+        else char
+        for char in text
+    )

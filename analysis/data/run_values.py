@@ -356,18 +356,14 @@ def value_of(
         if registered is None:
             common.known[asked] = _time_to(common, run_id, window, direction, threshold)
         else:
-            runs = _on_same_steps(common, run_id) if registered.of_many and run_id in common.curves else [run_id]
+            runs = [run_id]
+            if registered.of_many and run_id in common.curves:  # with others on the same steps, which nearly all are
+                alike = common.alike[common.grid_key(run_id)]
+                first = alike.index(run_id) // _TOGETHER * _TOGETHER
+                runs = alike[first : first + _TOGETHER]
             for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
                 common.known[run, *asked[1:]] = value
     return common.known[asked]
-
-
-def _on_same_steps(common: CommonRange, run_id: str) -> list[str]:
-    """This run and others on the same steps, which nearly always all runs are; a limited number, for the processor's
-    cache."""
-    alike = common.alike[common.grid_key(run_id)]
-    first = alike.index(run_id) // _TOGETHER * _TOGETHER
-    return alike[first : first + _TOGETHER]
 
 
 def _values(

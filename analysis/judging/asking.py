@@ -254,9 +254,7 @@ class _Asking:
         self._running: dict[str, tuple[int, int, Tokens]] = {}  # place, number and most tokens of each request
         self._failures: Counter[str] = Counter()  # requests without an answer, in a row
         self._not_before = 0.0  # when the server wants to hear from us again
-        self._answers: queue.SimpleQueue[tuple[str, ModelAnswer | NoAnswer | BaseException] | None] = (
-            queue.SimpleQueue()
-        )
+        self._answers: queue.SimpleQueue[_Received | None] = queue.SimpleQueue()
         self._ended: Ended | None = None
         self._why = ""
         self._error: BaseException | None = None

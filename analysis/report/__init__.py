@@ -1,14 +1,4 @@
-"""The report of an experiment: one page with the findings and their certainty, and files with tables, figures and data.
-
-Its modules:
-
-    page                the HTML page; its templates, style and script lie in this folder
-    headline            the first sentences: which method won, by how much, and how certain that is
-    terminal            the report as text on a terminal
-    paper               tables, figures and a LaTeX file for a paper
-    files               what a report holds, and its files
-    planned_power       what the seeds of an experiment can find, before its launch
-"""
+"""The report of an experiment: a page with the findings and their certainty; files with tables, figures and data."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""The sections that only some reports have.
-
-Its modules:
-
-    overview       every method in one row
-    equal_cost     what methods reach for the same cost
-    grid           the effects of the factors of a grid
-    many_cells     scores over many cells, such as the tasks of a benchmark
-    model_sizes    results and differences by model size
-    win_rates      what judges say of the responses, and of each other
-"""
+"""The sections that only some reports have."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_what_is_decided_comes_in_the_first_three_lines(make_sweep: MakeSweep) -
     written = reported(make_sweep())
     first = [written.answer.question, written.answer.result, written.answer.certainty]
     assert terminal.text(written).splitlines()[:3] == first and "Measured to step 60." in first[1]
-    main_tex = "".join(paper._lines(written, []))
+    main_tex = paper.main_tex(written, [])
     assert [main_tex.index(text[:30]) for text in (*first, *written.answer.points)] == sorted(
         main_tex.index(text[:30]) for text in (*first, *written.answer.points)
     )
