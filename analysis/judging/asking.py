@@ -232,8 +232,7 @@ def ask(keys: Mapping[str, tuple[Pair, bool]], settings: JudgeSettings, journal:
 
     Raises BadJudge: the server refuses a request.
     """
-    asking = _Asking(keys, settings, journal)
-    former = signal.getsignal(signal.SIGINT)
+    asking, former = _Asking(keys, settings, journal), signal.getsignal(signal.SIGINT)
     if former is signal.default_int_handler:
         signal.signal(signal.SIGINT, asking.interrupt)
     try:

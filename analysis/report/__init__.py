@@ -77,15 +77,14 @@ def to_json(report: Report) -> bytes:
     compared, plan = report.study, report.study.sweep.plan
     answered, runs = report.responses, {run.id: run for run in compared.sweep.runs}.values()
 
-    def gaps(of: Estimate | Comparison) -> dict[str, object]:
-        return {"gaps": [wording.gap(gap) for gap in of.gaps]}
+    def with_gaps(of: Estimate | Comparison, **more: object) -> dict[str, object]:
+        return _fields(of) | {"gaps": [wording.gap(gap) for gap in of.gaps]} | more
 
-    def clusters(of: Estimate) -> dict[str, object]:
-        split = of.split
-        if split is None:
-            return {"clusters": None}
+    def clusters(of: Estimate) -> list[dict[str, object]] | None:
+        if (split := of.split) is None:
+            return None
         near = (split.larger, split.larger_near), (split.smaller, split.smaller_near)
-        return {"clusters": [{"seeds": of.seeds_at(places), "near": value} for places, value in near]}
+        return [{"seeds": of.seeds_at(places), "near": value} for places, value in near]
 
     def comparison(block: Block) -> dict[str, object]:
         measure = block.measure
@@ -99,8 +98,8 @@ def to_json(report: Report) -> bytes:
             "stop": block.stop,
             "primary": block is compared.primary,
             "family": block.family,
-            "groups": [_fields(e) | gaps(e) | clusters(e) for e in block.estimates],
-            "pairs": [_fields(p) | gaps(p) | {"verdict": w} for p, w in zip(block.comparisons, words, strict=True)],
+            "groups": [with_gaps(e, clusters=clusters(e)) for e in block.estimates],
+            "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.comparisons, words, strict=True)],
             "runs": dict(sorted(block.values.items())),
         }
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analysis.spec.validation import BadPlan, Breach, closest, some
@@ -32,39 +31,39 @@ def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
     return max(labels, key=lambda label: hits[label])
 
 
-def unknown_references(references: Mapping[str, object], cells: Sequence[Cell]) -> list[Breach]:
-    """What is wrong with `analysis.normalize`: names that are no level, and levels and runs without references. The key
-    is the name, empty for what is wrong with the whole."""
+#: A name that is no level or factor (empty for what is wrong with all of them), the rule, and the fix.
+Unknown = tuple[str, str, str]
+
+
+def unknown_references(references: Mapping[str, object], cells: Sequence[Cell]) -> list[Unknown]:
+    """What is wrong with `analysis.normalize`: names that are no level, and levels and runs without references."""
     if not references:
         return []
     factor, key = factor_of(references, cells), "analysis.normalize"
     levels = list(dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor))
     rule = f"no run has this level of {factor}; it has {some(levels, _NAMED)}"
-    wrong = [_unknown(name, rule, closest(name, levels, f"{key}.")) for name in references if name not in levels]
+    wrong = [(name, rule, closest(name, levels, f"{key}.")) for name in references if name not in levels]
     for level in levels:
         if level not in references:
             rule = f"no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones"
-            wrong.append(_unknown("", rule, f"add {level}: [low, high]"))
+            wrong.append(("", rule, f"add {level}: [low, high]"))
     if levels and (without := sum(factor not in dict(cell) for cell in cells)):
-        wrong.append(_unknown("", f"{without} of {len(cells)} runs have no level of {factor}", f"remove {key}"))
+        wrong.append(("", f"{without} of {len(cells)} runs have no level of {factor}", f"remove {key}"))
     return wrong
 
 
-def unknown_factors(factors: Collection[str], cells: Collection[Cell]) -> list[Breach]:
-    """What is wrong with `analysis.select`: names that are no factor of any run, which are the keys."""
+def unknown_factors(factors: Collection[str], cells: Collection[Cell]) -> list[Unknown]:
+    """What is wrong with `analysis.select`: names that are no factor of any run."""
     known = list(dict.fromkeys(label for cell in cells for label, _ in cell))
     rule = f"no run has a level of this factor; the factors are {', '.join(known) or 'none'}"
-    return [_unknown(name, rule, closest(name, known, "analysis.select.")) for name in factors if name not in known]
+    return [(name, rule, closest(name, known, "analysis.select.")) for name in factors if name not in known]
 
 
-def _unknown(name: str, rule: str, fix: str) -> Breach:
-    return Breach(name, None, rule, fix, shown=False)
-
-
-def refuse(wrong: Sequence[Breach], at: str) -> None:
+def refuse(wrong: Sequence[Unknown], at: str) -> None:
     """Raise BadPlan if something is wrong. at: the file and the key."""
     if wrong:
-        raise BadPlan("\n".join(str(replace(one, key=f"{at}.{one.key}" if one.key else at)) for one in wrong))
+        objections = (Breach(f"{at}.{name}" if name else at, None, rule, fix, shown=False) for name, rule, fix in wrong)
+        raise BadPlan("\n".join(map(str, objections)))
 
 
 def key_of(name: str, also: str = "") -> str:

@@ -229,8 +229,8 @@ class Settings(Section):
         cells = context_of(info).cells
         wrong = [] if cells is None else unknown(named, cells)
         if wrong:
-            at = [(one, (one.key,) if one.key else ()) for one in wrong]
-            raise refusals((place, named, refusal(one.rule, one.fix, shown=False)) for one, place in at)
+            at = [((name,) if name else (), refusal(rule, fix, shown=False)) for name, rule, fix in wrong]
+            raise refusals((place, named, error) for place, error in at)
         return named
 
     @model_serializer
