@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,10 +50,13 @@ def mixed_code(sweep: Sweep) -> MixedCode | None:
         own = [values[code_id] for code_id in run.code if code_id in values]
         version = tuple(frozenset(value[name] for value in own if name in value) for name in names)
         by_version.setdefault(version, []).append(run)
+    choices = code.choices(sweep.folder)
+    times = [max((choice["time"] for choice in choices if name in choice["changes"]), default=None) for name in names]
+    accepted = [time for time in times if time is not None]
     return MixedCode(
         names=tuple(names),
         versions=tuple(map(tuple, by_version.values())),
-        accepted=_accepted(sweep, names),
+        accepted=max(accepted) if len(accepted) == len(times) else None,
         unknown=len(runs) - len(known),
     )
 
@@ -76,11 +78,3 @@ def unknown_content(sweep: Sweep) -> dict[str, int]:
                 paths[key] = [str(path) for path in named if path.exists()]
             counts.update(paths[key])
     return dict(sorted(counts.items()))
-
-
-def _accepted(sweep: Sweep, names: Sequence[str]) -> float | None:
-    """When the last of these differences was accepted; None if one was not."""
-    choices = code.choices(sweep.folder)
-    times = [max((choice["time"] for choice in choices if name in choice["changes"]), default=None) for name in names]
-    known = [time for time in times if time is not None]
-    return max(known) if len(known) == len(times) else None

@@ -107,8 +107,25 @@ class Sketch:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG for the page."""
-        return _inline(self.name, self.title, self.svg.decode(), self.canvas.get_figwidth())
+        """The SVG for the page: unique ids, ink and grid in the page's colours, groups marked for the script, and a
+        label for screen readers."""
+        svg = self.svg.decode()
+        svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+        svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
+        svg = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', svg)
+        svg = re.sub(r"url\(#", f"url(#{self.name}-", svg)
+        svg = re.sub(r'href="#', f'href="#{self.name}-', svg)
+        for colour in (INK, "#000000"):
+            svg = svg.replace(colour, "currentColor")
+        svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
+        share = self.canvas.get_figwidth() / _WIDTH
+        narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
+        svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
+        svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+        label = self.title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+        # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
+        return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -238,24 +255,3 @@ def save(sketches: Sequence[Sketch]) -> list[Sketch]:
 def _marked(match: re.Match[str]) -> str:
     _, seed, group = match.groups()
     return f'<g data-group="{group}"' + (f' data-seed="{seed}">' if seed else ">")
-
-
-def _inline(name: str, title: str, svg: str, width: float) -> str:
-    """The SVG for a page, `width` inches wide: unique ids, ink and grid in the page's colours, groups marked for the
-    script, and a label for screen readers."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    for colour in (INK, "#000000"):
-        svg = svg.replace(colour, "currentColor")
-    svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
-    share = width / _WIDTH
-    narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    label = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)

@@ -132,7 +132,8 @@ def to_json(figure: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
     traces = []
     most = max(20, min(_A_TRACE, _A_FIGURE // max(1, len(figure.traces))))
     for trace in figure.traces:
-        kept = _places(trace.x.size, most)
+        width = max(1, -(-trace.x.size // most))  # evenly spaced points, with the last one
+        kept = slice((trace.x.size - 1) % width if trace.x.size else 0, None, width)
         key = trace.x[kept].tobytes()
         if key not in known:
             known[key] = xs.setdefault(_short(trace.x[kept]), len(xs))
@@ -150,12 +151,6 @@ def to_json(figure: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
     panels = [{"box": _short(np.array(panel.box)), "x": _axis(panel.x), "y": _axis(panel.y)} for panel in figure.panels]
     shown = {trace.group: labels.get(trace.group, trace.group) for trace in figure.traces}
     return {"panels": panels, "xs": list(xs), "traces": traces, "labels": shown}
-
-
-def _places(count: int, most: int) -> slice:
-    """A slice of at most `most` of `count` points, evenly spaced, with the last one."""
-    width = max(1, -(-count // most))
-    return slice((count - 1) % width if count else 0, count, width)
 
 
 def _axis(axis: tuple[str, float, float, bool]) -> list[Any]:

@@ -85,7 +85,11 @@ class CsvFiles:
             columns = some(_header(root), _LISTED)
             raise BadImport(f"SOURCE {place}: {which}; the columns are {columns}; fix: give --step COLUMN")
         folder_of_all = (root if root.is_dir() else root.parent).parent
-        return {path: str(_named_by(path).relative_to(folder_of_all)) for path in tables}
+        of_folder = {path for path in tables if path.stem in _OF_FOLDER or path.stem.endswith(".monitor")}
+        return {
+            path: str((path.parent if path in of_folder else path.with_suffix("")).relative_to(folder_of_all))
+            for path in tables
+        }
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """As Source.read. Rows that would overwrite each other are refused."""
@@ -101,11 +105,6 @@ class CsvFiles:
                 title = "/".join([name, *map(str, labels.values())])
                 yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
         refuse(problems)
-
-
-def _named_by(path: Path) -> Path:
-    """What a run is named by: its file, or the folder of a progress.csv or a monitor."""
-    return path.parent if path.stem in _OF_FOLDER or path.stem.endswith(".monitor") else path.with_suffix("")
 
 
 def _is_table(path: Path, step: str | None) -> bool:
