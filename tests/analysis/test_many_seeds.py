@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import DPI, TOGETHER, Figure, canvas_of
+from analysis.figures.canvas import DPI, TOGETHER, Sketch, canvas_of
 from analysis.figures.dense_artists import Bundle
 from analysis.figures.figures import figures
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
@@ -30,7 +30,7 @@ from tests.analysis.conftest import MakeSweep, metrics
 REWARD = "analysis/reward_sum_mean"
 
 
-def drawn(folder: Path) -> dict[str, Figure]:
+def drawn(folder: Path) -> dict[str, Sketch]:
     sweep = read_sweep(folder)
     found = study(sweep, settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline))
     return {figure.name: figure for figure in figures(found)}
