@@ -137,7 +137,7 @@ class Application:
         """With verl's complete tree under `verl`, resolved. Missing values stay `???`."""
         from trainer_ext.application import hub, verl_tree
 
-        return verl_tree.completed(folder, hub.pinned(config, commits))
+        return verl_tree.completed(folder, hub.pinned(config, commits) if commits else config)
 
     def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
         trainer = config["trainer"]
