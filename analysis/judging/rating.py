@@ -20,7 +20,7 @@ from analysis.data.responses import visible
 from analysis.data.sweep import Sweep
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, pairs
-from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, slug
+from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, reason, slug
 from analysis.spec.validation import Section, counted, explain
 from launcher.files import write_atomic, write_json
 
@@ -154,7 +154,7 @@ def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[I
             key = _key(folder / "exports" / f"{given.export}.json")
             verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in given.answers.items()]
         except (OSError, ValueError, IndexError) as error:
-            raise BadJudge(f"{path}: cannot be read ({error}). Fix: import the rater's file again") from error
+            raise BadJudge(f"{path}: cannot be read ({reason(error)}). Fix: import the rater's file again") from error
         yield given.rater, key.choice, verdicts
 
 
@@ -162,4 +162,4 @@ def _key(path: Path) -> Key:
     try:
         return Key.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise BadJudge(f"{path}: the key of a page cannot be read ({error}). Fix: restore the file") from error
+        raise BadJudge(f"{path}: the key of a page cannot be read ({reason(error)}). Fix: restore the file") from error

@@ -233,6 +233,14 @@ def language_model(settings: JudgeSettings) -> Judge:
     return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
 
 
+def reason(error: Exception) -> str:
+    """Why a file could not be read, in one line: of each value that its model refuses, the key and the rule."""
+    if isinstance(error, ValidationError):
+        each = ((".".join(map(str, detail["loc"])), detail["msg"]) for detail in error.errors())
+        return "; ".join(": ".join(filter(None, one)) for one in each)
+    return " ".join(str(error).split())
+
+
 def judges(experiment: Path) -> tuple[Judge, ...]:
     """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
     made = []
@@ -240,9 +248,8 @@ def judges(experiment: Path) -> tuple[Judge, ...]:
         try:
             made.append(Judge.model_validate_json(path.read_bytes()))
         except (OSError, ValueError) as error:
-            why = " ".join(str(error).split())
             raise BadJudge(
-                f"{path}: not a judge of this version ({why}). Fix: restore the file, or delete it"
+                f"{path}: not a judge of this version ({reason(error)}). Fix: restore the file, or delete it"
             ) from error
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
 
