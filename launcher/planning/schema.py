@@ -65,6 +65,10 @@ class Checker:
         self._defaults = strip(defaults)
         self._seen: dict[tuple[str, str, type], Breach | None] = {}
 
+    def describes(self, key: str) -> bool:
+        """Whether a mapping has a schema, which says what keys it may have beside its defaults."""
+        return key in self._schemas
+
     def check(self, tree: Mapping[str, Any]) -> Iterator[Breach]:
         """Every breach in a resolved, stripped tree."""
         yield from self._walk(tree, self._defaults, "")
@@ -72,8 +76,7 @@ class Checker:
     def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Breach]:
         for key, value in tree.items():
             path = f"{at}{key}"
-            # The schema of a mapping says which keys it may have beside the defaults.
-            if isinstance(defaults, Mapping) and key not in defaults and at.removesuffix(".") not in self._schemas:
+            if isinstance(defaults, Mapping) and key not in defaults and not self.describes(at.removesuffix(".")):
                 otherwise = f"remove it, or use one of {', '.join(defaults)}" if defaults else "remove it"
                 yield Breach(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
                 continue

@@ -94,7 +94,10 @@ class ConfigVariant:
 
     def has(self, key: str) -> bool:
         """Whether a run of this variant reads a key, so far as its files say."""
-        return key.partition(".")[0] in _OPEN or hydra_compose.lookup(self.tree, key)[0]
+        if key.partition(".")[0] in _OPEN or hydra_compose.lookup(self.tree, key)[0]:
+            return True
+        above = key.rpartition(".")[0]
+        return self.checker.describes(above) and isinstance(hydra_compose.lookup(self.tree, above)[1], Mapping)
 
 
 class PlanningContext:

@@ -531,3 +531,13 @@ def test_levels_and_factors_that_runs_have_are_planned():
     words = ("analysis.normalize={expression: [0, 1], sorting: [0, 2]}", "analysis.select={task: best}")
     planned = make(*OVER_TASKS, *words)
     assert planned.experiments[0].analysis["select"] == {"task": "best"}
+
+
+def test_a_mapping_that_a_schema_describes_takes_further_keys_one_by_one():
+    planned = make("experiment=qstar_main", "cluster=slurm", "task.learned_reward.epochs=2", "seed=0")
+    for run in planned.runs.values():
+        assert run.config["task"]["learned_reward"] == {
+            "model": "microsoft/deberta-v3-large",
+            "share": 0.333,
+            "epochs": 2,
+        }

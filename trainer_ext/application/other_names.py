@@ -86,7 +86,9 @@ def key(name: str, value: object, sections: Collection[str]) -> str | None:
     section = name.partition(".")[0]
     is_verls = section not in sections and section in verl_tree.compose("ppo_trainer").tree
     of_verl = f"verl.{name}" if is_verls else None
-    known = KEYS.get(name) or of_verl or KEYS.get(name.rpartition(".")[2])  # the last: optimizer.lr
+    known = KEYS.get(name) or of_verl
+    if known is None and (section not in sections or name.count(".") < 2):
+        known = KEYS.get(name.rpartition(".")[2])  # optimizer.lr, but not a key of a section's own mapping
     if name.startswith("groups."):
         return f"write experiment.{name}"
     if known is None:
