@@ -72,7 +72,9 @@ def ours(multirun: str) -> float:
             contextlib.redirect_stdout(io.StringIO()),
             progress.Display(len(ids), planned.multirun, list, True) as display,
         ):
-            reconciler = Reconciler(planned.multirun, scheduler, display, lambda _: "", launch)
+            reconciler = Reconciler(
+                planned.multirun, scheduler, display, dict.fromkeys(ids, ""), dict.fromkeys(ids, 0), launch
+            )
             reconciler.run(ids[:first], Interruption())
             began = time.perf_counter()
             outcome = reconciler.run(ids[first:], Interruption())
