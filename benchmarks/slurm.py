@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import io
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,11 +31,11 @@ from tests.cluster.slurm import Lab, missing_slurm
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 5.0
-HYDRA = """
+HYDRA = f"""
 import hydra
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+@hydra.main(version_base="1.3", config_path={str(ROOT / "conf")!r}, config_name="config")
 def main(config):
     pass
 
@@ -113,10 +112,6 @@ def ours(multirun: Path, runs: int) -> float:
 def peer(folder: Path, runs: int) -> float:
     """Seconds of hydra-submitit-launcher until its last job is in the queue."""
     (folder / "application.py").write_text(HYDRA)
-    shutil.copytree(ROOT / "conf", folder / "conf")
-    config = folder / "conf" / "config.yaml"  # without what only our sweeper reads
-    lines = config.read_text().splitlines(keepends=True)
-    config.write_text("".join(line for line in lines if not line.startswith("  sweeper: ")))
     command = [sys.executable, "application.py", "-m", "hydra/sweeper=basic", "hydra/launcher=submitit_slurm"]
     limits = ["hydra.launcher.mem_gb=2", f"hydra.launcher.array_parallelism={runs}", f"hydra.sweep.dir={folder}/out"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -154,7 +154,9 @@ def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[I
             key = _key(folder / "exports" / f"{given.export}.json")
             verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in given.answers.items()]
         except (OSError, ValueError, IndexError) as error:
-            raise BadJudge(f"{path}: cannot be read ({reason(error)}). Fix: import the rater's file again") from error
+            raise BadJudge(
+                f"{path}: cannot be read ({reason(error, Answers)}). Fix: import the rater's file again"
+            ) from error
         yield given.rater, key.choice, verdicts
 
 
@@ -162,4 +164,6 @@ def _key(path: Path) -> Key:
     try:
         return Key.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise BadJudge(f"{path}: the key of a page cannot be read ({reason(error)}). Fix: restore the file") from error
+        raise BadJudge(
+            f"{path}: the key of a page cannot be read ({reason(error, Key)}). Fix: restore the file"
+        ) from error

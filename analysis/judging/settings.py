@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from analysis.spec.validation import BadPlan, Section, explain, refusal
 from launcher.files import write_json
@@ -233,11 +233,10 @@ def language_model(settings: JudgeSettings) -> Judge:
     return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
 
 
-def reason(error: Exception) -> str:
-    """Why a file could not be read, in one line: of each value that its model refuses, the key and the rule."""
+def reason(error: Exception, model: type[BaseModel]) -> str:
+    """Why a file of this model could not be read, in one line: of each value that is refused, the key and the rule."""
     if isinstance(error, ValidationError):
-        each = ((".".join(map(str, detail["loc"])), detail["msg"]) for detail in error.errors())
-        return "; ".join(": ".join(filter(None, one)) for one in each)
+        return "; ".join(f"{breach.key}: {breach.rule}" for breach in explain(error, model, "file"))
     return " ".join(str(error).split())
 
 
@@ -249,7 +248,7 @@ def judges(experiment: Path) -> tuple[Judge, ...]:
             made.append(Judge.model_validate_json(path.read_bytes()))
         except (OSError, ValueError) as error:
             raise BadJudge(
-                f"{path}: not a judge of this version ({reason(error)}). Fix: restore the file, or delete it"
+                f"{path}: not a judge of this version ({reason(error, Judge)}). Fix: restore the file, or delete it"
             ) from error
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
 

@@ -31,7 +31,7 @@ def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
     return max(labels, key=lambda label: hits[label])
 
 
-#: A name that is no level or factor (empty for what is wrong with all of them), the rule, and the fix.
+#: The name of a level or factor that does not exist (empty if the objection is to all of them), the rule, and the fix.
 Unknown = tuple[str, str, str]
 
 

@@ -259,7 +259,10 @@ def _resolved(whole: Mapping[str, Any], fragment: Mapping[str, Any]) -> Mapping[
         described = {"description": fragment["description"]} if "description" in fragment else {}
         options = [option for option in fragment.get("anyOf", ()) if option.get("type") != "null"]
         if "$ref" in fragment:
-            fragment = {**whole["$defs"][fragment["$ref"].rpartition("/")[2]], **described}
+            named = whole["$defs"][fragment["$ref"].rpartition("/")[2]]
+            if "enum" in named:  # its values say more than the docstring of its class
+                named = {key: value for key, value in named.items() if key != "description"}
+            fragment = {**named, **described}
         elif len(options) == 1 and {"$ref", "properties", "additionalProperties", "description"} & {
             *options[0],
             *described,

@@ -26,6 +26,6 @@ class InstalledParts(SearchPathPlugin):
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": [], "application": None},
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": []},
     provider="rlsweep",
 )

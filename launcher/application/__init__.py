@@ -1,7 +1,7 @@
 """What the sweep engine asks of an application: the program whose runs it plans, does and records.
 
-conf/config.yaml names the application's class as MODULE:CLASS, under `hydra.sweeper.application`. The launcher imports
-it by that name alone, so importing it must be cheap: modules of the run itself are imported inside its methods.
+conf/config.yaml names the application's class as MODULE:CLASS, under `application`. The launcher imports it by that
+name alone, so importing it must be cheap: modules of the run itself are imported inside its methods.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
 from launcher.project import ROOT
 
+#: The key of conf/config.yaml that names the application. No other file and no command line has it.
+KEY = "application"
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
@@ -235,9 +237,9 @@ class Application(Protocol):
 def name() -> str:
     """The application's class, as MODULE:CLASS. Usage: conf/config.yaml does not say it."""
     file = ROOT / "conf" / "config.yaml"
-    named = ((files.load_yaml(file).get("hydra") or {}).get("sweeper") or {}).get("application")
+    named = files.load_yaml(file).get(KEY)
     if not isinstance(named, str):
-        raise Usage(f"{file}: hydra.sweeper.application = {named}: must be MODULE:CLASS. Fix: restore the line")
+        raise Usage(f"{file}: {KEY} = {named}: must be MODULE:CLASS. Fix: restore the line")
     return named
 
 

@@ -40,8 +40,7 @@ class SweepExit(SystemExit):
 class ReconcilingSweeper:
     """A Hydra sweeper that plans the whole experiment, or campaign, and runs what is missing."""
 
-    def __init__(self, arguments: Sequence[str] = (), application: str | None = None) -> None:
-        """application: read by `launcher.application`, in every process."""
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
         self._arguments = list(arguments)
         self._conf = ROOT / "conf"
         self._more: list[Path] = []

@@ -40,7 +40,7 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
-from launcher.application import Composed, File
+from launcher.application import KEY, Composed, File
 
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
@@ -113,6 +113,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         whole = self._loader().load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
         with flag_override(whole, ["struct", "readonly"], [False, False]):
             del whole["hydra"]
+            whole.pop(KEY, None)
         return plain(whole)
 
     def check_hydras(self, words: Sequence[str]) -> None:
@@ -146,6 +147,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
                 raise
         if "searchpath" in (tree.pop("hydra", None) or {}):
             raise NotPlain
+        tree.pop(KEY, None)
         return tree
 
     def parse(self, argument: str) -> Override:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from analysis.spec.validation import NO_SUCH_KEY, Breach, closest
-from launcher.application import Base, Composed, File, application
+from launcher.application import KEY, Base, Composed, File, application
 from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics
@@ -156,7 +156,7 @@ class PlanningContext:
     def _check_file(self, file: File) -> bool:
         root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
         # Hydra reads its own section where it starts, which is without the experiment.
-        sections = list(dict.fromkeys([*(key for key in root if key != "hydra"), *groups]))
+        sections = list(dict.fromkeys([*(key for key in root if key not in ("hydra", KEY)), *groups]))
         path, group = f"{self.composer.folder.name}/{file.path}.yaml", file.path.rpartition("/")[0]
         package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)
         if package is not None and file.package == group.replace("/", "."):

@@ -469,7 +469,10 @@ def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep
     (folder / "judged" / "x.json").write_text("{}")
     for words, said in (
         (["judge", folder, "--by", "beauty"], "--by beauty"),
-        (["report", folder], "x.json: not a judge of this version (name: Field required; kind: Field required). Fix: "),
+        (
+            ["report", folder],
+            "x.json: not a judge of this version (file.name: a value is required; file.kind: a value is required). Fix",
+        ),
         (["judge", silent, "--by", "reward"], "the runs have no responses of a common evaluation. Fix: run them with"),
     ):
         assert main(list(map(str, words))) == 2 and said in capsys.readouterr().err

@@ -11,6 +11,7 @@ import textwrap
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from analysis.spec import settings
@@ -541,3 +542,10 @@ def test_a_mapping_that_a_schema_describes_takes_further_keys_one_by_one():
             "share": 0.333,
             "epochs": 2,
         }
+
+
+def test_only_the_root_names_the_application_and_hydras_own_sweeper_reads_the_root():
+    (line,) = refused("experiment=quickstart", "application=mine:Application")
+    assert line.startswith("command line: application = mine:Application: no such key. Fix: use one of seed, ")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        assert compose("config", ["hydra/sweeper=basic", "seed=3"]).seed == 3
