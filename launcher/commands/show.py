@@ -34,6 +34,6 @@ def run(given: argparse.Namespace) -> int:
     if given.full:
         from omegaconf import OmegaConf
 
-        config = OmegaConf.to_container(application().completed(folder, config, {}), resolve=True)
+        config = OmegaConf.to_container(application(config).completed(folder, config, {}), resolve=True)
     print(json.dumps(config, indent=1) if given.json else files.dump_yaml(config), end="\n" if given.json else "")
     return EXIT_FINE

@@ -143,3 +143,4 @@ class Plan:
     charged: frozenset[str] = frozenset()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)
+    forks: bool = False  # workers on this machine are forks of this process, which has loaded the program

@@ -84,7 +84,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
 
 def later_modules(config: Mapping[str, Any] | None = None) -> list[tuple[str, str, str]]:
     """The path and the hashes of each module that a run may load in processes of its own; None: any run."""
-    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in application().code_files(config)]
+    return [(_shown(path), *hashes(path)) for path in application(config).code_files(config)]
 
 
 def _shown(path: Path) -> str:
@@ -132,7 +132,7 @@ _user_packages = functools.cache(installed_parts.packages)
 def _data(config: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of the data files that the configuration names, and of those that the application adds."""
     data = dict(config.get("data") or {})
-    for path in application().data_files(config):
+    for path in application(config).data_files(config):
         if str(path) not in data and path.is_file():
             data[str(path)] = content_digest(path)
     return data

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.application import packages
+from launcher.application import application, packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.project import ROOT
@@ -39,9 +39,9 @@ def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
     found: dict[Path, Source] = {}
     waiting = set(installed_parts.packages())
     for config in configs:
-        spec = str((config.get("task") or {}).get("reward") or "")
-        waiting |= {spec.partition(":")[0].partition(".")[0]} if ":" in spec and ".py:" not in spec else set()
-        for text in config.get(INPUTS) or {}:
+        named = application(config).imports(config)
+        waiting |= {name.partition(".")[0] for name in named if "/" not in name}
+        for text in (*(name for name in named if "/" in name), *(config.get(INPUTS) or {})):
             if text.endswith(".py") and Path(text) not in found:
                 found[Path(text)] = Source(Path(text), imported=False)
     waiting |= _imports(found.values())

@@ -218,8 +218,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         identity.verify(config, folder.name)
         config = content.located(config, COPIES)
         content.check(config)
-        attempt.checkpoints_kept = config["trainer"].get("checkpoints_kept", attempt.checkpoints_kept)
-        attempt.first_step = 0 if config["trainer"].get("eval_before_train") else 1
+        length = application(config).length(config)
+        attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
@@ -228,13 +228,14 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
-        given = application().completed(folder, config, commits if attempt.nodes.count == 1 else {})
+        given = application(config).completed(folder, config, commits if attempt.nodes.count == 1 else {})
         summary = function(given, attempt)
         attempt.check()
         attempt.sync()
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
-        if gap := whole.log_problem(folder, int(config["trainer"]["steps"]), attempt.first_step):
+        gap = whole.log_problem(folder, length.steps, attempt.first_step) if length.logs_every_step else None
+        if gap is not None:
             raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
         return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
@@ -375,6 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     launch = launch_record.read(given.launch) if given.launch else None
     if launch is None:  # otherwise what the launch has asked for decides
         with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
-            if not application().resources(read_config(given.run)).devices:
+            config = read_config(given.run)
+            if not application(config).resources(config).devices:
                 os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
     leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))

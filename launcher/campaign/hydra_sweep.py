@@ -1,0 +1,164 @@
+"""A sweep over any program of @hydra.main: `python train.py -m hydra/sweeper=rlsweep KEY=A,B ...`.
+
+The program need not know it. Hydra composes the jobs, launcher.planning.hydra_jobs makes a plan of them, and what is
+missing runs as every plan does. Hydra gets the results of all jobs, those of earlier launches too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from analysis.spec import settings as analysis_settings
+from analysis.spec.validation import BadPlan, breaches
+from launcher import project
+from launcher.application.hydra_app import HydraApplication
+from launcher.config import identity
+from launcher.errors import Diagnostics
+from launcher.execution import sweep
+from launcher.planning import clusters, hydra_jobs, schema
+from launcher.planning.hydra_jobs import Compositions, Job, Jobs, Sweep
+from launcher.planning.overrides import command_line
+from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.project import ROOT
+from launcher.run.folder import find_state, read_summary, run_folder
+from launcher.run.lifecycle import RunState
+from launcher.worker import hydra_job
+
+_PROGRAM = "the configuration of the program"
+_BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
+
+
+def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[list[JobReturn], int]:
+    """Run what is missing of the sweep that these words ask for; the results in Hydra's order, and the exit code.
+
+    master: the configuration of the sweep, with its section hydra.sweeper. Raises InvalidPlan.
+    """
+    given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
+    assert isinstance(given, dict)
+    params = given.get("params") or {}
+    section = _section({key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "arguments")})
+    root = project.root()
+    program = {**hydra_job.program(task, context, root), "resumes": section.resumes}
+    words = [*(f"{key}={value}" for key, value in params.items()), *words]
+    compositions = Compositions(context.config_loader, master, section.ignore)
+    with _hydra_config():
+        jobs = hydra_jobs.jobs(compositions, words, section, program)
+    plan = _plan(jobs, section, program, words)
+    code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
+    return [_result(plan, job, compositions) for job in jobs.jobs], code
+
+
+def _section(given: Mapping[str, Any]) -> Sweep:
+    """The sweeper's section, checked. Raises InvalidPlan."""
+    problems = Diagnostics()
+    for breach in breaches(Sweep, given, "hydra.sweeper"):
+        schema.report(problems, _PROGRAM, breach)
+    problems.raise_any()
+    section = Sweep.model_validate(given)
+    _cluster(section)
+    return section
+
+
+def _cluster(section: Sweep) -> dict[str, Any]:
+    """The section `cluster` of the plan: the defaults of conf/cluster, with what the sweeper's section sets."""
+    given = {"name": section.cluster} if isinstance(section.cluster, str) else section.cluster
+    problems, name = Diagnostics(), str(given.get("name"))
+    model = clusters.settings(name)
+    if model is None:
+        rule = f"must be one of {', '.join(clusters.names())}"
+        problems.add(_PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
+        problems.raise_any()
+    with open(ROOT / "conf" / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
+        merged = {**yaml.safe_load(file), **given}
+    assert model is not None
+    for breach in breaches(model, merged, "hydra.sweeper.cluster"):
+        schema.report(problems, _PROGRAM, breach)
+    problems.raise_any()
+    return merged
+
+
+@contextmanager
+def _hydra_config() -> Iterator[None]:
+    """Keep Hydra's own configuration, which the planning of jobs sets."""
+    before = HydraConfig.instance().cfg
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequence[str]) -> Plan:
+    declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
+    name = declared.name or _name(program["name"], words, section.seed_key)
+    experiment = Experiment(
+        experiment=name,
+        command=command_line(words),
+        baseline=declared.baseline,
+        steps=1,
+        seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
+        groups={group: {"label": group} for group in groups},
+        factors={key: {"levels": levels} for key, levels in jobs.levels.items()},
+        analysis=dict(section.analysis),
+        runs=tuple(jobs.entries),
+    )
+    return Plan(
+        (experiment,),
+        jobs.runs,
+        jobs.bases,
+        _cluster(section),
+        {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False, **section.tracking},
+        multirun=project.multirun(),
+        budget=section.budget.device_hours,
+        forks=True,
+    )
+
+
+def _name(program: str, words: Sequence[str], seed_key: str) -> str:
+    """The name of a sweep that declares none: the program's, with a hash of what else but seeds the words choose."""
+    rest = sorted(word for word in words if word.partition("=")[0] != seed_key)
+    return f"{program}-{identity.content_hash(repr(rest))[:6]}" if rest else program
+
+
+class _JobReturn(JobReturn):
+    """A job's result, whose configuration is composed when somebody asks for it: that takes Hydra 20 ms."""
+
+    _composed: DictConfig | None = None
+    _compose: Any = None
+
+    @property  # type: ignore[override]
+    def cfg(self) -> DictConfig | None:
+        if self._composed is None and self._compose is not None:
+            self._composed = self._compose()
+        return self._composed
+
+    @cfg.setter
+    def cfg(self, value: DictConfig | None) -> None:
+        self._composed = value
+
+
+def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
+    """What Hydra's launchers return for a job."""
+    folder = run_folder(plan.multirun, job.run)
+    state = find_state(folder)
+    result = _JobReturn(overrides=list(job.overrides), working_dir=os.getcwd())
+    result.task_name = plan.runs[job.run].config["start"]["name"]
+    result._compose = lambda: compositions.whole(job.overrides)
+    if state is not None and state.state == RunState.DONE:
+        result.status = JobStatus.COMPLETED
+        result.return_value = (read_summary(folder) or {}).get("value")
+    else:
+        result.status = JobStatus.FAILED
+        why = "it has not run" if state is None else f"{state.state}: {state.message}"
+        result.return_value = RuntimeError(f"{folder}: {why}")
+    return result
