@@ -34,7 +34,7 @@ _SETTINGS = {
         "zip": {},
         "exclude": [],
     },
-    "analysis": {},
+    "analysis": {"primary": {"metric": None, "summary": "final", "direction": None}},
     "seed_key": "seed",
     "ignore": [],
     "resources": {"nodes": 1, "gpus": 0, "cpus": 1, "memory_gb": 0.0, "time": "1:00:00"},

@@ -109,7 +109,7 @@ def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequenc
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
         groups={group: {"label": group} for group in groups},
         factors={key: {"levels": levels} for key, levels in jobs.levels.items()},
-        analysis=dict(section.analysis),
+        analysis=dict(section.analysis) if (section.analysis.get("primary") or {}).get("metric") else {},
         runs=tuple(jobs.entries),
     )
     return Plan(

@@ -100,7 +100,8 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     _explain(plan, states, not_done, ran)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
-    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
+    asked = [experiment for experiment in plan.experiments if experiment.analysis]
+    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in asked))
 
 
 def _check_file_systems(plan: Plan) -> None:

@@ -152,7 +152,9 @@ class Compositions:
         self._loader, self._master, self._ignore = loader, master, ignore
         self.parser = OverridesParser.create(config_loader=loader)
         self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
-        self._parsed: dict[str, Override] = {}
+        # The same words come again in thousands of jobs.
+        for name in ("parsed", "replaceable", "_is_group"):
+            setattr(self, name, functools.cache(getattr(self, name)))
 
     def replaceable(self, word: str) -> bool:
         """Whether a word sets a plain value, which can be replaced in a composition."""
@@ -164,14 +166,15 @@ class Compositions:
             and not override.key_or_group.startswith("hydra.")
             and not isinstance(override.value(), (dict, list))
             and "${" not in word
-            and not self._loader.get_group_options(override.key_or_group)
+            and not self._is_group(override.key_or_group)
         )
 
+    def _is_group(self, key: str) -> bool:
+        return bool(self._loader.get_group_options(key))
+
     def parsed(self, word: str) -> Override:
-        """One word, parsed once."""
-        if word not in self._parsed:
-            self._parsed[word] = self.parser.parse_override(word)
-        return self._parsed[word]
+        """One word of a command line."""
+        return self.parser.parse_override(word)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of one job as its function gets it."""
@@ -206,10 +209,9 @@ class Composition:
         self._read([path for path, _ in leaves if path not in self._dynamic])
         self._of_hydra = any("${hydra:" in text for path, text in leaves if path in self._dynamic)
 
-    def resources(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What a job with the present values requests. asked: the section, with interpolations of the configuration."""
-        if interpolates(asked):
-            asked = OmegaConf.to_container(self.config.hydra.sweeper.resources, resolve=True)
+    def resources(self) -> dict[str, Any]:
+        """What a job with the present values requests."""
+        asked = OmegaConf.to_container(self.config.hydra.sweeper.resources, resolve=True)
         return Resources.model_validate(asked).model_dump()
 
     @functools.cached_property
@@ -439,6 +441,8 @@ class _Frozen:
             {key: tuple(own) if isinstance(own, (list, tuple)) else (own,) for key, own in each.items()}
             for each in section.experiment.exclude
         ]
+        asked = section.resources
+        self._resources = None if interpolates(asked) else Resources.model_validate(asked).model_dump()
         self._parts: dict[int, tuple[Any, _Part]] = {}
         self._start = {key: value for key, value in program.items() if key != "task"}
         self._named, self._task = f"{json.dumps(KEY)}:{json.dumps(NAME)}", f'"program":{json.dumps(program["task"])}'
@@ -469,7 +473,7 @@ class _Frozen:
             "config": part.value,
             "seed": seed,
             "start": start,
-            "resources": composition.resources(self._section.resources),
+            "resources": composition.resources() if self._resources is None else self._resources,
         }
         if part.inputs:
             config[identity.INPUTS] = dict(sorted(part.inputs.items()))
