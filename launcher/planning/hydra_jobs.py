@@ -25,7 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
-from omegaconf import Container, DictConfig, OmegaConf, open_dict
+from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import Field
 
@@ -246,7 +246,7 @@ class Composition:
         for key, value in self._values.items():
             self._tree = assign(self._tree, key, value)
         if self._of_hydra:
-            with open_dict(self.config):
+            with read_write(self.config.hydra), open_dict(self.config.hydra):
                 self.config.hydra.job.num = number
             HydraConfig.instance().set_config(self.config)
         self._read(self._dynamic)

@@ -23,7 +23,7 @@ from typing import Any
 
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher.project import COPIES
 from launcher.run.folder import attempt_folder, base_path, multirun_of
@@ -91,7 +91,7 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
     for key, value in start["values"].items():
         OmegaConf.update(composed, key, value, merge=True)
     words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
-    with open_dict(composed):
+    with read_write(composed.hydra), open_dict(composed.hydra):
         hydra = composed.hydra
         naming = hydra.job.config.override_dirname
         named = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in naming.exclude_keys)

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext, ForkServerProcess
 from pathlib import Path
@@ -122,6 +122,7 @@ class Pool:
         self._nodes = nodes
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
+        self._forks = forks
         os.environ.update({**ONE_THREAD, **_COUNT_ALONE})  # also for a server that Python starts in place of a dead one
         if forks:
             self._context: BaseContext = multiprocessing.get_context("fork")
@@ -165,7 +166,7 @@ class Pool:
             name=folder.name,
         )
         try:
-            with without_main():
+            with nullcontext() if self._forks else without_main():
                 process.start()
         except (EOFError, OSError) as error:
             raise SchedulerError(
