@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from launcher import files
 from launcher.run.folder import attempt_folder, metrics_path
@@ -14,6 +17,10 @@ from launcher.worker.attempt import Attempt
 
 #: In the environment of a job's processes: the folder of its run, and the number of the attempt.
 RUN = "RLSWEEP_RUN"
+
+
+class Preempted(Exception):
+    """The job was asked to stop, and has ended for that."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +43,17 @@ class Context:
 
 _now: tuple[Attempt, Path] | None = None
 _kept = False  # whether the job continues its last attempt
+_watches = False  # whether the program watches for requests to stop
 _logged = False
 
 
 def begin(attempt: Attempt, folder: Path, resumes: bool) -> None:
-    """Prepare a job's folder: empty, with the old content aside; as it was left, if the job `resumes`."""
-    global _now, _kept, _logged
-    _now, _kept, _logged = (attempt, folder), False, False
+    """Prepare a job's folder: empty, with the old content aside; as it was left, if the job `resumes`.
+
+    From here on SIGTERM raises Preempted in the program, unless it has called `context` and so watches for requests.
+    """
+    global _now
+    _now = attempt, folder
     os.environ[RUN] = f"{attempt.folder}:{attempt.attempt}"
     if folder.exists():
         aside = attempt_folder(attempt.folder, attempt.attempt - 1) / folder.name
@@ -51,24 +62,50 @@ def begin(attempt: Attempt, folder: Path, resumes: bool) -> None:
         folder.rename(aside)
     folder.mkdir()
     if resumes:
-        context()
+        _take_back(attempt, folder)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if callable(before):
+            before(number, frame)
+        if not _watches:
+            raise Preempted(attempt.stop_message or "asked to stop")
+
+    signal.signal(signal.SIGTERM, on_signal)
 
 
 def context() -> Context | None:
     """The job of this process, whose last attempt's files are in its folder again; None outside of a sweep."""
-    global _kept
+    global _watches
     if _now is None:
         return None
     attempt, folder = _now
-    earlier = [attempt_folder(attempt.folder, number) / folder.name for number in range(1, attempt.attempt)]
-    earlier = [place for place in earlier if place.is_dir()]
-    if earlier and not _kept:
-        last = earlier.pop()
-        for entry in last.iterdir():
+    _watches = True
+    _take_back(attempt, folder)
+    return Context(folder, attempt.attempt, tuple(_earlier(attempt, folder)), attempt)
+
+
+def _earlier(attempt: Attempt, folder: Path) -> list[Path]:
+    """What earlier attempts have left, the oldest first."""
+    places = [attempt_folder(attempt.folder, number) / folder.name for number in range(1, attempt.attempt)]
+    return [place for place in places if place.is_dir() and any(place.iterdir())]
+
+
+def _take_back(attempt: Attempt, folder: Path) -> None:
+    """Move what the last attempt has left back into the job's folder, but for files that are there anew."""
+    global _kept
+    if _kept:
+        return
+    _kept = True
+    for place in _earlier(attempt, folder)[-1:]:
+        for entry in place.iterdir():
             if not (folder / entry.name).exists():
                 entry.rename(folder / entry.name)
-    _kept = True
-    return Context(folder, attempt.attempt, tuple(earlier), attempt)
+
+
+def watches() -> bool:
+    """Whether the program watches for requests to stop; then it returns early because of one."""
+    return _watches
 
 
 def log(step: int, metrics: Mapping[str, float]) -> bool:
@@ -89,12 +126,9 @@ def log(step: int, metrics: Mapping[str, float]) -> bool:
 
 def _restore(attempt: Attempt, before: int) -> None:
     """Put the lines of earlier attempts for steps before that one back into the log."""
-    lines: dict[int, bytes] = {}
+    lines: dict[int, str] = {}
     for number in range(1, attempt.attempt + 1):
-        moved = attempt_folder(attempt.folder, number) / "superseded.jsonl"
-        for line in moved.read_bytes().splitlines() if moved.is_file() else ():
-            record = next(files.parse_lines([line]), None)
-            if record is not None and "time" in record and record["step"] < before:
-                lines[record["step"]] = line
-    kept = b"".join(lines[step] + b"\n" for step in sorted(lines))
-    files.write_atomic(metrics_path(attempt.folder), kept.decode("utf-8"))
+        for record in files.json_lines(attempt_folder(attempt.folder, number) / "superseded.jsonl"):
+            if "time" in record and record["step"] < before:
+                lines[record["step"]] = json.dumps(record)
+    files.write_atomic(metrics_path(attempt.folder), "".join(f"{lines[step]}\n" for step in sorted(lines)))

@@ -70,9 +70,16 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"])
     os.chdir(start["cwd"])
     began = time.monotonic()
-    ended = run_job(function, composed, "hydra.run.dir", None, context)
-    if ended.status != JobStatus.COMPLETED:
-        raise ended._return_value  # reading return_value would print it, and end the process
+    try:
+        ended = run_job(function, composed, "hydra.run.dir", None, context)
+        if ended.status != JobStatus.COMPLETED:
+            raise ended._return_value  # reading return_value would print it, and end the process
+    except BaseException as error:
+        if attempt.stop_requested():
+            raise current.Preempted(attempt.stop_message or "asked to stop") from error
+        raise
+    if attempt.stop_requested() and current.watches():
+        raise current.Preempted(attempt.stop_message or "asked to stop")
     return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
 
 

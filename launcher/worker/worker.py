@@ -368,15 +368,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
     parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
     parser.add_argument("--job", metavar="TOKEN", help="the token of the launch that submitted the run")
-    parser.add_argument("--train", default=TRAIN, metavar="MODULE:FUNCTION", help="default: %(default)s")
+    parser.add_argument("--train", metavar="MODULE:FUNCTION", help="default: that of the run's application")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="of the job of SLURM that this is (1)")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
-    launch = launch_record.read(given.launch) if given.launch else None
-    if launch is None:  # otherwise what the launch has asked for decides
-        with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
-            config = read_config(given.run)
-            if not application(config).resources(config).devices:
-                os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
-    leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))
+    launch, train = launch_record.read(given.launch) if given.launch else None, given.train or TRAIN
+    with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
+        config = read_config(given.run)
+        train = given.train or application(config).work
+        if launch is None and not application(config).resources(config).devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES  # else what the launch has asked for decides
+    leave(execute(given.run, train, launch, given.job, nodes=Nodes(given.nodes)))
