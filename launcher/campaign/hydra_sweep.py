@@ -6,10 +6,8 @@ missing runs as every plan does. Hydra gets the results of all jobs, those of ea
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,9 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from analysis.spec import settings as analysis_settings
-from analysis.spec.validation import BadPlan, breaches
+from analysis.spec.validation import breaches
 from launcher import project
 from launcher.application.hydra_app import HydraApplication
 from launcher.config import identity
@@ -29,7 +26,7 @@ from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs, schema
 from launcher.planning.hydra_jobs import Compositions, Job, Jobs, Sweep
 from launcher.planning.overrides import command_line
-from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.planning.plan import Experiment, Plan
 from launcher.project import ROOT
 from launcher.run.folder import find_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
@@ -39,8 +36,9 @@ _PROGRAM = "the configuration of the program"
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 
 
-def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[list[JobReturn], int]:
-    """Run what is missing of the sweep that these words ask for; the results in Hydra's order, and the exit code.
+def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[list[list[JobReturn]], int]:
+    """Run what is missing of the sweep that these words ask for; the results in Hydra's order and its batches (of which
+    none waits for another), and the exit code.
 
     master: the configuration of the sweep, with its section hydra.sweeper. Raises InvalidPlan.
     """
@@ -55,8 +53,18 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     with _hydra_config():
         jobs = hydra_jobs.jobs(compositions, words, section, program)
     plan = _plan(jobs, section, program, words)
+    _save(master)
     code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
-    return [_result(plan, job, compositions) for job in jobs.jobs], code
+    results = [_result(plan, job, compositions) for job in jobs.jobs]
+    size = given.get("max_batch_size") or len(results) or 1
+    return [results[at : at + size] for at in range(0, len(results), size)], code
+
+
+def _save(master: DictConfig) -> None:
+    """Write multirun.yaml to the folder of the sweep, as BasicSweeper does."""
+    folder = Path(master.hydra.sweep.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(master, folder / "multirun.yaml")
 
 
 def _section(given: Mapping[str, Any]) -> Sweep:
@@ -133,27 +141,28 @@ def _name(program: str, words: Sequence[str], seed_key: str) -> str:
 class _JobReturn(JobReturn):
     """A job's result, whose configuration is composed when somebody asks for it: that takes Hydra 20 ms."""
 
-    _composed: DictConfig | None = None
-    _compose: Any = None
+    compose: Callable[[], DictConfig] | None = None
+    _whole: DictConfig | None = None
 
-    @property  # type: ignore[override]
-    def cfg(self) -> DictConfig | None:
-        if self._composed is None and self._compose is not None:
-            self._composed = self._compose()
-        return self._composed
+    def _part(self, hydras: bool) -> DictConfig | None:
+        if self.compose is None:
+            return None
+        self._whole = self._whole or self.compose()
+        return OmegaConf.masked_copy(self._whole, [key for key in self._whole if (key == "hydra") == hydras])
 
-    @cfg.setter
-    def cfg(self, value: DictConfig | None) -> None:
-        self._composed = value
+    # Fields of the dataclass, which sets them to None.
+    cfg = property(lambda self: self._part(False), lambda self, _: None)
+    hydra_cfg = property(lambda self: self._part(True), lambda self, _: None)
 
 
 def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
     """What Hydra's launchers return for a job."""
     folder = run_folder(plan.multirun, job.run)
     state = find_state(folder)
-    result = _JobReturn(overrides=list(job.overrides), working_dir=os.getcwd())
-    result.task_name = plan.runs[job.run].config["start"]["name"]
-    result._compose = lambda: compositions.whole(job.overrides)
+    result = _JobReturn(overrides=list(job.overrides), working_dir=str(folder / hydra_job.FOLDER))
+    start = plan.runs[job.run].config["start"]
+    result.task_name = start["name"]
+    result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start)
     if state is not None and state.state == RunState.DONE:
         result.status = JobStatus.COMPLETED
         result.return_value = (read_summary(folder) or {}).get("value")

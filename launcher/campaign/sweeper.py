@@ -86,7 +86,7 @@ class ReconcilingSweeper:
 
         if code := without_traceback(launch):
             raise SweepExit(code)
-        return [results]
+        return results
 
 
 def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:

@@ -177,11 +177,8 @@ class Compositions:
         return self.parser.parse_override(word)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
-        """The configuration of one job as its function gets it."""
-        config = self._loader.load_sweep_config(self._master, list(overrides))
-        with open_dict(config):
-            del config["hydra"]
-        return config
+        """The whole configuration of one job, with Hydra's own section."""
+        return self._loader.load_sweep_config(self._master, list(overrides))
 
     def of(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
         """The composition of these words, in which the values of the keys `replaced` will be replaced."""

@@ -12,15 +12,15 @@ import inspect
 import json
 import os
 import pickle
-import runpy
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -30,7 +30,7 @@ from launcher.run.folder import attempt_folder, base_path, multirun_of
 from launcher.worker import current
 from launcher.worker.attempt import Attempt
 
-#: The folder of a job in its run's: `hydra.run.dir`.
+#: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
 FOLDER = "job"
 
 Task = Callable[[DictConfig], Any]
@@ -69,9 +69,10 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     composed = _configuration(config, attempt)
     current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"])
     os.chdir(start["cwd"])
+    _link(composed, attempt.folder / FOLDER)
     began = time.monotonic()
     try:
-        ended = run_job(function, composed, "hydra.run.dir", None, context)
+        ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
         if ended.status != JobStatus.COMPLETED:
             raise ended._return_value  # reading return_value would print it, and end the process
     except BaseException as error:
@@ -97,6 +98,11 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
     composed: DictConfig = pickle.loads(base64.b64decode(base["composition"]))
     for key, value in start["values"].items():
         OmegaConf.update(composed, key, value, merge=True)
+    return numbered(composed, start)
+
+
+def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
+    """The same configuration, with what Hydra's launchers add of a job: its number, its id and its overrides."""
     words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
     with read_write(composed.hydra), open_dict(composed.hydra):
         hydra = composed.hydra
@@ -104,9 +110,26 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
         named = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in naming.exclude_keys)
         hydra.job.override_dirname = naming.item_sep.join(named).replace("=", naming.kv_sep)
         hydra.overrides.task = words
-        hydra.job.id, hydra.job.num = f"{start['name']}_{start['number']}", start["number"]
-        hydra.run.dir = str(attempt.folder / FOLDER)
+        hydra.job.id, hydra.job.num = str(start["number"]), start["number"]
     return composed
+
+
+def _link(composed: DictConfig, folder: Path) -> None:
+    """Let the directory that Hydra's own launcher would give the job lead to its folder.
+
+    A directory that is there already belongs to something else: then the job's folder is named as it is.
+    """
+    HydraConfig.instance().set_config(composed)
+    place = Path(str(composed.hydra.sweep.dir)) / str(composed.hydra.sweep.subdir)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if place.is_symlink():
+            place.unlink()
+    try:
+        place.symlink_to(folder)
+    except FileExistsError:
+        with read_write(composed.hydra), open_dict(composed.hydra):
+            composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(folder.parent), folder.name
 
 
 def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
