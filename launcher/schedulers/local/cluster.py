@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.application import application, shape
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
@@ -20,12 +20,12 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     asked = {(*application(config).requested_in(config), shape(config).devices) for config in configs}
     fix = "set {}.devices={}{}, or choose a cluster that has them, such as cluster=slurm"
     lacking = [
-        Problem(
-            file,
+        Objection(
             f"{key}.devices",
-            str(devices),
+            devices,
             f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
             fix.format(key, here, "" if here else ", which trains on the CPU"),
+            file,
         )
         for file, key, devices in sorted(asked)
         if devices > here
