@@ -231,7 +231,7 @@ class Application(Protocol):
         """What a run requests of a cluster."""
 
     def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
-        """The file, and the key before the last dot, that say what a run requests."""
+        """The file that says what a run requests, and the key of its devices there."""
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""

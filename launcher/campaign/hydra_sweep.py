@@ -19,26 +19,29 @@ from omegaconf import DictConfig, OmegaConf
 
 from analysis.spec.validation import breaches
 from launcher import project
-from launcher.application.hydra_app import HydraApplication
 from launcher.config import identity
 from launcher.errors import Diagnostics
 from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs, schema
-from launcher.planning.hydra_jobs import Compositions, Job, Jobs, Sweep
+from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.overrides import command_line
 from launcher.planning.plan import Experiment, Plan
 from launcher.project import ROOT
 from launcher.run.folder import find_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.worker import hydra_job
+from launcher.worker.hydra_app import HydraApplication
 
-_PROGRAM = "the configuration of the program"
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 
 
-def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[list[list[JobReturn]], int]:
-    """Run what is missing of the sweep that these words ask for; the results in Hydra's order and its batches (of which
-    none waits for another), and the exit code.
+Batches = list[list[JobReturn]]
+
+
+def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[Batches, int]:
+    """Run what is missing of the sweep that these words ask for; the results in Hydra's order, and the exit code.
+
+    The results come in the batches that BasicSweeper makes, although no batch waits for another.
 
     master: the configuration of the sweep, with its section hydra.sweeper. Raises InvalidPlan.
     """
@@ -71,7 +74,7 @@ def _section(given: Mapping[str, Any]) -> Sweep:
     """The sweeper's section, checked. Raises InvalidPlan."""
     problems = Diagnostics()
     for breach in breaches(Sweep, given, "hydra.sweeper"):
-        schema.report(problems, _PROGRAM, breach)
+        schema.report(problems, PROGRAM, breach)
     problems.raise_any()
     section = Sweep.model_validate(given)
     _cluster(section)
@@ -85,13 +88,13 @@ def _cluster(section: Sweep) -> dict[str, Any]:
     model = clusters.settings(name)
     if model is None:
         rule = f"must be one of {', '.join(clusters.names())}"
-        problems.add(_PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
+        problems.add(PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
         problems.raise_any()
     with open(ROOT / "conf" / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
         merged = {**yaml.safe_load(file), **given}
     assert model is not None
     for breach in breaches(model, merged, "hydra.sweeper.cluster"):
-        schema.report(problems, _PROGRAM, breach)
+        schema.report(problems, PROGRAM, breach)
     problems.raise_any()
     return merged
 
@@ -138,7 +141,7 @@ def _name(program: str, words: Sequence[str], seed_key: str) -> str:
     return f"{program}-{identity.content_hash(repr(rest))[:6]}" if rest else program
 
 
-class _JobReturn(JobReturn):
+class _JobReturn(JobReturn):  # type: ignore[misc]
     """A job's result, whose configuration is composed when somebody asks for it: that takes Hydra 20 ms."""
 
     compose: Callable[[], DictConfig] | None = None

@@ -305,7 +305,7 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 _GROUP, _CHOICE = re.compile("[a-z_]+(/[a-z_]+)*"), re.compile("(?!(null|true|false|inf|nan)$)[a-z_][a-z0-9_]*")
 version._get_version = functools.cache(version._get_version)  # Hydra parses "1.2" a thousand times for one plan
-_hydras_map = getattr(hydras_defaults, "_create_interpolation_map", None)  # only 1.3
+_hydras_map: Any = getattr(hydras_defaults, "_create_interpolation_map", None)  # only 1.3
 
 
 def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:

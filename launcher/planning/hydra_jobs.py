@@ -29,19 +29,22 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import Field
 
-from analysis.spec.validation import Listed, Section
+from analysis.spec.validation import Listed, Section, breaches
 from launcher.application import KEY, Base
-from launcher.application.hydra_app import NAME
 from launcher.config import content, identity
 from launcher.config.hydra_compose import assign, interpolates, lookup
-from launcher.errors import Diagnostics
+from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
+from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
+from launcher.worker.hydra_app import NAME
 
+#: The file that problems of the sweeper's section are about: whichever of the program's has it.
+PROGRAM = "the configuration of the program"
 #: The folder and time of one launch; what interpolates them is no part of a run's identity.
 _OF_THE_LAUNCH = re.compile(r"\$\{(now:|hydra:(runtime|run|sweep)\b)")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
@@ -56,11 +59,13 @@ class Declared(Section):
     """The question of a sweep: groups of overrides, factors that multiply them, seeds, and the baseline."""
 
     name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None = None
-    groups: dict[str, dict[str, Any]] = Field({}, description="a mapping of groups to mappings of keys to values")
+    groups: dict[str, dict[str, Any]] = Field(
+        default={}, description="a mapping of groups to mappings of keys to values"
+    )
     baseline: str | None = None
     seeds: Listed[int] = ()
-    factors: dict[str, _Levels] = {}
-    zip: dict[str, dict[str, _Levels]] = {}
+    factors: dict[str, _Levels] = Field({}, description="a mapping of keys to lists of levels")
+    zip: dict[str, dict[str, _Levels]] = Field({}, description="a mapping of names to factors that go together")
     exclude: Listed[dict[str, Any]] = ()
 
 
@@ -81,15 +86,15 @@ class Sweep(Section):
     that was interrupted gets the files of its last attempt back although it does not ask for them.
     """
 
-    experiment: Declared = Declared()
-    analysis: dict[str, Any] = {}
+    experiment: Declared = Declared.model_validate({})
+    analysis: dict[str, Any] = Field({}, description="the section analysis, a mapping")
     seed_key: str = "seed"
     ignore: Listed[str] = ()
-    resources: dict[str, Any] = {}
+    resources: dict[str, Any] = Field({}, description="a mapping of nodes, gpus, cpus, memory_gb and time")
     resumes: bool = False
     cluster: str | dict[str, Any] = "local"
-    tracking: dict[str, Any] = {}
-    budget: Budget = Budget()
+    tracking: dict[str, Any] = Field({}, description="the section tracking, a mapping")
+    budget: Budget = Budget.model_validate({})
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class Composition:
     def resources(self) -> dict[str, Any]:
         """What a job with the present values requests."""
         asked = OmegaConf.to_container(self.config.hydra.sweeper.resources, resolve=True)
-        return Resources.model_validate(asked).model_dump()
+        return _resources(asked)
 
     @functools.cached_property
     def base(self) -> Base:
@@ -218,20 +223,26 @@ class Composition:
         text = json.dumps({"composition": base64.b64encode(data).decode("ascii")})
         return Base(hashlib.sha256(data).hexdigest()[: identity.ID_DIGITS], text, {})
 
-    def replace(self, overrides: Mapping[str, Override]) -> None:
-        """Set the values of a job. HydraException: the configuration refuses one."""
+    def replace(self, overrides: Mapping[str, Override]) -> list[Objection]:
+        """Set the values of a job; what the configuration has against them."""
+        refused = []
         for key, override in overrides.items():
             word = str(override.input_line)
             if self._now.get(key) == word:
                 continue
+            rule = fix = None
             try:
                 OmegaConf.update(self.config, key, override.value(), merge=True)
-            except (ConfigAttributeError, ConfigKeyError) as error:
-                raise HydraException(f"{word}: the configuration has no key {key}; +{word} adds it") from error
+            except (ConfigAttributeError, ConfigKeyError):
+                rule, fix = "the configuration has no such key", f"correct it, or add it with +{word}"
             except OmegaConfBaseException as error:
-                raise HydraException(f"{word}: {str(error).splitlines()[0]}") from error
+                rule, fix = str(error).splitlines()[0], "correct the value"
+            if rule is not None and fix is not None:
+                refused.append(Objection(key, word.partition("=")[2], rule, fix, COMMAND_LINE))
+                continue
             self._now[key] = word
             self._values[key] = _plain(OmegaConf.select(self.config, key))
+        return refused
 
     @property
     def values(self) -> dict[str, Any]:
@@ -262,6 +273,14 @@ class Composition:
             except OmegaConfBaseException:
                 continue
             self._tree = _set(self._tree, path, _plain(node))
+
+
+def _resources(asked: Any) -> dict[str, Any]:
+    problems = Diagnostics()
+    for breach in breaches(Resources, asked, "hydra.sweeper.resources"):
+        report(problems, PROGRAM, breach)
+    problems.raise_any()
+    return Resources.model_validate(asked).model_dump()
 
 
 def _plain(value: Any) -> Any:
@@ -364,7 +383,7 @@ def jobs(
     factors = _factors(section, swept)
     varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
     frozen = _Frozen(section, program, outputs)
-    refused: dict[str, None] = {}
+    refused: dict[Objection, None] = {}
     for group, fixed in groups.items():
         held: Level = {key: spelled(key, value) for key, value in fixed.items()}
         for combination in itertools.product(*factors):
@@ -373,10 +392,13 @@ def jobs(
                 chosen |= level
             try:
                 _add(result, compositions, group, chosen, varied, frozen)
+            except InvalidPlan as invalid:
+                refused |= dict.fromkeys(invalid.problems)
             except (HydraException, OmegaConfBaseException) as error:
-                refused[one_line(str(error)).partition(" Config search path")[0]] = None
-    for text in refused:
-        problems.add(COMMAND_LINE, "sweep", None, text, "correct the key or the value")
+                rule = one_line(str(error)).partition(" Config search path")[0]
+                words_of = " ".join(chosen.values())
+                refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
+    problems.extend(refused)
     problems.raise_any()
     keys = [key for key in varied if key != section.seed_key]
     labels = short_labels(keys)
@@ -413,7 +435,8 @@ def _add(
     replaced = [key for key in varied if compositions.replaceable(chosen[key])]
     shared = tuple(word for key, word in chosen.items() if key not in replaced)
     composition = compositions.of(shared, frozenset(replaced))
-    composition.replace({key: compositions.parsed(chosen[key]) for key in replaced})
+    if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
+        raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
     levels = {key: values[key] if key in values else chosen[key].partition("=")[2] for key in varied}
     if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
@@ -439,7 +462,7 @@ class _Frozen:
             for each in section.experiment.exclude
         ]
         asked = section.resources
-        self._resources = None if interpolates(asked) else Resources.model_validate(asked).model_dump()
+        self._resources = None if interpolates(asked) else _resources(asked)
         self._parts: dict[int, tuple[Any, _Part]] = {}
         self._start = {key: value for key, value in program.items() if key != "task"}
         self._named, self._task = f"{json.dumps(KEY)}:{json.dumps(NAME)}", f'"program":{json.dumps(program["task"])}'
@@ -484,7 +507,8 @@ class _Frozen:
             return known[1]
         if isinstance(value, Mapping):
             named = {str(name): self._settled(item, f"{key}.{name}") for name, item in value.items()}
-            parts, settled = [named[name] for name in sorted(named)], {name: own.value for name, own in named.items()}
+            parts = [named[name] for name in sorted(named)]
+            settled: Any = {name: own.value for name, own in named.items()}
             text = "{" + ",".join(f"{json.dumps(name)}:{named[name].text}" for name in sorted(named)) + "}"
         else:
             parts = [self._settled(item, key) for item in value]

@@ -26,7 +26,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher.project import COPIES
-from launcher.run.folder import attempt_folder, base_path, multirun_of
+from launcher.run.folder import base_path, multirun_of
 from launcher.worker import current
 from launcher.worker.attempt import Attempt
 
@@ -142,7 +142,7 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     sys.path.insert(0, start["path"])
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
-    function = module
+    function: Any = module
     for part in start["function"].split("."):
         function = getattr(function, part)
     JobRuntime.instance().set("name", start["name"])

@@ -121,7 +121,7 @@ class Application:
 
     def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
         """The model's file."""
-        return f"conf/model/{config['model']['name']}.yaml", "model.resources"
+        return f"conf/model/{config['model']['name']}.yaml", "model.resources.devices"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling

@@ -18,13 +18,13 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     here = len(visible_devices())
     configs = [plan.runs[run_id].config for run_id in run_ids]
     asked = {(*application(config).requested_in(config), shape(config).devices) for config in configs}
-    fix = "set {}.devices={}{}, or choose a cluster that has them, such as cluster=slurm"
+    fix = "set {}={}{}, or choose a cluster that has them, such as cluster=slurm"
     lacking = [
         Objection(
-            f"{key}.devices",
+            key,
             devices,
             f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
-            fix.format(key, here, "" if here else ", which trains on the CPU"),
+            fix.format(key, here, "" if here else ", which computes on the CPU"),
             file,
         )
         for file, key, devices in sorted(asked)

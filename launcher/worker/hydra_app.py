@@ -1,7 +1,7 @@
 """Any program of @hydra.main as an application: what the sweep engine asks, answered without the program's help.
 
 A run of such a program is one job of Hydra: its frozen configuration has the job's composed configuration under
-`config`, and under `start` what starts it. trainer_ext.application is the other implementation of the protocol.
+`config`, and under `start` what starts it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HydraApplication:
 
     def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
         """The sweeper's section."""
-        return f"the configuration of {config['start']['name']}", "hydra.sweeper.resources"
+        return f"the configuration of {config['start']['name']}", "hydra.sweeper.resources.gpus"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """All jobs of a program are of one kind: what one took is expected of the others."""
