@@ -108,7 +108,7 @@ def _run_claimed(
     heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)
     try:
         _watch(attempt, orphaned)
-        final = _attempt(folder, owner, state, attempt, train, launch)
+        final = _attempt(folder, owner, state, attempt, train, launch, watchdog)
         with suppress(OSError):  # the logs of a done run were synced before
             attempt.close()
         if attempt.tracker is not None:
@@ -200,7 +200,9 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
     return owner, state
 
 
-def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
+def _attempt(
+    folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch, watchdog: Watchdog
+) -> State:
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
     config: Mapping[str, Any] = {}
     commits: dict[str, str] = {}
@@ -220,6 +222,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         content.check(config)
         length = application(config).length(config)
         attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step
+        watchdog.expects_steps = length.logs_every_step
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
@@ -345,6 +348,7 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
         multiprocessing.connection.wait([sentinel])
         kind, message = orphaned()
         attempt.request_stop(message, kind)
+        os.kill(os.getpid(), signal.SIGTERM)  # wakes a program that does not watch for requests
         for _ in range(int(ORPHAN_S)):  # time in which this process is stopped does not count
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)  # the trainer does not stop, and no other process is left to end it

@@ -114,7 +114,7 @@ class Application:
         trainer = config["trainer"]
         return Length(
             steps=int(trainer["steps"]),
-            checkpoint_every=int(trainer["checkpoint_every"]),
+            checkpoint_every=int(trainer.get("checkpoint_every", trainer["steps"])),
             checkpoints_kept=trainer.get("checkpoints_kept", 1),
             first_step=0 if trainer.get("eval_before_train") else 1,
         )
