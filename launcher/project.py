@@ -42,6 +42,11 @@ def multirun() -> Path:
     return Path(named).absolute() if named else root() / "multirun"
 
 
+def program() -> str:
+    """What a user of this project types for a command of the launcher."""
+    return "python -m launcher" if root() == ROOT else "rlsweep"
+
+
 def python_path(root: Path) -> str:
     """PYTHONPATH with `root` before what it has now; all paths are absolute."""
     paths = [str(root), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]

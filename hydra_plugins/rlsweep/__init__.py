@@ -42,6 +42,7 @@ _SETTINGS = {
     "cluster": "local",
     "tracking": {},
     "budget": {"device_hours": None},
+    "code": "refuse",
     "params": None,
     "max_batch_size": None,
 }

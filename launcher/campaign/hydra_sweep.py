@@ -6,6 +6,9 @@ missing runs as every plan does. Hydra gets the results of all jobs, those of ea
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +27,11 @@ from launcher.errors import Diagnostics
 from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs, schema
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
-from launcher.planning.overrides import command_line
 from launcher.planning.plan import Experiment, Plan
 from launcher.project import ROOT
 from launcher.run.folder import find_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
+from launcher.secrets import mask
 from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication
 
@@ -114,7 +117,7 @@ def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequenc
     name = declared.name or _name(program["name"], words, section.seed_key)
     experiment = Experiment(
         experiment=name,
-        command=command_line(words),
+        command=_command(),
         baseline=declared.baseline,
         steps=1,
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
@@ -130,9 +133,20 @@ def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequenc
         _cluster(section),
         {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False, **section.tracking},
         multirun=project.multirun(),
+        code_choice=section.code,
         budget=section.budget.device_hours,
         forks=True,
     )
+
+
+def _command() -> str:
+    """The present command, to be repeated in the project's folder; without what is chosen about code for this once."""
+    words = [word for word in sys.argv[1:] if not word.startswith("hydra.sweeper.code=")]
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = ["-m", spec.name] if spec is not None else [sys.argv[0]]
+    below = Path(os.path.relpath(Path.cwd(), project.root()))
+    place = "" if below == Path() else f"cd {shlex.quote(str(below))} && "
+    return mask(f"{place}{shlex.join(['python', *program, *words])}")
 
 
 def _name(program: str, words: Sequence[str], seed_key: str) -> str:

@@ -27,7 +27,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from pydantic import Field
+from pydantic import Field, Strict
 
 from analysis.spec.validation import Listed, Section, breaches
 from launcher.application import KEY, Base
@@ -37,7 +37,7 @@ from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import Entry, PlannedRun
+from launcher.planning.plan import CodeChoice, Entry, PlannedRun
 from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
@@ -95,6 +95,7 @@ class Sweep(Section):
     cluster: str | dict[str, Any] = "local"
     tracking: dict[str, Any] = Field({}, description="the section tracking, a mapping")
     budget: Budget = Budget.model_validate({})
+    code: Annotated[CodeChoice, Strict(False)] = CodeChoice.REFUSE
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher.project import COPIES
 from launcher.run.folder import base_path, multirun_of
-from launcher.worker import current
+from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
 
 #: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
@@ -45,6 +45,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     """
     global _live
     _live = task, context
+    loaded.note()  # before anybody edits the files; forks inherit it
     main = sys.modules["__main__"]
     file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if inspect.isroutine(task) else Path()
     spec = getattr(main, "__spec__", None)

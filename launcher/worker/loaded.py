@@ -47,11 +47,13 @@ def note() -> None:
     _seen.update(new)
     for module in map(sys.modules.get, new):
         spec = getattr(module, "__spec__", None)
-        name = spec.name if spec is not None else None
+        name = spec.name if spec is not None else getattr(module, "__name__", None)  # a script has none
         file = getattr(module, "__file__", None)
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue
         path, top = Path(file), name.partition(".")[0]
+        if path == ROOT / "launch.py":  # it starts sweeps, and computes nothing
+            continue
         if top not in packages() and top not in _user_packages() and is_library(path):
             continue
         try:
