@@ -63,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
             _watch(given.multirun, plans, index, given.json)
         except KeyboardInterrupt:
             interrupted = True
-    standings = _stand(given.multirun, plans, index)
+    standings = [stand(given.multirun, plan, index) for plan in plans.values()]
     index.save()
     # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
@@ -142,10 +142,6 @@ def _states(stage: StageRecord, standings: Mapping[str, Standing]) -> dict[str, 
     return dict(counts)
 
 
-def _stand(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
-    return [stand(multirun, plan, index) for plan in plans.values()]
-
-
 def _document(standings: Sequence[Standing]) -> dict[str, Any]:
     return {standing.experiment: standing.document() for standing in standings}
 
@@ -160,7 +156,7 @@ def _all_finished(standings: Sequence[Standing]) -> bool:
 def _until_finished(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> Iterator[list[Standing]]:
     """The standing again and again, until no run waits or runs."""
     while True:
-        standings = _stand(multirun, plans, index)
+        standings = [stand(multirun, plan, index) for plan in plans.values()]
         yield standings
         if _all_finished(standings):
             return
@@ -268,5 +264,5 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
         lines.append(f"compute until now: {text.hours(standing.device_hours)} {standing.unit}{of_which}")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
-        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
+        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'resume', standing.experiment)}")
     return lines

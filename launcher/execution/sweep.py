@@ -310,7 +310,7 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         if more := sum(len(alike) for _, alike in listed_causes[_LISTED:]):
             lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
         if counts.keys() & RETRYABLE:
-            retry = catalog.command(plan.multirun, "retry", experiment.name)
+            retry = catalog.command(plan.multirun, "resume", experiment.name)
             lines.append(f"to run the failed runs again: {retry}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")

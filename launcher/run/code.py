@@ -267,20 +267,17 @@ def others(
     take over those of runs with these records. A run without a record, of an older version or without a step, has no
     known code.
     """
-
-    def has_steps(run_id: str, state: str) -> bool:
-        is_kept = state == RunState.DONE or run_id in taken_over
-        return is_kept or latest_checkpoint(run_folder(multirun, run_id)) is not None
-
     known: dict[str, Mapping[str, tuple[str, str]]] = {}
     alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
     for run_id, (state, code_ids) in runs.items():
-        if code_ids and has_steps(run_id, state):
-            for code_id in set(code_ids) - known.keys():
-                record = read(multirun, code_id)
-                known[code_id] = changes(record) if record is not None else {}
-            if different := dict(change for code_id in code_ids for change in known[code_id].items()):
-                alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
+        counts = state == RunState.DONE or run_id in taken_over
+        if not code_ids or not (counts or latest_checkpoint(run_folder(multirun, run_id)) is not None):
+            continue
+        for code_id in set(code_ids) - known.keys():
+            record = read(multirun, code_id)
+            known[code_id] = changes(record) if record is not None else {}
+        if different := dict(change for code_id in code_ids for change in known[code_id].items()):
+            alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
     accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()
     return [
         OtherCode(

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from launcher import files
 from launcher.text import one_line
 from launcher.tracking import rows as logs
 from launcher.tracking.rows import Histogram, Row
-from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
+from launcher.tracking.settings import ONLINE, read_settings, settings_path
 
 # How long the end of a run waits for its trackers. What W&B has not received by then, `sync` sends.
 CLOSE_S = 30.0
@@ -119,23 +120,11 @@ def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mappi
         chosen = read_settings(settings)
         files.write_json(settings_path(folder), chosen.model_dump())
         if chosen.tensorboard:
-            sinks["TensorBoard"] = lambda: _tensorboard(folder)
+            sinks["TensorBoard"] = lambda: import_module(f"{__name__}.tensorboard").EventFiles(folder)
         if chosen.wandb == ONLINE:
-            sinks["W&B"] = lambda: _wandb(folder, config, chosen)
+            sinks["W&B"] = lambda: import_module(f"{__name__}.wandb").LiveRun(folder, config, chosen)
         until = logs.extent(folder)
     except Exception as error:
         _say(f"attempt {attempt}", f"{type(error).__name__}: {one_line(str(error))}")
         return Tracker({}, lambda: iter(()))
     return Tracker(sinks, lambda: logs.rows(folder, until))
-
-
-def _tensorboard(folder: Path) -> Sink:
-    from launcher.tracking.tensorboard import EventFiles
-
-    return EventFiles(folder)
-
-
-def _wandb(folder: Path, config: Mapping[str, Any], settings: Settings) -> Sink:
-    from launcher.tracking.wandb import LiveRun
-
-    return LiveRun(folder, config, settings)

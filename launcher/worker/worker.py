@@ -223,7 +223,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        function: Train = function_of(train)  # if its import fails, the run's own attempt does
+        module, _, name = train.partition(":")
+        function: Train = getattr(loaded.imported(module), name)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
@@ -235,7 +236,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
         if gap := whole.log_problem(folder, int(config["trainer"]["steps"]), attempt.first_step):
-            raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
+            raise RuntimeError(f"{gap}. Fix: `resume` resumes the run from a checkpoint before that step")
         return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
         raise
@@ -291,12 +292,6 @@ def _say(text: str) -> None:
     """Print to standard error, unless a full disk refuses that too."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
-
-
-def function_of(name: str) -> Any:
-    """The function that `module:function` names."""
-    module, _, function = name.partition(":")
-    return getattr(loaded.imported(module), function)
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:

@@ -93,7 +93,7 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(
     said, _ = theirs.communicate(timeout=280)
     assert theirs.returncode == 0 and "2 done" in said, said
     command = json.loads((tmp_path / "plugin/adhoc/plan.json").read_text())["command"]
-    assert command.endswith(" ".join(plugin))  # `retry` says it again
+    assert command.endswith(" ".join(plugin))  # `resume` says it again
     assert learned(tmp_path / "plugin") == pool
     again = launch(tmp_path / "plugin", *plugin)
     said, _ = again.communicate(timeout=280)

@@ -1,4 +1,4 @@
-"""python -m launcher reproduce: the commands that repeat one run; --run repeats it here.
+"""python -m launcher verify: the commands that repeat one run; --run repeats it here. Also `reproduce`.
 
 Nothing is checked out: the commands are printed. --run executes the run again with the present code and packages, in a
 new folder, and compares the metrics step by step.
@@ -168,9 +168,9 @@ def steps(folder: Path, root: Path) -> list[str]:
     commit = record.get("commit")
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
-    reproduce = ["-m", "launcher", "reproduce", folder.name, "--run", "--multirun", str(multirun_of(folder))]
+    again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
     if not commit:
-        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *reproduce])]
+        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
@@ -179,8 +179,8 @@ def steps(folder: Path, root: Path) -> list[str]:
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
-        return [*commands, shlex.join([sys.executable, *reproduce])]
-    return [*commands, "make setup", shlex.join([".venv/bin/python", *reproduce])]
+        return [*commands, shlex.join([sys.executable, *again])]
+    return [*commands, "make setup", shlex.join([".venv/bin/python", *again])]
 
 
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
