@@ -111,23 +111,24 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     if then is None:
         return {}
     present = provenance.collect(root, "", multirun_of(folder))
-    now = present.record
-    changes: dict[str, Any] = {
-        key: {"then": then.get(key), "now": now.get(key)}
-        for key in ("commit", "python", "platform", "host")
-        if then.get(key) != now.get(key)
-    }
-    gpus = [(record.get("devices") or {}).get("gpus") for record in (then, now)]
-    if gpus[0] != gpus[1]:
-        changes["gpus"] = {"then": gpus[0], "now": gpus[1]}
-    patch = _patch(folder)
-    if patch != (present.patch or ""):
-        changes["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
+    path = folder / "dirty.patch"
+    patch = path.read_text(encoding="utf-8") if path.is_file() else ""
+    changes: dict[str, Any] = _different(_compared(then, patch), _compared(present.record, present.patch or ""))
     changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
-    versions = then.get("packages") or {}, now["packages"]
-    changed = sorted({name for name, _ in versions[0].items() ^ versions[1].items()} - {_OURSELVES})
-    packages = {name: {"then": versions[0].get(name), "now": versions[1].get(name)} for name in changed}
+    packages = _different(then.get("packages") or {}, present.record["packages"])
+    packages.pop(_OURSELVES, None)
     return changes | ({"packages": packages} if packages else {})
+
+
+def _compared(record: Mapping[str, Any], patch: str) -> dict[str, Any]:
+    changed = f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
+    values = {key: record.get(key) for key in ("commit", "python", "platform", "host")}
+    return {**values, "gpus": (record.get("devices") or {}).get("gpus"), "uncommitted changes": changed}
+
+
+def _different(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    both = {name: {"then": then.get(name), "now": now.get(name)} for name in dict.fromkeys([*then, *now])}
+    return {name: values for name, values in both.items() if values["then"] != values["now"]}
 
 
 def _changed(folder: Path) -> dict[str, str]:
@@ -149,15 +150,6 @@ def not_restored(folder: Path) -> list[str]:
     """What is not as the run used it, and remains so if the commands of `steps` are followed."""
     patch = (read_provenance(folder) or {}).get("patch") or {}
     return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *_changed(folder)]
-
-
-def _patch(folder: Path) -> str:
-    path = folder / "dirty.patch"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _size(patch: str) -> str:
-    return f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
 
 
 def steps(folder: Path, root: Path) -> list[str]:

@@ -103,18 +103,19 @@ def find(module: str) -> Path | None:
     own = ROOT / module
     if own.is_file():
         return own
-    top = module.partition("/")[0].removesuffix(".py")
+    beside = [place.parent / module for place in places(module.partition("/")[0].removesuffix(".py"))]
+    return next(filter(Path.is_file, beside), None)
+
+
+def places(name: str) -> list[Path]:
+    """The folders of a top-level package, or the file of a module; none of a part of Python itself."""
     try:
-        spec = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        places = [Path(place).parent for place in spec.submodule_search_locations]
-    else:
-        places = [Path(spec.origin).parent] if spec.origin else []
-    return next((place / module for place in places if (place / module).is_file()), None)
+        return []
+    if spec is None or not (spec.has_location or spec.submodule_search_locations):
+        return []
+    return [Path(place) for place in spec.submodule_search_locations or [str(spec.origin)]]
 
 
 @lru_cache(maxsize=1)

@@ -295,11 +295,11 @@ def _say(text: str) -> None:
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher.worker import provenance, user_code
+    from launcher.worker import provenance
 
     multirun = multirun_of(folder)
     if not launch.record:
-        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, user_code.sources([config]))
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, loaded.sources([config]))
         launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
     record = launch.record
     for old in folder.glob("*.patch"):

@@ -24,7 +24,7 @@ from launcher.run.folder import base_path, metrics_path, read_config, read_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
-from launcher.worker import provenance, user_code
+from launcher.worker import loaded, provenance
 
 ROOT = Path(__file__).parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
@@ -185,8 +185,8 @@ def configured(reward: str) -> dict[str, Any]:
     return content.settled({"seed": 0, "task": {"name": "file", "reward": reward}})
 
 
-def used(reward: str) -> list[user_code.Source]:
-    return [source for source in user_code.sources([configured(reward)]) if "/site-packages/" not in str(source.path)]
+def used(reward: str) -> list[loaded.Source]:
+    return [source for source in loaded.sources([configured(reward)]) if "/site-packages/" not in str(source.path)]
 
 
 def test_the_users_code_is_what_runs_import_directly_or_not(outside: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import launcher.tracking as logs
 from launcher import files, tracking
 from launcher.run.archive import archive, archive_folder
 from launcher.run.folder import (
@@ -28,7 +29,6 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import RunState
 from launcher.run.records import PLAN_FORMAT, State
-from launcher.tracking import rows as logs
 from launcher.tracking.settings import Labels, Settings, labels, read_settings
 from launcher.worker import attempt as attempts
 from tests.launcher.experiments import make
