@@ -40,7 +40,7 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
-from launcher.application import KEY, Composed, File
+from launcher.application import KEY, Composed, File, merged
 
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
@@ -273,20 +273,9 @@ def assign(tree: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     if rest:
         result[first] = assign(present if isinstance(present, Mapping) else {}, rest, value)
     elif isinstance(value, Mapping) and isinstance(present, Mapping):
-        result[first] = _overlay(present, value)
+        result[first] = merged(present, copy.deepcopy(value))
     else:
         result[first] = copy.deepcopy(value)
-    return result
-
-
-def _overlay(tree: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(tree)
-    for key, item in value.items():
-        present = result.get(key)
-        if isinstance(item, Mapping) and isinstance(present, Mapping):
-            result[key] = _overlay(present, item)
-        else:
-            result[key] = copy.deepcopy(item)
     return result
 
 
