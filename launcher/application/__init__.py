@@ -56,8 +56,8 @@ def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str,
     result: dict[str, Any] = dict(tree)
     for key, value in differences.items():
         default = result.get(key)
-        both = isinstance(value, Mapping) and isinstance(default, Mapping)
-        result[key] = merged(default, value) if both else value
+        nested = isinstance(value, Mapping) and isinstance(default, Mapping)
+        result[key] = merged(default or {}, value) if nested else value
     return result
 
 
