@@ -13,7 +13,7 @@ from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings import looks
 from analysis.findings.outcomes import collapse
 from analysis.findings.study import Block, Study, selected_runs
-from analysis.spec.levels import part
+from analysis.spec.cell import part
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
 _MOST = 0.5

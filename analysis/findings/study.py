@@ -18,12 +18,11 @@ from analysis.findings import looks
 from analysis.findings.looks import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
-from analysis.spec import declaration, levels, registry
+from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.spec.settings import settings as settings_of
 from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
 from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
@@ -250,8 +249,6 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
     metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    unknown = levels.unknown_factors(settings.select, [run.cell for run in sweep.runs])
-    levels.refuse(unknown, f"{sweep.folder / 'plan.json'}: analysis.select")
     sweep, metrics = added(normalized(settings, sweep), claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
@@ -287,9 +284,8 @@ def as_declared(compared: Study, found: Registration) -> Study | None:
     known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
     try:
         plan = {**compared.sweep.plan, **(found.plan or {})}
-        section = {**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}
-        asked = settings_of(section, groups=plan["groups"], baseline=plan["baseline"])
-        return study(sweep_of(compared.sweep.folder, plan, known), asked)
+        sweep = sweep_of(compared.sweep.folder, plan, known)
+        return study(sweep, sweep.asked({**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}))
     except _BROKEN:
         return None
 

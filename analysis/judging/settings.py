@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from analysis.spec.validation import BadPlan, Section, explain, refusal
+from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Section, explain, refusal
 from launcher.files import write_json
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
@@ -36,7 +37,10 @@ FORMAT = (
 _NAME = "[A-Za-z0-9_]+"
 _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", "against", "limit_key"})
 
+COMMAND_LINE = "command line"
+
 Own = TypeVar("Own", bound="PairSelection")
+File = TypeVar("File", bound=Section)
 
 
 class BadJudge(BadPlan):
@@ -137,13 +141,19 @@ class JudgeSettings(PairSelection):
     @property
     def asked(self) -> dict[str, Any]:
         """What decides a verdict beside the texts: another value of one of these is another judge."""
-        keys = ("model", "rubric", "temperature", "answer_tokens")
-        return {"format": FORMAT, **{key: getattr(self, key) for key in keys}}
+        return {"format": FORMAT, **self.model_dump(include={"model", "rubric", "temperature", "answer_tokens"})}
 
     @property
     def identity(self) -> str:
         """16 hexadecimal digits of a hash of `asked`."""
         return hashlib.sha256(json.dumps(self.asked, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def budget(self) -> str:
+        """The limits of what asking may take; "" for none."""
+        tokens, cost = self.max_tokens_total, self.max_cost
+        parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
+        return " and ".join(filter(None, parts))
 
     def cost(self, tokens: Tokens) -> float | None:
         """What tokens cost; None without prices."""
@@ -158,30 +168,29 @@ class JudgeSettings(PairSelection):
         return within and (self.max_cost is None or cost is None or cost <= self.max_cost)
 
 
-def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | None = None) -> Own:
+def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] = MappingProxyType({})) -> Own:
     """The settings that these words give over those that the experiment declares. Raises BadJudge with everything that
     is wrong."""
     given: dict[str, Any] = {}
-    wrong = []
+    wrong = Diagnostics()
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals or not key.startswith("judge."):
-            wrong.append(f"command line: {word}: not a setting. Fix: write judge.KEY=VALUE, such as judge.model=NAME")
-            continue
         name = key.removeprefix("judge.")
+        if not equals or name == key:
+            wrong.add(word, KEY_ALONE, "not a setting", "write judge.KEY=VALUE, such as judge.model=NAME", COMMAND_LINE)
+            continue
         if name in given:
-            wrong.append(f"command line: {key}: given twice. Fix: give it once")
+            wrong.add(key, KEY_ALONE, "given twice", "give it once", COMMAND_LINE)
         given[name] = value
         if name not in _TEXTS or value == "null":
             with contextlib.suppress(ValueError):
                 given[name] = json.loads(value)
+    known = {key: value for key, value in declared.items() if key in model.model_fields}
     try:
-        known = {key: value for key, value in (declared or {}).items() if key in model.model_fields}
         made = model.model_validate(known | given)
     except ValidationError as error:
-        wrong += [f"command line: {breach}" for breach in explain(error, model, "judge")]
-    if wrong:
-        raise BadJudge("\n".join(wrong))
+        wrong += explain(error, model, "judge", COMMAND_LINE)
+    wrong.raise_any(BadJudge)
     return made
 
 
@@ -229,27 +238,25 @@ def language_model(settings: JudgeSettings) -> Judge:
     """The declaration of a language model."""
     name = settings.name or slug(settings.model)
     asked = {**settings.asked, "identity": settings.identity, "attempts": settings.attempts}
-    choice = PairSelection(**{key: getattr(settings, key) for key in PairSelection.model_fields})
+    choice = PairSelection(**settings.model_dump(include={*PairSelection.model_fields}))
     return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
 
 
-def reason(error: Exception, model: type[BaseModel]) -> str:
-    """Why a file of this model could not be read, in one line: of each value that is refused, the key and the rule."""
-    if isinstance(error, ValidationError):
-        return "; ".join(f"{breach.key}: {breach.rule}" for breach in explain(error, model, "file"))
-    return " ".join(str(error).split())
+def load(path: Path, model: type[File], what: str, fix: str) -> File:
+    """Read a file of a judge. Raises BadJudge with the reason if it cannot be read; what: it is not, or cannot be."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        why = "; ".join(objection.why for objection in explain(error, model, "file"))
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+    raise BadJudge(f"{path}: {what} ({why}). Fix: {fix}")
 
 
 def judges(experiment: Path) -> tuple[Judge, ...]:
     """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
-    made = []
-    for path in judges_folder(experiment).glob("*.json"):
-        try:
-            made.append(Judge.model_validate_json(path.read_bytes()))
-        except (OSError, ValueError) as error:
-            raise BadJudge(
-                f"{path}: not a judge of this version ({reason(error, Judge)}). Fix: restore the file, or delete it"
-            ) from error
+    files = judges_folder(experiment).glob("*.json")
+    made = [load(file, Judge, "not a judge of this version", "restore the file, or delete it") for file in files]
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
 
 
@@ -262,17 +269,15 @@ def check_judge(experiment: Path, judge: Judge) -> Judge:
     keys = sorted({*former.asked, *judge.asked} - _OF_REQUESTS)
     changed = [key for key in keys if former.asked.get(key) != judge.asked.get(key)]
     if changed or former.kind != judge.kind:
-        raise BadJudge(
-            f"{judges_folder(experiment) / f'{judge.name}.json'}: the judge {judge.name} of this experiment is another "
-            f"one ({', '.join(changed) or 'kind'}). Fix: name this one with judge.name=NAME"
-        )
+        rule = f"the judge {judge.name} of this experiment is another one ({', '.join(changed) or 'kind'})"
+        file = judges_folder(experiment) / f"{judge.name}.json"
+        raise BadJudge(f"{file}: {rule}. Fix: name this one with judge.name=NAME")
     return judge.model_copy(update={"order": former.order})
 
 
 def keep_judge(experiment: Path, judge: Judge) -> None:
     """Write a judge's declaration, once it has said something. The pairs that it compares may change. Raises BadJudge
     as `check_judge` does."""
-    kept = check_judge(experiment, judge)
-    if kept not in judges(experiment):
-        judges_folder(experiment).mkdir(exist_ok=True)
-        write_json(judges_folder(experiment) / f"{judge.name}.json", kept.model_dump(mode="json"))
+    kept, file = check_judge(experiment, judge), judges_folder(experiment) / f"{judge.name}.json"
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, kept.model_dump(mode="json"))

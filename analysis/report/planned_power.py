@@ -22,7 +22,7 @@ from analysis.spec import precheck, registry
 from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import capital
 from analysis.spec.precheck import Findable
-from analysis.spec.settings import Settings
+from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import counted
 from analysis.stats import power
 from analysis.stats.power import MOST_SEEDS, POWER
@@ -130,6 +130,8 @@ def planned(
     listed = questions(asked, seeds, baseline)
     if sweep is None:
         return PlannedPower(name, asked, listed, None, {})
+    cells = [run.cell for run in sweep.runs]
+    settings({"normalize": asked.normalize}, str(sweep.folder / "plan.json"), cells=cells)  # BadPlan for other levels
     sweep = added(normalized(asked, sweep), [question.metric for question in listed])
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     if asked.metric not in recorded:

@@ -19,7 +19,7 @@ from analysis.figures.traces import Array
 from analysis.findings.levels import arranged, factor_order, runs_by_cell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
-from analysis.spec.levels import key_of
+from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import dispersion, factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast

@@ -19,7 +19,7 @@ import yaml
 from analysis.sources.log import BadImport, refuse
 from analysis.sources.naming import Named, Naming, name
 from analysis.sources.source import LoggedRun, sources
-from analysis.spec import levels
+from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import some
 from launcher import files
@@ -129,11 +129,9 @@ def _named(
     named.sort(key=lambda member: (order.index(member.group), member.seed, json.dumps(member.factors, sort_keys=True)))
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
-    needed = settings(section, str(request.analysis or "--metric"), plan["groups"], plan["baseline"])
-    _check_recorded(request, needed.keys(), runs)
     cells = [tuple(member.factors.items()) for member in named]
-    levels.refuse(levels.unknown_references(needed.normalize or {}, cells), f"{request.analysis}: analysis.normalize")
-    levels.refuse(levels.unknown_factors(needed.select, cells), f"{request.analysis}: analysis.select")
+    needed = settings(section, str(request.analysis or "--metric"), plan["groups"], plan["baseline"], cells)
+    _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
 
 
@@ -224,7 +222,7 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
         raise BadImport(f"--baseline {baseline}: no run has this group; the groups are {', '.join(called)}")
     names: dict[str, str] = {}
     for group in called:
-        plain = levels.key_of(group, also=".") or "group"
+        plain = key_of(group, also=".") or "group"
         numbered = itertools.chain([plain], (f"{plain}_{count}" for count in itertools.count(2)))
         names[group] = next(unique for unique in numbered if unique not in names.values())
     return names

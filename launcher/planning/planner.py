@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from analysis.spec import registry
 from analysis.spec.settings import Settings
-from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
+from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
 from launcher.application import Composed
 from launcher.application.isolated import Ended, Isolated
@@ -338,28 +338,28 @@ class _Planner:
         context: Context | None = None,
         hypotheses: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add every breach of a section, with the file that set its key; where: the file for a key that none set, by
+        """Add every objection to a section, with the file that set its key; where: the file for a key that none set, by
         default the experiment's. hypotheses: the content of their files.
         """
         where = where or self._context.file_of(experiment)
-        for breach in breaches(model, section, name, context):
-            words = breach.key.partition("[")[0].split(".")
+        for objection in objections(model, section, name, context):
+            words = objection.key.partition("[")[0].split(".")
             above = [".".join(words[:end]) for end in range(len(words), 1, -1)]
             selection = self._context.selection(experiment)
             sources = filter(None, (self._composer.source(selection, key) for key in above))
-            origin = self._arguments.origin(breach.key, next(sources, where))
-            fix = breach.fix
-            if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
-                fix = self._context.meant_metric(breach.value) or fix
-            if breach.rule == NO_SUCH_KEY:
-                fix = self._context.suggested(breach.key, breach.value) or fix
-            if breach.key.startswith(f"{_HYPOTHESES}."):
+            origin = self._arguments.origin(objection.key, next(sources, where))
+            fix = objection.fix
+            if objection.rule.startswith(_METRIC) and isinstance(objection.value, str):
+                fix = self._context.meant_metric(objection.value) or fix
+            if objection.rule == NO_SUCH_KEY:
+                fix = self._context.suggested(objection.key, objection.value) or fix
+            if objection.key.startswith(f"{_HYPOTHESES}."):
                 fix += f", or leave it out: {'.'.join(words[:3])}=null"
                 owner = next((file for file, own in (hypotheses or {}).items() if words[2] in own), None)
                 if owner is not None:
                     others = ",".join(file for file in hypotheses or {} if file != owner)
                     fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
-            schema.report(self._problems, origin, replace(breach, fix=fix))
+            schema.report(self._problems, origin, replace(objection, fix=fix))
 
 
 def _alike(name: str, other: str) -> bool:
