@@ -14,10 +14,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 
-from analysis.spec.validation import KEY_ALONE, NO_SUCH_KEY, Objection, closest, words
-from launcher import errors
+from analysis.spec import validation
+from analysis.spec.validation import KEY_ALONE, NO_SUCH_KEY, closest, words
 from launcher.application import application
-from launcher.errors import Diagnostics
+from launcher.errors import Diagnostics, Objection
 from launcher.text import one_line, shown
 
 ALLOWED = "allowed"
@@ -152,7 +152,9 @@ def brief(value: Any) -> str:
     return value if plain else shown(value)
 
 
-def report(problems: Diagnostics, where: str, objection: Objection | errors.Objection, key: str | None = None) -> None:
+def report(
+    problems: Diagnostics, where: str, objection: Objection | validation.Objection, key: str | None = None
+) -> None:
     """Add an objection to the problems; key: what the user knows it by, if not its own."""
     where, key = (where, key or objection.key) if objection.file is None else (objection.file, objection.key)
     alone = objection.value is KEY_ALONE or (objection.file is not None and objection.value is None)
