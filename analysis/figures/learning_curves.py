@@ -32,7 +32,6 @@ from analysis.figures.canvas import (
     look_of,
     seed_dots,
 )
-from analysis.findings.levels import factor_order, varied
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -42,6 +41,7 @@ from analysis.spec.registry import figure
 from analysis.stats import strata
 from analysis.stats.curve_summaries import LARGEST
 from analysis.stats.mean_curves import on_grid, simultaneous
+from analysis.tables.levels import factor_order, varied
 from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_c
 from analysis.numbers import format_number
 from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
-from analysis.spec.hypothesis import Target
+from analysis.spec.hypothesis import Hypothesis, Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
@@ -304,6 +304,13 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
     threshold, origin = _threshold(sweep, settings, common, target)
     direction = settings.direction_of(target.metric) or "higher"
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
+
+
+def measure_of(sweep: Sweep, settings: Settings, common: CommonRange, metric: str, asked: Hypothesis) -> Measure:
+    """What a hypothesis compares of a metric."""
+    if asked.target is not None:
+        return time_to(sweep, settings, common, asked.target)
+    return Measure(metric, asked.summary, settings.direction_of(metric))
 
 
 def _threshold(

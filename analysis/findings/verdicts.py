@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from analysis.findings import looks, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
-from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
+from analysis.findings.study import Block, Comparison, Measure, Study, block, measure_of, range_of
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
@@ -383,10 +383,7 @@ _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
 def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Block:
     """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
     common = study.ranges.get(metric) or range_of(study.sweep, study.settings, metric)
-    if h.target is not None:
-        measure = time_to(study.sweep, study.settings, common, h.target)
-    else:
-        measure = Measure(metric, h.summary, study.settings.direction_of(metric))
+    measure = measure_of(study.sweep, study.settings, common, metric, h)
     if baseline == study.sweep.baseline:
         known = next((other for other in study.blocks if other.measure == measure), None)
         if known is not None:

@@ -11,7 +11,6 @@ import orjson
 
 from analysis.data.responses import responses
 from analysis.figures.figures import figures
-from analysis.findings.levels import levels
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.report.files import FORMATS, files_of, results, write_all
@@ -22,6 +21,7 @@ from analysis.sections import sections
 from analysis.sections.win_rates import read_judged
 from analysis.tables import wording
 from analysis.tables.comparison import missing, tables
+from analysis.tables.levels import levels
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"

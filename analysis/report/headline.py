@@ -12,7 +12,6 @@ import numpy as np
 
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome, collapse
 from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
@@ -26,6 +25,7 @@ from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better, gap_of, lacking
 from analysis.tables.levels import (
+    averaged_over,
     collapse_lines,
     collapses,
     condition_lines,

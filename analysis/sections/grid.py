@@ -16,7 +16,6 @@ from analysis.data import cells
 from analysis.data.sweep import Cell, Run
 from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
-from analysis.findings.levels import arranged, factor_order, runs_by_cell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.cell import key_of
@@ -27,6 +26,7 @@ from analysis.stats.dispersion import Split
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
+from analysis.tables.levels import arranged, factor_order, runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table
 from analysis.tables.wording import all_levels
 
