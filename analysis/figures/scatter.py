@@ -21,6 +21,7 @@ from analysis.figures.canvas import (
     legend,
     logarithmic,
 )
+from analysis.figures.traces import tell
 from analysis.findings.study import Measure, Study, block
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -49,7 +50,6 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     notes: list[str] = []
     drawn: list[Array] = []
     lines: list[Any] = []
-    steps: dict[str, Array] = {}
     for group in sweep.groups:
         runs = sweep.of(group)
         if any(group in common.absent for common in ranges):
@@ -62,8 +62,9 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         look = _look(study, group)
         for number, run in enumerate(usable):
             gid, label = f"dots{number}.{run.seed}--{group}", f"seed {run.seed}"
-            lines += axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
-            steps[gid] = shared[run.id][0]
+            dots = axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
+            tell(dots, steps=shared[run.id][0])
+            lines += dots
             drawn.append(of[run.id])
         seeds = sorted({run.seed for run in usable})
         for seed in seeds:
@@ -98,7 +99,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     texts += ["The broken line is y = x."] if picture.diagonal else []
     texts += _gaps(study, picture, notes) + caveats(picture.metrics)
     title = f"{about[1].label} against {about[0].label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas, steps=steps)
+    return Sketch(picture.name, title, " ".join(texts), canvas)
 
 
 @figure("pareto")

@@ -19,7 +19,8 @@ from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.judging import asking, journal, rating, settings
 from analysis.judging.pairs import PairsToJudge, pairs, unique
 from analysis.judging.results import State, judged, scores
-from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, PairSelection, Tokens
+from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, Tokens
+from analysis.spec.settings import PairSelection
 from analysis.spec.validation import counted
 
 _BYTES_A_TOKEN = 4  # of English text, about

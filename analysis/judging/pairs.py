@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from analysis.data.responses import Response, Responses, responses
 from analysis.data.sweep import Cell, Sweep
-from analysis.judging.settings import BadJudge, PairSelection
+from analysis.judging.settings import BadJudge
+from analysis.spec.settings import PairSelection
 
 #: Both runs of a pair, the prompt's id, and the step of the evaluation.
 Place = tuple[str, str, str, int]

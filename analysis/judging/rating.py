@@ -20,7 +20,8 @@ from analysis.data.responses import visible
 from analysis.data.sweep import Sweep
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, pairs
-from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, load, slug
+from analysis.judging.settings import BadJudge, Judge, Kind, judges_folder, keep_judge, load, slug
+from analysis.spec.settings import PairSelection
 from analysis.spec.validation import Section, counted, refusal
 from launcher.files import write_atomic, write_json
 

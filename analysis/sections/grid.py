@@ -14,8 +14,8 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
-from analysis.figures.traces import Array
+from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
+from analysis.figures.traces import tell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.cell import key_of
@@ -341,14 +341,13 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     height = 3.4 if widest > _MANY else 2.4  # names that are written upwards take about an inch
     canvas, panels = panels_of(width, height * rows, across, rows, common=False)
     label = f"effect on {measure.with_unit}"
-    intervals: Intervals = {}
     for number, (axes, (factor, factor_levels)) in enumerate(zip(panels, levels.items(), strict=False)):
         axes.axhline(0, color=INK, linewidth=0.9)
         for index, grid in enumerate(drawn_grids):
             if factor in grid.fit.levels:
                 aside = _APART * (index - (len(drawn_grids) - 1) / 2)
                 at = [factor_levels.index(level) + aside for level in grid.fit.levels[factor]]
-                intervals |= _levels(axes, study, grid, factor, at, number)
+                _levels(axes, study, grid, factor, at, number)
         axes.set_title(textwrap.fill(factor, 20), fontsize=9)
         texts, turned = _texts(factor_levels, (width - 0.6) / across / len(factor_levels))
         axes.set_xticks(range(len(factor_levels)), texts, rotation=90 if turned else 0)
@@ -373,7 +372,7 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
         f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
         f"effects.{_gaps(study, drawn_grids)}"
     )
-    return Sketch("effects", "Main effects of the factors", caption, canvas, intervals)
+    return Sketch("effects", "Main effects of the factors", caption, canvas)
 
 
 def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
@@ -385,19 +384,17 @@ def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
     return levels
 
 
-def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> Intervals:
-    """Draw a group's effects of one factor; returns the intervals."""
+def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> None:
+    """Draw a group's effects of one factor."""
     colour = colours(study.sweep.groups)[grid.group][0]
     effects = [effect for effect in grid.effects if effect.factors == (factor,)]
     axes.plot(at, [e.value for e in effects], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
-    intervals: Intervals = {}
     for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
         of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
         for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
             gid = f"seed{of}.{seed}--{grid.group}"
             axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", color=colour, **DOT)
-        intervals |= diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
-    return intervals
+        diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
 
 
 def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:
@@ -430,8 +427,6 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
     against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
     name = f"{measure.title}{against}" + (f" ({measure.unit})" if measure.unit else "")
     sign, decimals = "+" if against else "", max(0, 1 - int(np.floor(np.log10(far))))
-    intervals: Intervals = {}
-    values: dict[str, Array] = {}
     names: dict[str, str] = {}
     for number, (x, y) in enumerate(fit.pairs):
         over = fit.mean_of(x, y)
@@ -443,12 +438,10 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
             role = f"{number * 10000 + i * 100 + j}"
             gid, at = f"cell{role}--{grid.group}", (left[x] + i + 0.5, bottom[y] + j + 0.5)
             label = f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"
-            axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label)
-            values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
             spread = None if grid.censored else t_test.mean(over[i, j], fit.size)
-            if spread is not None:
-                ends = spread.interval(study.settings.alpha)
-                intervals[gid] = np.array(ends[:1]), np.array(ends[1:])
+            interval = None if spread is None else spread.interval(study.settings.alpha)
+            tell(axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label), interval, values=shown[i, j : j + 1])
+            names[f"cell{role}"] = name
             strong = abs(shown[i, j] - turn) > 0.6 * far
             centred: dict[str, Any] = {"ha": "center", "va": "center", "gid": f"number{role}--{grid.group}"}
             centred |= {"color": _LIGHT if strong else _DARK, "fontsize": min(7.5, 15 * width)}
@@ -465,9 +458,7 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
         f"{label}: {name}, mean over {len(fit.centre)} seeds and over the levels of the other factors, for every pair "
         f"of factors. {blue}, white {white}; the same colours in every group.{_gaps(study, [grid])}"
     )
-    return Sketch(
-        f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values
-    )
+    return Sketch(f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, names)
 
 
 def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:

@@ -82,20 +82,27 @@ class Sequential(Section):
         return most
 
 
-class WinRate(Section):
-    """How a launch has responses judged before its report, with the defaults of `python -m analysis judge`.
+class PairSelection(Section):
+    """Which pairs of responses a judge of any kind compares."""
 
-    against: the group that win rates are against; None: the baseline. points: evaluations that are judged; prompts: of
-    each at most so many. base_url, model, key_env: of a language model; without an address, the response with the
-    higher reward wins.
-    """
-
-    against: str | None = Field(None, description="a group of the experiment, or null: the baseline")
-    points: int = Field(1, ge=1)
-    prompts: int | None = Field(None, ge=1, description="an integer 1 or more, or null: all prompts")
-    base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
-    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
-    key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
+    name: str | None = Field(
+        default=None,
+        pattern="^[A-Za-z0-9_]+$",
+        description="letters, digits and _; null: made of what the judge is called",
+    )
+    design: Literal["baseline", "all"] = Field(
+        default="baseline", description="baseline: every method against one; all: every two methods"
+    )
+    against: str | None = Field(
+        default=None, min_length=1, description="the group that win rates are against; null: the baseline"
+    )
+    points: int = Field(
+        default=1, ge=1, description="an integer 1 or more: evaluations that are judged, the last and others before it"
+    )
+    prompts: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: all prompts")
+    max_characters: int | None = Field(
+        default=None, ge=1, description="an integer 1 or more, of a pair's texts together, or null: no limit"
+    )
 
     @field_validator("against")
     @classmethod
@@ -104,6 +111,15 @@ class WinRate(Section):
         if against is not None and groups is not None and against not in groups:
             raise refusal(f"must be a group of the experiment: {', '.join(groups)}", "name one of them")
         return against
+
+
+class WinRate(PairSelection):
+    """How a launch has responses judged before its report, with the defaults of `python -m analysis judge`: by a
+    language model; without an address, the response with the higher reward wins."""
+
+    base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
+    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
+    key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
 
 
 _Test = Annotated[

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -152,7 +153,8 @@ class Objection:
     @property
     def why(self) -> str:
         """The key, its value and the rule."""
-        return f"{self.key}{'' if self.value is KEY_ALONE else f' = {self.value!r}'}: {self.rule}"
+        value = str(self.value) if isinstance(self.value, PurePath) else repr(self.value)
+        return f"{self.key}{'' if self.value is KEY_ALONE else f' = {value}'}: {self.rule}"
 
     def __str__(self) -> str:
         return f"{'' if self.file is None else f'{self.file}: '}{self.why}. Fix: {self.fix}"
