@@ -130,7 +130,7 @@ def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
     return {group: (PALETTE[i % n], DASHES[(i // n) % len(DASHES)]) for i, group in enumerate(groups)}
 
 
-def look_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
+def style_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
     """A group's colour and line style; with `markers`, markers in place of line styles, which then mean something
     else."""
     colour, dash = colours(groups)[group]

@@ -25,9 +25,9 @@ from analysis.figures.canvas import (
     counted_label,
     gap_sentences,
     legend,
-    look_of,
     save,
     seed_dots,
+    style_of,
     styled,
 )
 from analysis.figures.traces import tell
@@ -148,7 +148,7 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
             curve = survival(times, [bool(value.reached) for value in values if value.value is not None], budget)
         except NotEvaluable:
             continue
-        look = look_of(sweep.groups, group, markers=False)
+        look = style_of(sweep.groups, group, markers=False)
         x = np.concatenate(([0.0], curve.times, [budget]))
         y = np.concatenate(([1.0], curve.share, curve.share[-1:]))
         named = {**look, "gid": f"curve--{group}", "label": "share not there yet"}

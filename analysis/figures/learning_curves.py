@@ -28,8 +28,8 @@ from analysis.figures.canvas import (
     canvas_of,
     legend,
     logarithmic,
-    look_of,
     seed_dots,
+    style_of,
 )
 from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
@@ -76,7 +76,7 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
     asides = _asides(each[0])
     for of in zip(*each, strict=True):
-        look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
+        look = style_of(study.sweep.groups, of[0].group, len(keys) > 1)
         for number, s in enumerate(of):
             aside = asides.get(s.group, 0.0)
             drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many, aside)
@@ -136,7 +136,7 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     many = sum(len(s.seeds) for s in drawn) > MANY
     entries = []
     for s in drawn:
-        look = look_of(study.sweep.groups, s.group, False)
+        look = style_of(study.sweep.groups, s.group, False)
         _first(axes, s, look, study.settings.alpha, many, asides.get(s.group, 0.0))
         entries.append((_entry(s), {**look, "linewidth": 1.9}))
     label = textwrap.fill(f"{about.axis}, difference to {base.label}", _Y_LABEL, break_on_hyphens=False)
@@ -241,7 +241,7 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
         inside = _within(centre, width)
         if not inside.any():
             continue
-        look = look_of(study.sweep.groups, centre.group, False)
+        look = style_of(study.sweep.groups, centre.group, False)
         x, mean = centre.axis[inside], centre.whole[:, inside].mean(axis=0)
         std = np.interp(centre.steps[inside], width.steps, width.whole.mean(axis=0))
         group = centre.group

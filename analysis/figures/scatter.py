@@ -59,7 +59,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         usable = [run for run in runs if of[run.id].shape[1]]
         if not usable:
             continue
-        look = _look(study, group)
+        look = _style(study, group)
         for number, run in enumerate(usable):
             gid, label = f"dots{number}.{run.seed}--{group}", f"seed {run.seed}"
             dots = axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
@@ -118,7 +118,7 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
     for x, y in zip(blocks[0].estimates, blocks[1].estimates, strict=True):
         if x.mean is None or y.mean is None:
             continue
-        group, look = x.group, _look(study, x.group)
+        group, look = x.group, _style(study, x.group)
         for run in sweep.of(group):
             x_value, y_value = (block.values[run.id].value for block in blocks)
             if x_value is not None and y_value is not None:
@@ -168,7 +168,7 @@ def front(centres: Mapping[str, tuple[float, float]], directions: Sequence[str])
     return sorted(best, key=lambda name: (centres[name], name))
 
 
-def _look(study: Study, group: str) -> dict[str, Any]:
+def _style(study: Study, group: str) -> dict[str, Any]:
     colour, dash = colours(study.sweep.groups)[group]
     return {"color": colour, "linestyle": "none", "marker": _MARKS[DASHES.index(dash)], "markeredgewidth": 0}
 

@@ -14,8 +14,8 @@ from analysis.data.normalized import added, normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
-from analysis.findings import looks
-from analysis.findings.looks import Standing, Status
+from analysis.findings import interim
+from analysis.findings.interim import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
 from analysis.spec import declaration, registry
@@ -361,8 +361,8 @@ def versus(
         for run in sweep.runs
     }
     values = {**recorded, **(filled or {})}
-    schedule = looks.schedule(sweep, settings)
-    sweep = looks.looked_at(sweep, settings)
+    schedule = interim.schedule(sweep, settings)
+    sweep = interim.finished(sweep, settings)
     selected = selected_runs(sweep, settings, measure, recorded, values)
     kept = {group: own.kept for group, own in selected.items()}
     estimates = [_estimate(group, sweep, own, values, measure, common, settings) for group, own in selected.items()]
@@ -379,7 +379,7 @@ def versus(
         pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
         contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
     else:
-        asked = looks.asked(
+        asked = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
             lambda group, seeds: paired(group, dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")),
             stops=(measure.metric, measure.summary) == (settings.metric, settings.summary),
@@ -496,7 +496,7 @@ def _estimate(
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
-    level = looks.level_of_mean(sweep, settings, group, tuple(means)) if means else 0.0
+    level = interim.level_of_mean(sweep, settings, group, tuple(means)) if means else 0.0
     interval = t_test.t_interval(list(means.values()), level) if level > 0 else None
     reached = None
     if measure.summary == "time_to":
@@ -504,7 +504,7 @@ def _estimate(
         used = [values[run.id] for run in runs if (run.seed, run.cell) in at]
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
-            level = looks.level(sweep, settings, group)
+            level = interim.level(sweep, settings, group)
             times = np.clip(list(means.values()), 0.0, common.budget)  # completed ones of a seed that lacks cells
             interval = bounded.mean_interval(times.tolist(), 0.0, common.budget, level)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:

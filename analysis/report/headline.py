@@ -412,7 +412,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             "does not reject."
         )
     lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
-    lines += wording.look_lines(study)
+    lines += wording.interim_lines(study)
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]

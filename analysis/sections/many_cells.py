@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data import cells
-from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, look_of
+from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, style_of
 from analysis.figures.traces import Array, tell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level
@@ -170,7 +170,7 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     canvas, axes = canvas_of(7.0, 3.4)
     entries = []
     for group, scores in scored.scores.items():
-        look = look_of(sweep.groups, group, markers=False)
+        look = style_of(sweep.groups, group, markers=False)
         share = resample.performance_profile(sign * scores.values, sign * thresholds, settings.alpha, runs=scores.runs)
         gid, colour = f"mean--{group}", look["color"]
         style = {**look, "linewidth": 1.9, "gid": gid, "label": "share of runs and cells"}

@@ -58,7 +58,7 @@ def main(study: Study) -> Table:
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         wording.first_measure(registered(study.sweep)),
-        *wording.look_lines(study),
+        *wording.interim_lines(study),
         *wording.pairing_gain(study),
         *scale_lines(study),
     ]

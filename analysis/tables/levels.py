@@ -12,7 +12,7 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
 from analysis.data.sweep import Cell, Run, Sweep, level_of
-from analysis.findings import looks
+from analysis.findings import interim
 from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study, selected_runs
 from analysis.numbers import format_number
@@ -108,7 +108,7 @@ def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[A
 
 def _kept(study: Study, block: Block) -> dict[str, cells.Kept]:
     """What the values of each group on a measure are made of."""
-    sweep = looks.looked_at(study.sweep, study.settings)
+    sweep = interim.finished(study.sweep, study.settings)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
     return {group: own.kept for group, own in selected.items()}
 
