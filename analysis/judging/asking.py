@@ -249,10 +249,14 @@ class _Asking:
     def run(self) -> str:
         """Ask until all is decided or something ends it."""
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._settings.parallel)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self._changed.acquire()  # for good: no thread notes an answer that comes now
+            raise
         self._journal.sync()
         if self._error is not None:
             raise self._error
@@ -265,10 +269,10 @@ class _Asking:
         self._stop(error=KeyboardInterrupt())
 
     def _stop(self, why: str = "", error: BaseException | None = None) -> None:
-        """Send no further request; what came first is the reason."""
+        """Send no further request; the first reason, and the first error, count."""
         with self._changed:
-            if self._why is None:
-                self._why, self._error = why, error
+            self._why = why if self._why is None else self._why
+            self._error = self._error or error
             self._changed.notify_all()
 
     def _decided(self, key: str) -> bool:
@@ -283,7 +287,7 @@ class _Asking:
 
     def _next(self) -> str | None:
         with self._changed:
-            return next(self._todo, None)
+            return next(self._todo, None) if self._why is None else None
 
     def _decide(self, key: str) -> None:
         """Send requests about a key until it is decided, or the asking ends."""

@@ -22,7 +22,6 @@ from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import dispersion, factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
-from analysis.stats.dispersion import Split
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
@@ -69,8 +68,8 @@ class CellResult:
     """One cell of a group: its mean over seeds, and the difference to the baseline of the same seeds, with its t
     interval.
 
-    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks.
-    split: the two clusters of the seeds of the cell, if they are no single one; apart: the seeds of the smaller one.
+    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks, and
+    the two clusters of its seeds, if they are no single one.
     """
 
     group: str
@@ -78,14 +77,12 @@ class CellResult:
     n: int
     planned: int
     mean: float | None
-    pairs: int
-    difference: float | None
-    interval: Interval | None
-    p: float | None
-    q: float | None
     remark: str
-    split: Split | None = None
-    apart: tuple[int, ...] = ()
+    pairs: int = 0
+    difference: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    q: float | None = None
 
 
 def grids(study: Study) -> list[Grid]:
@@ -196,28 +193,26 @@ def cell_results(study: Study) -> list[CellResult]:
 
 
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None) -> CellResult:
-    group = runs[0].group
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
     lacking: dict[str, list[str]] = {}
     for seed, value in by_seed.items():
         if value.value is None:
             lacking.setdefault(value.reason or "no result", []).append(str(seed))
-    remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
+    remarks = [f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items()]
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
     settings, summary = study.settings, study.primary.measure.summary
     split = None if summary == "time_to" else dispersion.split(list(values.values()))
-    apart = () if split is None else tuple(list(values)[place] for place in split.smaller)
+    if split is not None:
+        apart = tuple(list(values)[place] for place in split.smaller)
+        remarks.append(f"the seeds fall apart: {wording.clusters(split, apart)}")
+    alone = CellResult(runs[0].group, cell, len(values), len(by_seed), mean, "; ".join(remarks))
     if pairs is None or not pairs.a or not pairs.b:
-        return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark, split, apart)
-    test = settings.test_of(summary)
-    contrast = Contrast(test, np.array(pairs.a), np.array(pairs.b), settings.seed)
+        return alone
+    contrast = Contrast(settings.test_of(summary), np.array(pairs.a), np.array(pairs.b), settings.seed)
     interval, p = contrast.interval(settings.alpha), contrast.p()
-    return CellResult(
-        group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark, split,
-        apart,
-    )  # fmt: skip
+    return replace(alone, pairs=contrast.n, difference=contrast.difference, interval=interval, p=p)
 
 
 _HEADS = {
@@ -286,19 +281,17 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
     entries: list[Entry] = []
     for result in results:
         of = dict(result.cell)
-        apart = f"the seeds fall apart: {wording.clusters(result.split, result.apart)}" if result.split else ""
-        remark = "; ".join(filter(None, (result.remark, apart)))
         row = (
             study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
             share(result.n, result.planned),
             format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
-            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", remark,
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", result.remark,
         )  # fmt: skip
         record = {
             "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
             "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
             "difference": result.difference,
-            **ends(result.interval), "p": result.p, "q": result.q, "remark": remark,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
         }  # fmt: skip
         entries.append((result.group, row, record))
     test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"
