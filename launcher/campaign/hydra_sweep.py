@@ -20,7 +20,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.spec.validation import breaches
+from analysis.spec.validation import objections
 from launcher import project
 from launcher.config import identity
 from launcher.errors import Diagnostics
@@ -76,7 +76,7 @@ def _save(master: DictConfig) -> None:
 def _section(given: Mapping[str, Any]) -> Sweep:
     """The sweeper's section, checked. Raises InvalidPlan."""
     problems = Diagnostics()
-    for breach in breaches(Sweep, given, "hydra.sweeper"):
+    for breach in objections(Sweep, given, "hydra.sweeper"):
         schema.report(problems, PROGRAM, breach)
     problems.raise_any()
     section = Sweep.model_validate(given)
@@ -96,7 +96,7 @@ def _cluster(section: Sweep) -> dict[str, Any]:
     with open(ROOT / "conf" / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
         merged = {**yaml.safe_load(file), **given}
     assert model is not None
-    for breach in breaches(model, merged, "hydra.sweeper.cluster"):
+    for breach in objections(model, merged, "hydra.sweeper.cluster"):
         schema.report(problems, PROGRAM, breach)
     problems.raise_any()
     return merged

@@ -29,7 +29,7 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import Field, Strict
 
-from analysis.spec.validation import Listed, Section, breaches
+from analysis.spec.validation import Listed, Section, objections
 from launcher.application import KEY, Base
 from launcher.config import content, identity
 from launcher.config.hydra_compose import assign, interpolates, lookup
@@ -278,7 +278,7 @@ class Composition:
 
 def _resources(asked: Any) -> dict[str, Any]:
     problems = Diagnostics()
-    for breach in breaches(Resources, asked, "hydra.sweeper.resources"):
+    for breach in objections(Resources, asked, "hydra.sweeper.resources"):
         report(problems, PROGRAM, breach)
     problems.raise_any()
     return Resources.model_validate(asked).model_dump()
