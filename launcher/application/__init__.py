@@ -240,8 +240,8 @@ class Application(Protocol):
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """What a run requests of a cluster."""
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
-        """The file that says what a run requests, and the key of its devices there."""
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
+        """The file, and the key there, that say what a run requests. name: of the field of Shape."""
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""

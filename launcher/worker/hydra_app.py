@@ -43,9 +43,12 @@ class HydraApplication:
         asked = config["resources"]
         return Shape(asked["nodes"], asked["gpus"], asked["cpus"], asked["memory_gb"], seconds(asked["time"]) or 0)
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
         """The sweeper's section."""
-        return f"the configuration of {config['start']['name']}", "hydra.sweeper.resources.gpus"
+        return (
+            f"the configuration of {config['start']['name']}",
+            f"hydra.sweeper.resources.{'gpus' if name == 'devices' else name}",
+        )
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """All jobs of a program are of one kind: what one took is expected of the others."""
