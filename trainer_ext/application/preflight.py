@@ -16,10 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.application import isolated
 from launcher.application.isolated import Ended, shown_path
-from launcher.project import ROOT
-from launcher.text import nearest, one_line
+from launcher.text import one_line
 from trainer_ext import registry, rewards, sandbox, scores, tasks
 from trainer_ext.application import price
 from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
@@ -76,12 +74,7 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
 
 def _module(name: str) -> ModuleType:
     """A task's module. Raises Objection."""
-    try:
-        module = tasks.get(name)
-    except registry.UnknownChoice as error:
-        close = nearest(name, known := tasks.names())
-        fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/extending.md)"
-        raise Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix) from error
+    module = tasks.get(name)
     has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
     if "rows" not in has or len(has) < 2:
         missing = "compute_score" if "rows" in has else "rows"
@@ -98,27 +91,14 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
         except (TypeError, ValueError) as error:
             fix = "correct it (docs/reward-models.md)"
             raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
-    try:
-        return tasks.reward(section)
-    except Objection:
-        raise
-    except ValueError as error:
-        if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
-            raise  # of the user's module
-        fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
-        raise Objection("task.reward", str(section.get("reward")), one_line(str(error)), fix) from error
+    return tasks.reward(section)
 
 
 def _asked(
     module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
-    try:
-        rows = _rows(module, section)
-    except tasks.BadData as error:
-        fix = "correct it, or the key of the section task that names the column"
-        raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
-    if not rows:
+    if not (rows := _rows(module, section)):
         fix = "return one trainer_ext.tasks.Row or more"
         raise Objection("rows", None, "the task has no prompts", fix, _file(module))
     for number, row in enumerate(rows, start=1):
@@ -197,12 +177,14 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
     registry.load("rlsweep.methods")
     if name not in part:
         importlib.import_module("trainer_ext.backends.in_process.trainer")  # it registers all of this project's
-    code = inspect.unwrap(part.get(name).function).__code__
+    place: tuple[Any, ...] = ()
     try:
+        code = inspect.unwrap(part.get(name).function).__code__
+        place = code.co_filename, code.co_firstlineno
         of_list = part is registry.credit
         chosen = part.each({name: settings})[0] if of_list else part.checked(name, settings, declared)
-    except ValueError as error:
-        raise Ended(one_line(str(error)), code.co_filename, code.co_firstlineno) from error
+    except Objection as error:
+        raise Ended(f"{error.key}: {error.rule}", *place) from error
     if of in ("credit", "weights", "smoothing", "ratio", "trust_region"):
         import torch
 
@@ -211,7 +193,7 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         shape = getattr(result[0] if isinstance(result, tuple) else result, "shape", None)
         if shape != (2, 3):
             rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
-            raise Ended(rule, code.co_filename, code.co_firstlineno)
+            raise Ended(rule, *place)
         chosen.metrics(*ones)
 
 
@@ -241,12 +223,8 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
                 count(row)  # a template may refuse an order of roles
             if not any(count(row) <= longest for row in divided[split]):
                 too_long.append((min(map(count, divided[split])), split))
-        except chat.Unusable as error:
-            fix = "choose another model, or prompts of the roles that its template reads"
-            if section.get("system_prompt"):
-                fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
-            rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
-            return Objection("model.path", config["model"].get("path"), rule, fix)
+        except Objection as refused:
+            return refused
     if not too_long:
         return None
     tokens, split = max(too_long, key=lambda entry: entry[0])
@@ -263,7 +241,8 @@ def chat_template(config: Mapping[str, Any]) -> str | None:
 
 
 def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:
-    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
+    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises what
+    that raises."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
     count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
@@ -310,7 +289,7 @@ def _unloadable(
             continue
         try:
             architectures.of_model(path, _trusts(verl))
-        except architectures.Unusable as error:
+        except Objection as error:
             whole = False
             yield Objection(key, path, error.rule, error.fix)
     if not whole:

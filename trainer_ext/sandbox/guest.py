@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import types
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
 
@@ -27,9 +27,19 @@ from typing import Any, NoReturn
 BEGIN, PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"B", b"P", b"F", b"S", b"T", b"E"
 LARGEST = 1 << 26  # bytes of a message
 _TOLERANCE = 1e-6
-_GROUPS: Mapping[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+#: Values that leave the program, by the name of their kind: their type, their parts, and what becomes of the parts.
+_KINDS: Mapping[str, tuple[Any, Callable[[Any], Iterable[Any]], Callable[[Iterable[Any]], Any]]] = {
+    "list": (list, list.__iter__, list),
+    "tuple": (tuple, tuple.__iter__, tuple),
+    "set": (set, set.__iter__, set),
+    "frozenset": (frozenset, frozenset.__iter__, frozenset),
+    "dict": (dict, dict.items, dict),
+    "bytes": ((bytes, bytearray), bytes, bytes),
+    "complex": (complex, lambda value: (value.real, value.imag), lambda parts: complex(*parts)),
+    "iterator": (Iterator, iter, lambda parts: iter(list(parts))),
+    "listed": ((range, collections.deque, KeysView, ValuesView, ItemsView), iter, list),
+}
 _PLAIN: Mapping[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
-_LISTED = (range, collections.deque, KeysView, ValuesView, ItemsView)
 _MODULE = "candidate"
 
 
@@ -64,17 +74,9 @@ def encode(value: Any) -> bytes:
 def _tree(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
-    for name, group in _GROUPS.items():
-        if isinstance(value, group):
-            return [name, *map(_tree, group.__iter__(value))]  # type: ignore[attr-defined]
-    if isinstance(value, (Iterator, *_LISTED)):
-        return ["list" if isinstance(value, _LISTED) else "iterator", *map(_tree, value)]
-    if isinstance(value, dict):
-        return ["dict", *([_tree(key), _tree(one)] for key, one in dict.items(value))]
-    if isinstance(value, (bytes, bytearray)):
-        return ["bytes", bytes(value).hex()]
-    if isinstance(value, complex):
-        return ["complex", value.real, value.imag]
+    for name, (kind, parts, _) in _KINDS.items():
+        if isinstance(value, kind):
+            return [name, *map(_tree, parts(value))]
     for plain, of in _PLAIN.items():
         if isinstance(value, plain):
             return of(value)
@@ -91,18 +93,8 @@ def _value(tree: Any) -> Any:
         if isinstance(tree, dict):
             raise ValueError("a mapping is not a value")
         return tree
-    kind, *items = tree
-    if kind in _GROUPS:
-        return _GROUPS[kind](map(_value, items))
-    if kind == "iterator":
-        return iter([_value(one) for one in items])
-    if kind == "dict":
-        return {_value(key): _value(one) for key, one in items}
-    if kind == "bytes":
-        return bytes.fromhex(items[0])
-    if kind == "complex":
-        return complex(float(items[0]), float(items[1]))
-    return Opaque(str(items[0]))
+    name, *parts = tree
+    return _KINDS[name][2](map(_value, parts)) if name in _KINDS else Opaque(str(parts[0]))
 
 
 # ---------------------------------------------------------------- the program's side
