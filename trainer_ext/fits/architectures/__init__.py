@@ -148,11 +148,12 @@ def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Archit
     )
 
 
-def of_model(path: Any, trust_remote_code: bool = False) -> Architecture | None:
+def of_model(path: Any, trust_remote_code: bool = False, key: str = "model.path") -> Architecture | None:
     """The sizes of a model in a folder, or of a name on the hub that has been loaded on this machine before, by its
     config.json; None: there is no such file.
 
-    trust_remote_code: whether code that comes with the model may be run. Objection: the model cannot be trained.
+    trust_remote_code: whether code that comes with the model may be run; key: of the configuration, which names the
+    model. Objection: the model cannot be trained.
     """
     file = Path(os.path.expanduser(str(path))) / "config.json"
     if not file.parent.is_dir():
@@ -161,9 +162,12 @@ def of_model(path: Any, trust_remote_code: bool = False) -> Architecture | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+    try:
+        found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+    except Objection as refused:
+        found = refused
     if isinstance(found, Objection):
-        raise found
+        raise Objection(key, path, found.rule, found.fix)
     return found
 
 
