@@ -83,7 +83,10 @@ def get(name: str) -> ModuleType:
     return sys.modules[task.get(name).function.__module__]
 
 
-def bad_row(where: str, rule: str, fix: str = "correct it, or the key of the section task that names it") -> Objection:
+_ROW_FIX = "correct the file, or the key of the section task that names the column"
+
+
+def bad_row(where: str, rule: str, fix: str = _ROW_FIX) -> Objection:
     """What is wrong in a file of prompts. where: the file, and the line or row."""
     return Objection(where, None, rule, fix)
 
