@@ -78,7 +78,7 @@ class Trainer(PPOTrainerSync):
         super().__init__(config)
 
     def train(self, number: int, step: Step) -> KVBatchMeta:
-        """Send a step through verl's stages, up to `on_step_end`. Its responses, which the caller removes from the queue."""
+        """Send a step through verl's stages up to `on_step_end`; its responses, for the caller to remove."""
         self.global_steps, self.timing_raw, self._now = number, {}, step
         batch: KVBatchMeta = self.step({}, self.timing_raw)  # verl's own metrics have other names and definitions
         step.values["cost/sample_seconds"] = float(self.timing_raw["gen"])
