@@ -87,8 +87,9 @@ _ROW_FIX = "correct the file, or the key of the section task that names the colu
 
 
 def bad_row(where: str, rule: str, fix: str = _ROW_FIX) -> Objection:
-    """What is wrong in a file of prompts. where: the file, and the line or row."""
-    return Objection(where, None, rule, fix)
+    """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
+    file, _, line = where.rpartition(", ")
+    return Objection(line, None, rule, fix, file)
 
 
 def text_of(messages: Iterable[Mapping[str, str]]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import rewards
+from trainer_ext.objection import Objection
 from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import TEST, Row, bad_row
 
@@ -97,7 +98,7 @@ def _of_hub(path: str, split: str, subset: str | None) -> Iterable[Mapping[str, 
     except (errors.EntryNotFoundError, errors.HFValidationError) as error:
         rule = f"this data set has a script, which datasets no longer runs, and no file {split}.jsonl"
         fix = f"download its files (hf download {path} --repo-type dataset) and name a .jsonl or .parquet file"
-        raise bad_row(path, rule, f"{fix} in task.train_path and task.test_path") from error
+        raise Objection("task.train_path", path, rule, f"{fix} in task.train_path and task.test_path") from error
     return (row for _, row in lines(file, split))
 
 
