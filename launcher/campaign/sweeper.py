@@ -8,13 +8,12 @@ as `hydra.sweeper.arguments`, and the plan checks all of them together.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import InvalidPlan, print_error, print_problems
-from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
+from launcher.errors import exit_code
+from launcher.project import EXIT_USAGE, ROOT
 from launcher.run import catalog
 
 if TYPE_CHECKING:
@@ -98,18 +97,6 @@ def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, mo
             return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
         return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
-    return without_traceback(launch)
-
-
-def without_traceback(launch: Callable[[], int]) -> int:
-    """The exit code of a launch; what is wrong with its plan, or with a file, is printed."""
     if sys.stdout.isatty():
         print("planning: every run is checked before anything is written", flush=True)
-    try:
-        return launch()
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
-    except (BadRunFolder, OSError) as error:
-        print_error(error)
-        return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
+    return exit_code(launch)
