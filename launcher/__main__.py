@@ -13,9 +13,16 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher import application
-from launcher.errors import Usage, not_installed, print_error
-from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, Dropping, drop_what_cannot_be_written
+from launcher.errors import exit_code, not_installed
+from launcher.project import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Dropping,
+    drop_what_cannot_be_written,
+    multirun,
+    program,
+)
 from launcher.text import nearest, shown
 
 COMMANDS = (
@@ -45,7 +52,7 @@ _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of these commands, whose modules it imports. For a single command, only that module."""
     parser = argparse.ArgumentParser(
-        prog="python -m launcher", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
@@ -59,7 +66,7 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name not in _WITHOUT_MULTIRUN:
             command.add_argument(
-                "--multirun", type=Path, metavar="FOLDER", default=ROOT / "multirun", help="default: beside launch.py"
+                "--multirun", type=Path, metavar="FOLDER", default=multirun(), help="default: this project's multirun/"
             )
         command.set_defaults(run_command=module.run)
     return parser
@@ -94,13 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if more and taken is not None:
         taken += more
     try:
-        code: int = given.run_command(given)
-    except (Usage, BadRunFolder) as error:
-        print_error(error)
-        return EXIT_USAGE
-    except OSError as error:  # such as a folder of another user, or a full disk
-        print_error(error)
-        return EXIT_FAILED
+        code = exit_code(lambda: given.run_command(given))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     sys.stdout.flush()

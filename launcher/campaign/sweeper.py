@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import InvalidPlan, print_error, print_problems
-from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
+from launcher.errors import exit_code
+from launcher.project import EXIT_USAGE, ROOT
 from launcher.run import catalog
 
 if TYPE_CHECKING:
@@ -40,8 +39,9 @@ class SweepExit(SystemExit):
 class ReconcilingSweeper:
     """A Hydra sweeper that plans the whole experiment, or campaign, and runs what is missing."""
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
-        self._arguments = list(arguments)
+    def __init__(self, arguments: Sequence[str] | None = None, **_: Any) -> None:
+        """arguments: the command line of launch.py; None: the program is another, and the section is its own."""
+        self._arguments = arguments
         self._conf = ROOT / "conf"
         self._more: list[Path] = []
         self._plugin: Any = None
@@ -49,6 +49,7 @@ class ReconcilingSweeper:
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Called by Hydra: note the folder of its configuration, and the launcher that the user chose."""
+        self._program = (hydra_context, task_function, config)
         for source in config.hydra.runtime.config_sources:
             if source.provider == "main" and source.schema == "file":
                 self._conf = Path(source.path)
@@ -65,9 +66,26 @@ class ReconcilingSweeper:
             self._words = [word for word in config.hydra.overrides.hydra if word.lstrip("+~").startswith(chosen)]
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
+        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, but for programs whose jobs are
+        all done: their results are returned."""
+        if self._arguments is None:
+            return self._sweep_program(arguments)
         words = [*arguments, *self._arguments, *self._words]
         raise SweepExit(run(words, self._conf, self._plugin, self._more))
+
+    def _sweep_program(self, words: Sequence[str]) -> Any:
+        from launcher.campaign import hydra_sweep
+
+        results: list[Any] = []
+
+        def launch() -> int:
+            found, code = hydra_sweep.run(*self._program, words)
+            results.extend(found)
+            return code
+
+        if code := _exit_code(launch):
+            raise SweepExit(code)
+        return results
 
 
 def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:
@@ -98,18 +116,10 @@ def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, mo
             return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
         return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
-    return without_traceback(launch)
+    return _exit_code(launch)
 
 
-def without_traceback(launch: Callable[[], int]) -> int:
-    """The exit code of a launch; what is wrong with its plan, or with a file, is printed."""
+def _exit_code(launch: Callable[[], int]) -> int:
     if sys.stdout.isatty():
         print("planning: every run is checked before anything is written", flush=True)
-    try:
-        return launch()
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
-    except (BadRunFolder, OSError) as error:
-        print_error(error)
-        return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
+    return exit_code(launch)
