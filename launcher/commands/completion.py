@@ -10,12 +10,13 @@ A shell completes the arguments of one word, so the command is `rlsweep` instead
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from launcher.project import EXIT_FINE, ROOT
+from launcher import project
+from launcher.commands import output
+from launcher.project import EXIT_FINE
 from launcher.run import campaign_record, catalog
 
 HELP = "print a script with which a shell completes `rlsweep`"
@@ -32,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
     script = shellcode(["rlsweep"], shell=given.shell)
-    print(json.dumps({"shell": given.shell, "script": script}) if given.json else script)
+    output(given, {"shell": given.shell, "script": script}, [script])
     return EXIT_FINE
 
 
@@ -92,5 +93,5 @@ def overrides(**_: Any) -> list[str]:
 
 
 def _multirun(parsed_args: argparse.Namespace) -> Path:
-    multirun: Path = getattr(parsed_args, "multirun", None) or ROOT / "multirun"
+    multirun: Path = getattr(parsed_args, "multirun", None) or project.multirun()
     return multirun

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.application import Shape, shape
-from launcher.errors import Problem
+from launcher.application import Shape, application, shape
+from launcher.errors import Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
 from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.text import counted
-from launcher.worker import user_code
+from launcher.worker import loaded
 
 _REPORT = Shape(memory_gb=8, time_s=3600)
 
@@ -30,11 +30,11 @@ def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
 
 def files(plan: Plan, run_ids: Sequence[str]) -> str:
     """The files that have the resources of these runs."""
-    models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in run_ids})
-    return ", ".join(f"conf/model/{name}.yaml" for name in models)
+    configs = [plan.runs[run_id].config for run_id in run_ids]
+    return ", ".join(sorted({application(config).requested_in(config)[0] for config in configs}))
 
 
-def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Problem]:
+def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objection]:
     """What no batch system can do. `file` has the plan's section `cluster`."""
     settings, count = plan.cluster, len(shapes(plan, run_ids))
     if settings["detach"] and count > (settings["max_running"] or count):
@@ -42,13 +42,13 @@ def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Problem]
             f"the runs need {count} arrays, one for each shape of resources, and with cluster.detach no launcher "
             "waits to submit the later ones"
         )
-        yield Problem(file, "cluster.max_running", str(settings["max_running"]), rule, f"give {count} or more")
+        yield Objection("cluster.max_running", settings["max_running"], rule, f"give {count} or more", file)
 
 
 def start(order: Order, system: System, largest: int) -> StartedScheduler:
     """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array."""
     settings, record = order.plan.cluster, order.record.absolute()
-    outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
+    outside = loaded.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
     code = code_snapshot.copy(order.root, record.with_suffix("") / "code", order.plan.multirun, outside)
     kinds = shapes(order.plan, order.run_ids)
     shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}
