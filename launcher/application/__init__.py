@@ -253,6 +253,7 @@ class Application(Protocol):
 
     def length(self, config: Mapping[str, Any]) -> Length:
         """How long a run is."""
+        return Length(int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"]))
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """What a run requests of a cluster."""
@@ -260,6 +261,7 @@ class Application(Protocol):
 
     def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
         """The file that says what a run requests, and the key of its devices there."""
+        return "conf/config.yaml", "resources"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""
@@ -280,6 +282,7 @@ class Application(Protocol):
 
     def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
         """The modules, and the absolute paths of files, that a run imports because its configuration names them."""
+        return ()
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Modules that a run may load in processes of its own; None: those of any run."""
