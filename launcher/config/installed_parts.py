@@ -1,4 +1,4 @@
-"""What other installed packages bring: configuration files, in a folder conf/ of each, and schedulers beside ours."""
+"""What other installed packages bring: configuration files, in a folder conf/ of each, and schedulers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _SCHEDULERS = "rlsweep.schedulers"
-_OWN = [EntryPoint(name, f"launcher.schedulers.{name}.cluster", _SCHEDULERS) for name in ("local", "ray", "slurm")]
 GROUPS = ("rlsweep.methods", "rlsweep.tasks", _SCHEDULERS)
 
 
@@ -29,4 +28,4 @@ def folders() -> tuple[Path, ...]:
 
 def schedulers() -> Mapping[str, EntryPoint]:
     """The modules of schedulers (launcher.schedulers.protocol.Cluster), by the names that `cluster.name` gives them."""
-    return {entry.name: entry for entry in (*_OWN, *entry_points(group=_SCHEDULERS))}
+    return {entry.name: entry for entry in entry_points(group=_SCHEDULERS)}

@@ -110,7 +110,7 @@ CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Sl
 
 def names() -> list[str]:
     """The names of all schedulers, with those of other installed packages."""
-    return list(installed_parts.schedulers())
+    return [*CLUSTERS, *installed_parts.schedulers()]
 
 
 def settings(name: str) -> type[Section] | None:

@@ -7,7 +7,8 @@ an entry point `NAME = "module"` of the group `rlsweep.schedulers`. Its module a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
@@ -16,6 +17,13 @@ from launcher.config import installed_parts
 from launcher.planning.plan import Plan
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
+
+#: The modules that implement Cluster, by `name` in conf/cluster/*.yaml.
+CLUSTERS: Mapping[str, str] = {
+    "local": "launcher.schedulers.local.cluster",
+    "slurm": "launcher.schedulers.slurm.cluster",
+    "ray": "launcher.schedulers.ray.cluster",
+}
 
 
 @dataclass(frozen=True)
@@ -111,4 +119,7 @@ class Cluster(Protocol):
 
 def find(plan: Plan) -> Cluster:
     """The cluster that a plan names."""
-    return cast(Cluster, installed_parts.schedulers()[plan.cluster["name"]].load())
+    name = plan.cluster["name"]
+    if name in CLUSTERS:
+        return cast(Cluster, importlib.import_module(CLUSTERS[name]))
+    return cast(Cluster, installed_parts.schedulers()[name].load())
