@@ -17,8 +17,8 @@ import pytest
 from analysis.__main__ import main as analyse
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
-from launcher.campaign.sweeper import without_traceback
 from launcher.commands import selection
+from launcher.commands.sweeper import without_traceback
 from launcher.errors import Usage
 from launcher.planning import freeze
 from launcher.run import evaluations

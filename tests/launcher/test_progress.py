@@ -9,7 +9,7 @@ import os
 import pytest
 
 from launcher.__main__ import main
-from launcher.campaign import sweeper
+from launcher.commands import sweeper
 from launcher.execution import progress
 from launcher.execution.progress import Display, Live
 from launcher.run import catalog, claim

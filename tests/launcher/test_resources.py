@@ -10,7 +10,7 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.application import Shape, seconds, shape
-from launcher.campaign import sweeper
+from launcher.commands import sweeper
 from launcher.errors import InvalidPlan
 from launcher.execution import costs
 from launcher.schedulers.batch.system import Array
