@@ -12,13 +12,12 @@ still take, and not at all where no attempt takes longer than expected.
 from __future__ import annotations
 
 import heapq
-import math
 import os
 import shutil
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import compute
 from launcher.run.folder import find_state, last_final_step, read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState
-from launcher.schedulers.local.pool import slots, visible_devices
+from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
 from launcher.tracking.settings import ONLINE
@@ -148,7 +147,7 @@ def estimate(
 
     taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
     """
-    counted = sum(retries(cluster).counted.values())
+    counted = sum(counted_retries(cluster).values())
     seconds, hours, worst, sizes = [], 0.0, 0.0, []
     for run in runs:
         rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
@@ -161,19 +160,9 @@ def estimate(
     return Estimate(hours, worst, wall, storage)
 
 
-@dataclass(frozen=True)
-class Retries:
-    """How often a run is resumed by itself: `counted`, by failure kind; and the kinds without limit."""
-
-    counted: Mapping[str, int]
-    unlimited: tuple[str, ...]
-
-
-def retries(cluster: Mapping[str, Any]) -> Retries:
-    """The retries that the section `cluster` of a plan allows."""
-    rules: Mapping[str, int | None] = cluster["retry"]
-    counted = {kind: limit for kind, limit in rules.items() if limit}
-    return Retries(counted, tuple(kind for kind, limit in rules.items() if limit is None))
+def counted_retries(cluster: Mapping[str, Any]) -> dict[str, int]:
+    """How often a run is resumed by itself, by failure kind, without the kinds that have no limit."""
+    return {kind: limit for kind, limit in cluster["retry"].items() if limit}
 
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
@@ -255,9 +244,7 @@ class Forecast:
         devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
         self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
         #: How many runs a launch executes at a time; None if a cluster's queue decides.
-        self.slots: int | None = planned.cluster.get("max_running")
-        if planned.cluster["name"] == "local":
-            self.slots = len(slots(planned.cluster["slots"], devices, visible_devices()))
+        self.slots = protocol.slots(planned)
         #: By run, the steps that it takes over from another one.
         self.taken_over: dict[str, int] = {}
         for run_id in self._left:
@@ -272,6 +259,12 @@ class Forecast:
         """The cost of those of the runs that are not done."""
         left = [self._left[run_id] for run_id in ids if run_id in self._left]
         return estimate(left, self._history, self.slots, self._cluster, self.taken_over)
+
+    def device_seconds(self, run_id: str, begin: int) -> float:
+        """What a run that is not done takes after a step, and after the steps that it takes over."""
+        run = self._left[run_id]
+        steps = int(run.config["trainer"]["steps"]) - max(begin, self.taken_over.get(run_id, 0))
+        return max(0, steps) * self._history.rate(run).seconds * shape(run.config).units
 
     def saved(self) -> tuple[int, float]:
         """The steps, and the device-hours, that no run computes again."""
@@ -295,9 +288,9 @@ class Forecast:
             hours += more * estimate(own.values(), self._history, None, self._cluster).worst_device_hours
         return runs, hours
 
-    def step_seconds(self) -> dict[str, float]:
-        """The expected seconds of a step of each run that is not done, by id."""
-        return {run.id: self._history.rate(run).seconds for run in self._left.values()}
+    def longest_step(self) -> float | None:
+        """The most seconds that a step of a run is expected to take; None if all runs are done."""
+        return max((self._history.rate(run).seconds for run in self._left.values()), default=None)
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
@@ -312,26 +305,17 @@ class Forecast:
 # ---------------------------------------------------------------- the budget of a launch
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is expected of a run: the seconds of a step, its steps, the units that device-hours count, and how many of
-    its steps it takes over from another run."""
-
-    step_seconds: float
-    steps: int
-    units: int
-    taken_over: int = 0
-
-
 class Budget:
     """The device-seconds of some runs, of which `hours` device-hours may be spent.
 
-    `work`: what is expected of each run that may be submitted; `charged`: all runs whose attempts count.
+    `needed`: the device-seconds that a run is expected to take after a step; `charged`: all runs whose attempts count.
     """
 
-    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
+    def __init__(
+        self, multirun: Path, hours: float, needed: Callable[[str, int], float], charged: Iterable[str]
+    ) -> None:
         self.hours = hours
-        self._multirun, self._work = multirun, work
+        self._multirun, self._needed = multirun, needed
         self._spent = compute.spent(multirun, charged, time.time())
         #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
         self._submitted: dict[str, tuple[float, float]] = {}
@@ -362,11 +346,9 @@ class Budget:
 
     def expected(self, run_id: str) -> float:
         """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
-        work = self._work[run_id]
-        begin = last_final_step(run_folder(self._multirun, run_id))
-        steps = max(0, work.steps - max(work.taken_over, begin))
         took, expected = self._measured
-        return work.step_seconds * steps * work.units * (took / expected if expected else 1.0)
+        begin = last_final_step(run_folder(self._multirun, run_id))
+        return self._needed(run_id, begin) * (took / expected if expected else 1.0)
 
     def submitted(self, run_id: str) -> None:
         """The scheduler has the run."""
@@ -394,12 +376,7 @@ def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
     """The budget of a launch of the plan; None without limit."""
     if planned.budget is None:
         return None
-    work = {}
-    for run_id, seconds in forecast.step_seconds().items():
-        config = planned.runs[run_id].config
-        taken_over = forecast.taken_over.get(run_id, 0)
-        work[run_id] = Work(seconds, config["trainer"]["steps"], shape(config).units, taken_over)
-    return Budget(planned.multirun, planned.budget, work, {*planned.runs, *planned.charged})
+    return Budget(planned.multirun, planned.budget, forecast.device_seconds, {*planned.runs, *planned.charged})
 
 
 def budget_line(planned: Plan, forecast: Forecast) -> str | None:
@@ -425,8 +402,8 @@ def storage_words(count: float | None) -> str:
 
 
 def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
-    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, or a step is
-    too long for a run to save a checkpoint after SLURM's warning."""
+    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
+    login, or what the cluster itself says."""
     multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
     runs = runs_folder(multirun)  # it may be a link to another disk
     place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
@@ -436,14 +413,10 @@ def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
         fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
         fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
         yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
-    longest = max(forecast.step_seconds().values(), default=0.0)
-    if planned.cluster["name"] == "slurm" and longest >= planned.cluster["signal_delay_s"]:
-        key = f"cluster.signal_delay_s={planned.cluster['signal_delay_s']}"
-        rule = f"a step takes up to {longest:.0f} s, and SLURM warns a run {key} seconds before its time limit"
-        lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
-        more = 60 * math.ceil(2 * longest / 60)
-        yield f"warning: {rule}; {lost}. Fix: set cluster.signal_delay_s={more} (two steps) or more"
-    if planned.tracking["wandb"] == ONLINE and forecast.step_seconds() and (why := _no_login()) is not None:
+    if (longest := forecast.longest_step()) is None:
+        return
+    yield from protocol.warnings(planned, longest)
+    if planned.tracking["wandb"] == ONLINE and (why := _no_login()) is not None:
         yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
 
 
