@@ -13,6 +13,7 @@ from launcher.application import Shape, seconds, shape
 from launcher.commands import sweeper
 from launcher.errors import InvalidPlan
 from launcher.execution import costs
+from launcher.run.lifecycle import NEW
 from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
@@ -40,9 +41,9 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    history = costs.History(tmp_path, {run.id: run}, [])
-    found = costs.estimate([run], history, 1, planned.cluster)
-    assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
+    forecast = costs.Forecast(planned, {run.id: NEW})
+    seconds = 8 * forecast.left[run.id].rate.seconds * run.config["trainer"]["steps"]
+    assert forecast.of([run.id]).device_hours == pytest.approx(seconds / 3600)
 
 
 def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> None:
