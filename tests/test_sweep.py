@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.results import digests, learned, states
 from tests.trainer_ext.conftest import FEW_PROMPTS
 from tests.waiting import until
 
@@ -42,31 +41,6 @@ def launch(multirun: Path, *seeds: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(multirun, *seeds), cwd=ROOT, capture_output=True, text=True)
 
 
-def runs(multirun: Path) -> dict[str, dict[str, Any]]:
-    """id -> state, for every run folder."""
-    return {path.parent.name: json.loads(path.read_text()) for path in multirun.glob("runs/*/state.json")}
-
-
-def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
-    """id -> metric lines without times and costs, read as they are: a doubled or torn line would show."""
-    result = {}
-    for path in multirun.glob("runs/*/metrics.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        result[path.parent.name] = [
-            {k: v for k, v in line.items() if k not in ("time", "attempt") and not k.startswith("cost/")}
-            for line in lines
-        ]
-    return result
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def past_a_checkpoint(multirun: Path) -> list[str]:
     return [path.parent.parent.name for path in multirun.glob("runs/*/checkpoints/step_0000[1-2]*")]
 
@@ -81,29 +55,27 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_run_is_done_with_one_line_a_step(finished):
-    states = runs(finished)
-    assert len(states) == 10
-    assert {state["state"] for state in states.values()} == {"done"}
-    for lines in science(finished).values():
+    found = states(finished)
+    assert len(found) == 10
+    assert {state["state"] for state in found.values()} == {"done"}
+    for lines in learned(finished).values():
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
 
 
 def test_the_same_command_again_only_reports_and_changes_no_byte(finished):
-    before = files(finished)
+    before = digests(finished)
     again = launch(finished, *SEEDS)
     assert again.returncode == 0, again.stderr
-    assert files(finished) == before
+    assert digests(finished) == before
 
 
 def test_a_deleted_run_comes_back_with_the_same_metrics(finished):
-    import shutil
-
-    expected, untouched = science(finished), runs(finished)
+    expected, untouched = learned(finished), states(finished)
     victim = sorted(untouched)[0]
     shutil.rmtree(finished / "runs" / victim)
     assert launch(finished, *SEEDS).returncode == 0
-    assert science(finished) == expected
-    after = runs(finished)
+    assert learned(finished) == expected
+    after = states(finished)
     assert {k: v for k, v in after.items() if k != victim} == {k: v for k, v in untouched.items() if k != victim}
 
 
@@ -118,19 +90,19 @@ def test_killed_in_the_middle_nothing_is_lost(whom, finished, tmp_path):
         if whom == "launcher":
             launcher.send_signal(signal.SIGKILL)
         else:
-            os.kill(runs(multirun)[victim]["pid"], signal.SIGKILL)
+            os.kill(states(multirun)[victim]["pid"], signal.SIGKILL)
         launcher.communicate()
-    finished_before = {name for name, state in runs(multirun).items() if state["state"] == "done"} - {victim}
+    finished_before = {name for name, state in states(multirun).items() if state["state"] == "done"} - {victim}
     if whom == "worker":
         assert launcher.returncode == 0
-        assert runs(multirun)[victim]["ends"] == {"lost": 1}
+        assert states(multirun)[victim]["ends"] == {"lost": 1}
     else:
         again = launch(multirun, seed)
         assert again.returncode == 0, again.stdout + again.stderr
-    states = runs(multirun)
-    assert {state["state"] for state in states.values()} == {"done"}
-    assert states[victim]["attempt"] == 2
-    assert all(states[name]["attempt"] == 1 for name in finished_before)
-    undisturbed = science(finished)
-    assert len(states) == len(undisturbed) / len(SEEDS)
-    assert science(multirun) == {name: undisturbed[name] for name in states}
+    found = states(multirun)
+    assert {state["state"] for state in found.values()} == {"done"}
+    assert found[victim]["attempt"] == 2
+    assert all(found[name]["attempt"] == 1 for name in finished_before)
+    undisturbed = learned(finished)
+    assert len(found) == len(undisturbed) / len(SEEDS)
+    assert learned(multirun) == {name: undisturbed[name] for name in found}

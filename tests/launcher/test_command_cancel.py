@@ -17,7 +17,7 @@ from launcher.run.folder import checkpoints, read_state, run_folder
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_checkpoint, make_plan, make_run
-from tests.waiting import until
+from tests.waiting import ended, until
 
 
 @pytest.fixture
@@ -148,7 +148,6 @@ def test_an_interruption_ends_the_retry_of_all_experiments(sweeps):
     retrying = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     until(lambda: any(len(path.read_text().splitlines()) > 2 for path in sweeps.multirun.glob("runs/*/metrics.jsonl")))
     retrying.send_signal(signal.SIGINT)
-    output, _ = retrying.communicate()
-    assert retrying.returncode == 130, output
+    output = ended(retrying, 130)
     found = {state["id"]: state["state"] for state in sweeps.states().values()}
     assert sorted(found.values()) == ["planned", "preempted"] and "\nsecond:" not in output, output

@@ -15,7 +15,7 @@ from launcher.run import claim
 from tests.launcher.conftest import ROOT, Sweeps, mounted
 from tests.launcher.test_sweep import SLOW, SMALL
 from tests.torture import Processes
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, ended, until
 
 
 @pytest.mark.processes
@@ -34,8 +34,8 @@ def test_each_slot_has_its_own_device(sweeps):
     launcher = sweeps.start_held(*SMALL[:-1], "seed=0,1,2,3", "model.resources.devices=1", **environment)
     until(lambda: len(sweeps.logging()) == 2)
     sweeps.release()
-    output, _ = launcher.communicate(timeout=DEADLINE)
-    assert launcher.returncode == 0 and "to run on 2 workers" in output, output
+    output = ended(launcher)
+    assert "to run on 2 workers" in output, output
     records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
     assert {record["devices"]["visible"] for record in records} == {"4", "7"}
 
@@ -48,8 +48,7 @@ def test_runs_that_ask_for_no_device_see_none(sweeps):
     of_server = psutil.Process(claim.read_claim(folder).pid).environ()
     assert of_server["CUDA_VISIBLE_DEVICES"] == "" and of_server["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
     sweeps.release()
-    output, _ = launcher.communicate(timeout=DEADLINE)
-    assert launcher.returncode == 0, output
+    ended(launcher)
     records = [json.loads(path.read_text()) for path in sweeps.multirun.glob("runs/*/provenance.json")]
     assert [record["devices"]["visible"] for record in records] == ["", ""]
 
@@ -88,8 +87,8 @@ def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(s
         while True:
             ballast.write(bytes(1024))
     sweeps.release()
-    output, _ = launcher.communicate(timeout=DEADLINE)
-    assert launcher.returncode == 1 and "No space left on device" in output, output
+    output = ended(launcher, 1)
+    assert "No space left on device" in output, output
     assert "Traceback" not in output
     assert "failed" not in {state["state"] for state in sweeps.states().values()}
     (small_disk / "ballast").unlink()

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from launcher.planning import schema
 from launcher.run.folder import RESERVED
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusals, refused, rows, write_experiment
@@ -96,6 +95,8 @@ scale=tiny,full
 scale=nosuch
 verl.data.train_batch_sise=1
 verl.data.train_batch_size=many
+verl.data.shuffle=1
+verl.trainer.project_name=1
 trainer.stepz=3
 trainer.steps=0
 trainer.steps=3.0
@@ -135,6 +136,38 @@ base.config=nosuch
 method.gamma=[
 quickstrat
 model.resources=3
+optimizer.lr=1e-4
+policy.optim.lr=3
+sampling.temperature=2
+training.max_steps=5
+analysis.primary.metric=reward_mean
+analysis.primary.metric=reward_sum_meen
+experiment.seeds=0,1,2
+seed=[0,1]
+seed=[3]
+'groups.C1.overrides={a: 1}'
+cluster.partition=main
+cluster.address=auto
+cluster.max_running=3
+trainer.ranks=2
+cluster.partition=a,b
+analysis.metrics=a/b,c/d
+model.resources.devices=8
+method=grpo
+method=PPO
+model=qwen
+lr=1e-4
+learning_rate=1,2
+actor_rollout_ref.actor.optim.lr=3
+data.train_batch_size=8
+seeds=0,1
+seeds=3
+steps=10
+cluster.gres=gpu:1
+cluster.time=10
+experiment=quickstart.yaml
+experiment=conf/experiment/bnto_main.yaml
+verl.trainer.n_gpus_per_node=8
 """
 
 
@@ -144,7 +177,53 @@ def test_a_bad_command_line_is_refused_in_one_line(words, worded):
     worded(line)
 
 
+#: What is sound by itself, and cannot start, or cannot be used by a library, a run or a report.
 VALUES = """
+method=q_star task=gsm8k model=tiny
+experiment=bnto_main model.resources.devices=8
+experiment=bnto_main model.resources.nodes=2
+experiment=bnto_main model=llama_30b
+method=q_decode task=gsm8k_short model=gpt2
+method=dpo task=sorting method.dpo_pairs=data
+method=c0_grpo model=gpt2 task=gsm8k
+experiment=quickstart analysis.primary.metric=analysis/reward_summ_mean
+experiment=quickstart analysis.metrics=[critic/vf_loss]
+experiment=quickstart trainer.eval_every=0
+experiment=quickstart analysis.primary.metric=eval/win_rate trainer.eval_responses=0
+experiment=bnto_main trainer.eval_samples=8
+experiment=quickstart 'analysis.figures=[{histogram: alfa}]'
+experiment=quickstart 'analysis.win_rate={against: sft}'
+experiment=quickstart 'task.learned_reward={model: policy, share: 0.5, epoch: 2}'
+experiment=qstar_main 'task.learned_reward={model: policy, share: 0.5, epochs: 0}'
+method=c0_grpo task=gsm8k model=qwen2_5_0_5b 'task.learned_reward={model: policy, share: 0.5}'
+experiment=quickstart analysis.primary.metric=qstar/ess_ratio
+experiment=quickstart 'analysis.time_to=[{baseline_final: 0.9, metric: qstar/ess_ratio}]'
+experiment=quickstart \
+'analysis.hypotheses={X: {claim: a, kind: less, group: q_star, against: C0, metric: qstar/ess_ratio}}'
+experiment=quickstart 'analysis.hypotheses={X: {claim: a, kind: range, group: C0, metric: dual_game/beta, low: 0}}'
+method=c0_ppo,sft experiment.baseline=c0_ppo analysis.primary.metric=analysis/reward_sum_mean
+experiment=quickstart hydra.foo=1
+experiment=quickstart hydra/launcher=submitit_slurm hydra.launcher.mem_gb=2 hydra.launcher.timeout=10
+method=ptrw hydra/launcher=nosuch
+experiment=quickstart task.name=sortng
+experiment=quickstart verl.data.max_prompt_length=1
+method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7
+method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3
+method=dpo verl.actor_rollout_ref.rollout.n=1
+method=c0_grpo verl.actor_rollout_ref.rollout.n=1
+method=c0_grpo method/advantage=verl verl.actor_rollout_ref.rollout.n=1
+method=c0_grpo model.heads=3
+method=c0_ppo method.critic_warmup=120
+method=c0_grpo trainer.eval_every=1 trainer.split.test=0
+experiment=quickstart trainer.split.validation=0
+trainer=verl_ray method=c0_grpo trainer.ranks=3
+method=c0_grpo verl.actor_rollout_ref.actor.optim.override_optimizer_config.momentum=0.9
+method=c0_grpo,ptrw
+experiment=quickstart experiment.name=bnto_main
+method=ptrw experiment.name=quickstart
+experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
+experiment=qstar_long model.resources.device_memory_gb=30 experiment.groups.q_star=null
+method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
 method=c0_grpo seed=9223372036854775808
 method=c0_grpo seed=4294967296
 method=c0_grpo seed=0,99999999999999999999
@@ -160,6 +239,44 @@ experiment=quickstart analysis.metrics=[foo]
 experiment=quickstart verl.actor_rollout_ref.rollout.n=0
 experiment=quickstart verl.actor_rollout_ref.rollout.temperature=0
 experiment=quickstart method.loss_agg_mode=foo
+method=[dr_grpo,c0_ppo]
+method=dr_grpo method/advantage=gae
+experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expresion: [0, 1], sorting: [0, 1]}'
+experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expression: [0, 1]}'
+experiment=quickstart task=expression,sorting seed=0 'analysis.select={tasks: best}'
+method=c0_grpo budget.device_hours=0
+method=c0_grpo budget.device_hour=3
+method=c0_grpo budget.device_hours=1,2
+method=c0_grpo rerun=all
+method=c0_grpo accept_code=1
+method=c0_grpo rerun=changed accept_code=true
+method=c0_grpo model.resources.nodes=0
+method=c0_grpo model.resources.devices=-1
+method=c0_grpo model.resources.cpus=half
+method=c0_grpo model.resources.memory_gb=0
+method=c0_grpo model.resources.time=soon
+method=c0_grpo experiment.seeds={start:1,max:12,until:decided}
+method=c0_grpo experiment.seeds={start:4,max:3,until:decided}
+method=c0_grpo experiment.seeds={start:4,max:12}
+method=c0_grpo experiment.seeds={start:4,maxx:12,until:decided}
+method=c0_grpo experiment.seeds=[0,0]
+method=c0_grpo experiment.seeds=[0,a]
+method=c0_grpo analysis.sequential={start:4,max:8,until:decided} experiment.seeds=[0,1]
+method=c0_grpo experiment.seeds={start:4,batch:4,max:12,until:decided} seed=+5
+experiment=bnto_main,quickstart scale=tiny seed=+5
+experiment=qstar_mvp hypothesis=[bnto,qstar_quick]
+experiment=bnto_main scale=tiny experiment.groups.C3=null
+experiment=bnto_main scale=tiny analysis.hypotheses.H1_no_collapse.kind=rnage
+experiment=bnto_main scale=tiny analysis.hypotheses.H1_wH.metric=wH_per_token
+experiment=bnto_main scale=tiny analysis.hypotheses.H1_wH=null
+experiment=bnto_main scale=tiny analysis.hypotheses.H9=null
+experiment=bnto_main scale=tiny hypothesis=bnto,bnto_gate
+experiment=bnto_main scale=tiny +hypothesis=bntoo
+method=ptrw scale=tiny hypothesis=bnto_gate
+method=ptrw scale=tiny analysis.hypotheses=[]
+method=ptrw scale=tiny analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]
+method=ptrw scale=tiny analysis.primary.summary=time_to
+experiment=bnto_main scale=tiny analysis.time_to=[{metric:reward,at:1}]
 """
 
 
@@ -191,18 +308,6 @@ def test_an_experiment_has_no_name_that_differs_from_anothers_in_case_alone(tmp_
 def test_every_folder_that_the_code_names_beside_the_experiments_is_reserved():
     code = "".join(path.read_text() for room in ("launcher", "analysis") for path in (ROOT / room).rglob("*.py"))
     assert {*re.findall(r'multirun / "(\w+)"', code)} == {*RESERVED}
-
-
-def test_a_fragment_can_speak_of_a_mapping():
-    defaults = {
-        "some": {"credit": {"a": {"x": 1}}, "allowed": {"credit": {"maxProperties": 1, "description": "small"}}}
-    }
-    checker = schema.Checker(defaults)
-    assert list(checker.check({"some": {"credit": {"a": {"x": 2}}}})) == []
-    (breach,) = checker.check({"some": {"credit": {"a": {"x": 2}, "b": 3}}})
-    assert (breach.key, breach.rule) == ("some.credit", "must be small")
-    (breach,) = checker.check({"some": {"credit": {"a": {"x": "two"}}}})
-    assert breach.key == "some.credit.a.x"
 
 
 def test_every_error_comes_at_once(conf, worded):

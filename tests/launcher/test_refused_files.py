@@ -97,9 +97,32 @@ def test_a_clusters_file_begins_with_another_or_names_every_key(conf, worded):
         worded(refusals("cluster=mine", conf))
 
 
+GROUPS = "  groups:\n    A: {method: c0_grpo}\n"
+BAD = "experiment:\n  name: bad\n" + GROUPS
+#: Experiments with a mistake, after the line that names their package.
+MISTAKES = [
+    "defaults:\n  - task: sorting\n  - _self_\n" + BAD,
+    "experiment:\n  name: bad\n" + GROUPS + "baseline: A\n",
+    "experiment:\n  name: bad\n" + GROUPS + "    seeds: [0]\n",
+    "defaults:\n  - override /task: sortin\n  - _self_\n" + BAD,
+    "defaults:\n  - override /method/control: dul\n  - _self_\n" + BAD,
+    "defaults:\n  - override /modle: gpt2\n  - _self_\n" + BAD,
+    "defaults:\n  - bnto_man\n  - _self_\n" + BAD,
+    "experiment:\n  name: bad\n  groups:\n  A: {method: c0_grpo}\n",
+    "experiment:\n  name: bad\n  groups:\n    A:\n    method: c0_grpo\n",
+    "experiment:\n  name: bad\n " + GROUPS,
+    "experiment:\n\tname: bad\n",
+    "defaults:\n  - override /hydra/launcher: joblib\n  - _self_\n" + BAD,
+    "defaults:\n  - /hydra/job_logging: none\n  - _self_\n" + BAD,
+    "hydra:\n  run: {dir: x}\n" + BAD,
+    "steps: 5\n" + BAD,
+]
+
+
 @pytest.mark.parametrize(
     ("path", "text", "words"),
     [
+        *(("experiment/bad", f"# @package _global_\n{text}", "experiment=bad") for text in MISTAKES),
         ("task/mine", "task: {name: mine}", "task=mine"),
         ("scale/mine", "trainer: {steps: 9}", "scale=mine"),
         ("method/trust_region/mine", "trust_region: mine", "method/trust_region=mine"),
