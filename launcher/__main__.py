@@ -24,17 +24,19 @@ COMMANDS = (
     "runs",
     "logs",
     "cancel",
-    "retry",
+    "resume",
     "rerun",
     "show",
     "evaluate",
     "export",
-    "reproduce",
+    "verify",
     "sync",
     "gc",
     "delete",
     "completion",
 )
+#: Earlier names.
+_ALIASES = {"retry": "resume", "reproduce": "verify"}
 _OF_THE_APPLICATION = frozenset({"evaluate", "export"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
@@ -70,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
         return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
+    words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
     name = words[0] if words else ""
     if name and not name.startswith("-") and name not in COMMANDS:
         close = nearest(name, COMMANDS)

@@ -77,6 +77,6 @@ def test_a_run_that_was_continued_is_the_run_that_was_not_bit_for_bit(tmp_path):
             name: one for name, one in kept.items() if name != ".lock"
         }
     once = next(name for name in expected if read_config(short / "runs" / name)["method"]["control"] == "dual")
-    command = [sys.executable, "-m", "launcher", "reproduce", once, "--run", "--multirun", str(short)]
+    command = [sys.executable, "-m", "launcher", "verify", once, "--run", "--multirun", str(short)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr

@@ -51,6 +51,16 @@ class Base:
     tree: dict[str, Any]
 
 
+def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the differences in it; lists are replaced whole. The arguments are not changed."""
+    result: dict[str, Any] = dict(tree)
+    for key, value in differences.items():
+        default = result.get(key)
+        nested = isinstance(value, Mapping) and isinstance(default, Mapping)
+        result[key] = merged(default or {}, value) if nested else value
+    return result
+
+
 @dataclass(frozen=True)
 class Shape:
     """Nodes, and on each of them devices, CPUs and memory (10^9 bytes); the time limit in seconds. 0: not requested.

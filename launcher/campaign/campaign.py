@@ -162,7 +162,7 @@ def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
     if left:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(left.items()))
         failed = [experiment.name for experiment in stage.experiments] if RunState.FAILED in left else []
-        fixes = [catalog.command(stage.plan.multirun, "retry", name) for name in failed]
+        fixes = [catalog.command(stage.plan.multirun, "resume", name) for name in failed]
         return "; ".join([f"not all runs are done ({counts})", *fixes])
     if swept.outcome.tripped is not None:
         return swept.outcome.tripped

@@ -60,7 +60,7 @@ class ReconcilingSweeper:
             self._plugin = Plugins.instance().instantiate_launcher(
                 hydra_context=hydra_context, task_function=task_function, config=config
             )
-            # The overrides of the launcher belong to the command that the plan records, and that `retry` repeats.
+            # The overrides of the launcher belong to the command that the plan records, and that `resume` repeats.
             chosen = ("hydra/launcher", "hydra.launcher")
             self._words = [word for word in config.hydra.overrides.hydra if word.lstrip("+~").startswith(chosen)]
 

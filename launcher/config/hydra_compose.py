@@ -40,7 +40,7 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
-from launcher.application import KEY, Composed, File
+from launcher.application import KEY, Composed, File, merged
 
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
@@ -89,7 +89,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         self._cache: dict[tuple[str, ...], Composed] = {}
         self.sources = [FileConfigSource(provider="main", path=f"file://{place}") for place in (self.folder, *more)]
         # A composition asks for each of these many times.
-        for name in ("load_config", "group_exists", "config_exists", "get_group_options"):
+        for name in ("load_config", "group_exists", "config_exists", "get_group_options", "parse"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def compose(self, overrides: Sequence[str]) -> Composed:
@@ -127,7 +127,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         return ConfigLoaderImpl(path)
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
-        parsed = list(map(_parse, overrides))
+        parsed = list(map(self.parse, overrides))
         try:
             return create_defaults_list(self, self.config, parsed, prepend_hydra=False, skip_missing=False)
         except RecursionError:
@@ -152,6 +152,9 @@ class Composer(ConfigRepository):  # type: ignore[misc]
 
     def parse(self, argument: str) -> Override:
         """One override in Hydra's grammar. Raises hydra.errors.HydraException."""
+        group, _, choice = argument.partition("=")
+        if _GROUP.fullmatch(group) and _CHOICE.fullmatch(choice):  # needs no grammar, which takes 5 ms
+            return Override(OverrideType.CHANGE, group, ValueType.ELEMENT, choice, input_line=argument)
         # Hydra asks the loader for a group's files only: method=glob(q_*)
         (override,) = OverridesParser.create(config_loader=self).parse_overrides([argument])
         return override
@@ -197,16 +200,6 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             if lookup(file.content, key.removeprefix(f"{file.package}.") if file.package else key)[0]:
                 return f"{self.folder.name}/{file.path}.yaml"
         return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _parse(argument: str) -> Override:
-    """One override. The choice of a group by a plain name needs no grammar, which takes 5 ms."""
-    group, _, choice = argument.partition("=")
-    if _GROUP.fullmatch(group) and _CHOICE.fullmatch(choice):
-        return Override(OverrideType.CHANGE, group, ValueType.ELEMENT, choice, input_line=argument)
-    (override,) = OverridesParser.create().parse_overrides([argument])
-    return override
 
 
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:
@@ -273,20 +266,9 @@ def assign(tree: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     if rest:
         result[first] = assign(present if isinstance(present, Mapping) else {}, rest, value)
     elif isinstance(value, Mapping) and isinstance(present, Mapping):
-        result[first] = _overlay(present, value)
+        result[first] = merged(present, copy.deepcopy(value))
     else:
         result[first] = copy.deepcopy(value)
-    return result
-
-
-def _overlay(tree: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(tree)
-    for key, item in value.items():
-        present = result.get(key)
-        if isinstance(item, Mapping) and isinstance(present, Mapping):
-            result[key] = _overlay(present, item)
-        else:
-            result[key] = copy.deepcopy(item)
     return result
 
 

@@ -161,14 +161,14 @@ def launch(
 
 
 def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, others: Others) -> Outcome:
-    from launcher.worker import provenance, user_code
+    from launcher.worker import loaded, provenance
 
     began, clock = time.time(), time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = protocol.find(plan) if plugin is None else None
     code_changes.carry_out(plan, others)
     command = plan.experiments[0].command
-    outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
+    outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)
     if warning := collected.warning():
         print(warning, flush=True)
@@ -310,7 +310,7 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         if more := sum(len(alike) for _, alike in listed_causes[_LISTED:]):
             lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
         if counts.keys() & RETRYABLE:
-            retry = catalog.command(plan.multirun, "retry", experiment.name)
+            retry = catalog.command(plan.multirun, "resume", experiment.name)
             lines.append(f"to run the failed runs again: {retry}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")

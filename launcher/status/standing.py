@@ -23,7 +23,7 @@ from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
 from launcher.text import without_numbers
 
-# States that need a decision: these runs wait for `retry`. Cancelled ones do too, but that was a decision.
+# States that need a decision: these runs wait for `resume`. Cancelled ones do too, but that was a decision.
 FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
 # States that the same command resumes, or that another process is working on.
 UNFINISHED = frozenset({NEW, *RESUMABLE})

@@ -223,7 +223,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        function: Train = function_of(train)  # if its import fails, the run's own attempt does
+        module, _, name = train.partition(":")
+        function: Train = getattr(loaded.imported(module), name)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
@@ -235,7 +236,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
         if gap := whole.log_problem(folder, int(config["trainer"]["steps"]), attempt.first_step):
-            raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
+            raise RuntimeError(f"{gap}. Fix: `resume` resumes the run from a checkpoint before that step")
         return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
         raise
@@ -293,18 +294,12 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def function_of(name: str) -> Any:
-    """The function that `module:function` names."""
-    module, _, function = name.partition(":")
-    return getattr(loaded.imported(module), function)
-
-
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher.worker import provenance, user_code
+    from launcher.worker import provenance
 
     multirun = multirun_of(folder)
     if not launch.record:
-        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, user_code.sources([config]))
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, loaded.sources([config]))
         launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
     record = launch.record
     for old in folder.glob("*.patch"):

@@ -1,4 +1,4 @@
-"""Cancelling: what waits at once, what runs through its worker; only `retry` takes it up again."""
+"""Cancelling: what waits at once, what runs through its worker; only `resume` takes it up again."""
 
 from __future__ import annotations
 

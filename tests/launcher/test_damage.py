@@ -288,7 +288,7 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
     with redirect_stderr(StringIO()):
         assert execute(planned) == 1
     state = read_state(folder)
-    assert state.state == "failed" and f"{metrics_path(folder)} lacks step 1. Fix: `retry`" in state.message
+    assert state.state == "failed" and f"{metrics_path(folder)} lacks step 1. Fix: `resume`" in state.message
 
 
 @pytest.mark.parametrize(

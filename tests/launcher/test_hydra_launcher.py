@@ -79,7 +79,7 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(
     said = ended(theirs)
     assert "2 done" in said, said
     command = json.loads((tmp_path / "plugin/adhoc/plan.json").read_text())["command"]
-    assert command.endswith(" ".join(plugin))  # `retry` says it again
+    assert command.endswith(" ".join(plugin))  # `resume` says it again
     assert learned(tmp_path / "plugin") == pool
     again = launch(tmp_path / "plugin", *plugin)
     said = ended(again)

@@ -43,7 +43,7 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
     assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{letter}" for letter in "abcde"]
     assert said[6:8] == [
         f"  and 2 more: python -m launcher logs adhoc-c0_grpo --multirun {tmp_path}",
-        f"to run the failed runs again: python -m launcher retry adhoc-c0_grpo --multirun {tmp_path}",
+        f"to run the failed runs again: python -m launcher resume adhoc-c0_grpo --multirun {tmp_path}",
     ]
 
 

@@ -26,7 +26,6 @@ from launcher.run.folder import (
 )
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
-from launcher.tracking import rows as logs
 from launcher.tracking.settings import Labels, Settings, labels, read_settings
 from launcher.worker import attempt as attempts
 from tests.launcher.experiments import make
@@ -124,17 +123,17 @@ def client_environment(environment: dict[str, str], home: Path) -> dict[str, str
 def test_rows_join_histograms_and_leave_torn_lines_out(folder: Path) -> None:
     with open(metrics_path(folder), "a") as file:
         file.write('{"step": 4, "val')
-    rows = list(logs.rows(folder))
+    rows = list(tracking.rows(folder))
     assert [(row.step, row.metrics) for row in rows] == [(step, {"value": value}) for step, value in squares(3)]
     assert [set(row.histograms) for row in rows] == [set(), {"entropy"}, set()]
     assert rows[1].histograms["entropy"].counts == [3, 4] and rows[0].time == 1.7e9 + 1
 
 
 def test_rows_stop_where_they_are_told(folder: Path) -> None:
-    until = logs.extent(folder)
+    until = tracking.extent(folder)
     log(folder, range(4, 6))
-    assert [row.step for row in logs.rows(folder, until)] == [1, 2, 3]
-    assert [row.step for row in logs.rows(folder)] == [1, 2, 3, 4, 5]
+    assert [row.step for row in tracking.rows(folder, until)] == [1, 2, 3]
+    assert [row.step for row in tracking.rows(folder)] == [1, 2, 3, 4, 5]
 
 
 def test_labels_name_every_experiment_that_shares_a_run(folder: Path) -> None:
@@ -297,7 +296,7 @@ def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     assert "http://127.0.0.1:9" in document["error"] and "WANDB_BASE_URL" in document["error"]
     code, document, _ = sync(multirun, {"WANDB_BASE_URL": "http://127.0.0.1:9"})
     assert code == 1 and "no credentials" in document["error"] and "wandb login" in document["error"]
-    assert [row.step for row in logs.rows(folder)] == [1, 2, 3]
+    assert [row.step for row in tracking.rows(folder)] == [1, 2, 3]
 
 
 @pytest.mark.processes  # as long as the service is given
@@ -343,7 +342,7 @@ def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: Wandb
     first = live(folder, server.environment, "1", "5", end)
     until(lambda: RUN in server.runs and len(server.runs[RUN].history) >= 4)
     first.communicate(timeout=DEADLINE)
-    assert server.runs[RUN].column("value") == squares(4) and len(list(logs.rows(folder))) == 5
+    assert server.runs[RUN].column("value") == squares(4) and len(list(tracking.rows(folder))) == 5
     second = live(folder, server.environment, "2", "7", RunState.DONE)
     _, errors = second.communicate(timeout=DEADLINE)
     assert (second.returncode, server.runs[RUN].exit_code) == (0, 0), errors

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.application import Base, Identity, Shape, seconds
+from launcher.application import Base, Identity, Shape, merged, seconds
 from trainer_ext.methods import continuing
 from trainer_ext.objection import Objection
 
@@ -87,9 +87,7 @@ class Application:
         return Checks()
 
     def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
-        from trainer_ext.application import verl_tree
-
-        return list(continuing.obstacles({**config, "verl": verl_tree.merged(base.tree, config["verl"])}, shorter))
+        return list(continuing.obstacles({**config, "verl": merged(base.tree, config["verl"])}, shorter))
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """`model.resources`, and the memory of the processes that the trainer starts beside the model's."""

@@ -1,4 +1,4 @@
-"""python -m launcher retry: run failed, diverged and cancelled runs again, from their newest checkpoints.
+"""python -m launcher resume: run failed, diverged and cancelled runs again, from their newest checkpoints.
 
 The runs become planned again. Then the experiment's own command runs them, and all other runs that it still has to
 run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit codes are those of that
@@ -49,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
     def chosen(run_id: str) -> bool:
         return _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)
 
-    return run_again(given, "retry", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
+    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
 
 
 def run_again(
