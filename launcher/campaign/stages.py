@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.hypothesis import Declared
-from analysis.spec.validation import Distinct, Listed, Section, breaches, closest, each_once, refusal, refusals
+from analysis.spec.validation import Distinct, Listed, Section, closest, each_once, objections, refusal, refusals
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, InvalidPlan, Objection
@@ -239,8 +239,8 @@ def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
     except (*hydra_compose.ERRORS, ValueError) as error:
         problems.add(file, campaign, None, one_line(str(error)), "correct the file")
         problems.raise_any()
-    for breach in breaches(CampaignSpec, content, CAMPAIGN):
-        schema.report(problems, file, breach, breach.key.removeprefix(f"{CAMPAIGN}."))
+    for objection in objections(CampaignSpec, content, CAMPAIGN):
+        schema.report(problems, file, objection, objection.key.removeprefix(f"{CAMPAIGN}."))
     problems.raise_any()
     spec = CampaignSpec.model_validate(content)
     if campaign in composer.options("experiment"):

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from analysis.spec import registry
 from analysis.spec.settings import Settings
-from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
+from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
 from launcher.application import Composed, application
 from launcher.application.isolated import Ended, Isolated
@@ -366,23 +366,23 @@ def _check(
     context: Context | None = None,
     hypotheses: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add every breach of a section, with the file that set its key; where: the file for a key that none set, by
+    """Add every objection to a section, with the file that set its key; where: the file for a key that none set, by
     default the experiment's. hypotheses: the content of their files.
     """
     composer, chosen, files = planning.composer, variants.selection(planning, own.experiment), hypotheses or {}
-    for breach in breaches(model, section, name, context):
-        words = breach.key.partition("[")[0].split(".")
+    for objection in objections(model, section, name, context):
+        words = objection.key.partition("[")[0].split(".")
         above = [".".join(words[:end]) for end in range(len(words), 1, -1)]
         sources = filter(None, (composer.source(chosen, key) for key in above))
-        origin = planning.arguments.origin(breach.key, next(sources, where or own.where))
-        fix = breach.fix
-        if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
-            fix = planning.checks.meant_metric(breach.value, planning.compositions) or fix
-        if breach.rule == NO_SUCH_KEY:
-            fix = variants.suggested(composer, breach.key, breach.value) or fix
-        if breach.key.startswith(f"{_HYPOTHESES}."):
+        origin = planning.arguments.origin(objection.key, next(sources, where or own.where))
+        fix = objection.fix
+        if objection.rule.startswith(_METRIC) and isinstance(objection.value, str):
+            fix = planning.checks.meant_metric(objection.value, planning.compositions) or fix
+        if objection.rule == NO_SUCH_KEY:
+            fix = variants.suggested(composer, objection.key, objection.value) or fix
+        if objection.key.startswith(f"{_HYPOTHESES}."):
             fix += f", or leave it out: {'.'.join(words[:3])}=null"
             if owner := next((file for file, content in files.items() if words[2] in content), None):
                 others = ",".join(file for file in files if file != owner)
                 fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
-        schema.report(planning.problems, origin, replace(breach, fix=fix))
+        schema.report(planning.problems, origin, replace(objection, fix=fix))

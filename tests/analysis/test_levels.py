@@ -16,14 +16,13 @@ import pytest
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.findings.levels import AtLevel, at_cells, levels
 from analysis.findings.outcomes import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.headline import answer
 from analysis.report.paper import write_paper
 from analysis.spec.settings import REWARD
 from analysis.tables.comparison import main as main_table
-from analysis.tables.levels import collapse_lines, level_lines
+from analysis.tables.levels import AtLevel, at_cells, collapse_lines, level_lines, levels
 from launcher import files
 from launcher.run.folder import find_state, run_folder, write_state
 from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in

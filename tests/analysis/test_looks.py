@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.findings.looks import Status
+from analysis.findings.interim import Status
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Comparison, Study, study
 from analysis.findings.verdicts import judge
@@ -99,7 +99,7 @@ def test_a_look_with_a_run_that_has_not_ended_is_not_made(state: str) -> None:
     comparison = compared(found)
     assert comparison.n == 4 and comparison.standing is not None and comparison.standing.look == 1
     assert [e.seeds for e in found.primary.estimates] == [(0, 1, 2, 3)] * 2
-    (text, *_) = wording.look_lines(found)
+    (text, *_) = wording.interim_lines(found)
     assert "Seeds 4, 5: no finished look has them yet" in text
 
 
@@ -206,5 +206,5 @@ def test_the_rule_as_it_is_frozen() -> None:
 def test_the_report_says_which_look_it_is_and_why_it_stopped(worded: Worded) -> None:
     values = {"A": luck(1, 6, 0.5), "B": [x + 3 for x in luck(2, 4, 0.5)]}
     values |= {"C": [x - 1 for x in luck(3, 4)], "D": luck(4, 6)}
-    worded(wording.look_lines(studied(values)))
-    assert wording.look_lines(studied(values, sequential=None)) == []
+    worded(wording.interim_lines(studied(values)))
+    assert wording.interim_lines(studied(values, sequential=None)) == []

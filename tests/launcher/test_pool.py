@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import psutil
 import pytest
 
 from launcher.run import claim
-from tests.launcher.conftest import ROOT, Sweeps, mounted
-from tests.launcher.test_sweep import SLOW, SMALL
-from tests.torture import Processes
+from tests.launcher.conftest import Sweeps, mounted
+from tests.launcher.test_sweep import SMALL
 from tests.waiting import DEADLINE, ended, until
 
 
@@ -96,31 +93,3 @@ def test_a_full_disk_stops_the_launch_and_with_space_the_same_command_finishes(s
     assert code == 0, output
     assert all([step for step, _ in own] == list(range(1, 13)) for own in sweeps.values().values())
     assert not list(sweeps.multirun.glob("runs/*/.tmp-*"))
-
-
-@pytest.mark.root
-@pytest.mark.processes
-def test_a_silent_owner_on_another_host_loses_its_run_and_stops_when_it_wakes(sweeps, tmp_path):
-    """Another process namespace stands for the host: neither sees the other's processes, only the files."""
-    host = ["unshare", "--pid", "--fork", "--mount-proc"]
-    token = str(tmp_path)
-    ledger = tmp_path / "ledger"
-    environment = {**os.environ, **SLOW, "RLSWEEP_TORTURE": token, "STEPS_LEDGER": str(ledger)}
-    drive = [sys.executable, "-m", "tests.launcher.drive", str(sweeps.multirun), *SMALL, "seed=0", "trainer.steps=60"]
-    away = subprocess.Popen([*host, *drive], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    there = Processes(token)
-    try:
-        folder = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0].parents[1]
-        there.signal(signal.SIGSTOP, there.of("worker") + there.of("launcher"))
-        code, output = sweeps.run(*SMALL, "seed=0", "trainer.steps=60", STEPS_LEDGER=str(ledger))
-        assert code == 0, output
-        there.signal(signal.SIGCONT, list(there.all()))
-        said, _ = away.communicate(timeout=DEADLINE)
-        assert "done" in said
-    finally:
-        there.signal(signal.SIGKILL, list(there.all()))
-    assert [step for step, _ in sweeps.values()[folder.name]] == list(range(1, 61))
-    attempts = [line.split()[1] for line in ledger.read_text().splitlines()]
-    woken = attempts[attempts.index("2") :].count("1")
-    assert woken <= 1, "it went on after another had taken its run"
-    assert sweeps.states()[folder.name]["attempt"] == 2

@@ -24,12 +24,10 @@ experiment=quickstart method=ptrw
 task=gsm8k task.train_path=./nosuch.jsonl
 model=qwen2_5_1_5b model.path=/nosuch/model
 verl.algorithm.adv_estimator=rloo
-verl.trainer.total_epochs=3
 method=[ptrw,asymmetric_clip]
 method=[amic,gspo]
 task=[sorting,expression]
 task=[]
-method=[]
 method/credit=[nosuch]
 method.credit.temporal_decay.gamma=0.9
 method=temporal_decay method.credit.temporal_decay.gama=0.9
@@ -57,31 +55,23 @@ trainer=verl_ray method=c0_grpo cluster=local trainer.ranks=2 model.resources.no
 trainer=verl_ray method=c0_grpo cluster=slurm model.resources.nodes=2 trainer.ranks=1
 trainer=verl_ray trainer.rollout=sglang
 trainer=verl_ray trainer.rollout=vllm method=q_star method/alpha=snr_max
-trainer=verl_ray trainer.rollout=vllm verl.actor_rollout_ref.rollout.top_p=0.9
-trainer=verl_ray verl.actor_rollout_ref.rollout.pipeline_model_parallel_size=2
 trainer=verl_ray verl.actor_rollout_ref.rollout.name=vllm
-trainer=verl_ray verl.actor_rollout_ref.actor.shuffle=true
 verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=8.5
-trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=-1
 trainer=verl_ray verl.actor_rollout_ref.model.target_modules=q_proj
 trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=8 verl.actor_rollout_ref.model.target_modules=[q_proj,lm_head]
 trainer=verl_ray method=c0_ppo verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=rejection verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=q_decode verl.actor_rollout_ref.model.lora_rank=8
-trainer=verl_ray verl.actor_rollout_ref.model.lora.rank=8
 trainer=verl_ray verl.actor_rollout_ref.actor.strategy=megatron
-trainer=verl_ray verl.actor_rollout_ref.rollout.name=sglang
 verl.actor_rollout_ref.actor.use_dynamic_bsz=true
 method=q_decode method/control=dual
 method=dpo method/sampler=rejection method/target=expert
 method=off_policy method.weight_low=20
 method=q_star method.target_path=/no/such/model
-task.warm_start.lr=-1
 verl.actor_rollout_ref.actor.optim.betas=[2,3]
 verl.actor_rollout_ref.actor.optim.optimizer=SGD
 verl.actor_rollout_ref.actor.optim.optimizer_impl=mine
-verl.actor_rollout_ref.actor.loss_scale_factor=0
 method=off_policy method/alpha=entropy
 method=rejection method/weights=raw
 method=[q_star,off_policy]
@@ -89,8 +79,6 @@ method=dpo method/trust_region=clip
 method=[sft,ptrw]
 method=uniform_alpha method.alpha_value=2
 method=q_star method.solver=bisection
-method=q_star method.iterations=5
-method.ema_beta=0.9
 scale=tiny,full
 scale=nosuch
 verl.data.train_batch_sise=1
@@ -99,15 +87,11 @@ verl.data.shuffle=1
 verl.trainer.project_name=1
 trainer.stepz=3
 trainer.steps=0
-trainer.steps=3.0
 verl.data.train_batch_size=64.0
-verl.actor_rollout_ref.rollout.n=4.0
 verl.actor_rollout_ref.actor.optim.lr=nan
 verl.nosuch.x=1
 verl=5
 analysis=5
-analysis.primary=5
-model.resources=null
 base.overrides=5
 multirun=[a]
 multirun.a=3
@@ -116,7 +100,6 @@ multirun=a,b
 method=glob(nosuch*)
 trainer.steps=range(3,3)
 model=null
-task=sorting,null
 method/credit=null
 cluster.name=slurm
 cluster.slots=2.0
@@ -128,23 +111,17 @@ seed=-1
 cluster.slots=0
 cluster.slotz=1
 cluster.retry.lost=x
-cluster.slots=1,2
 tracking.wandb=loud
-tracking.wandb=none,online
 base.config=nosuch
 ~trainer.steps
 method.gamma=[
 quickstrat
 model.resources=3
-optimizer.lr=1e-4
 policy.optim.lr=3
-sampling.temperature=2
-training.max_steps=5
 analysis.primary.metric=reward_mean
 analysis.primary.metric=reward_sum_meen
 experiment.seeds=0,1,2
 seed=[0,1]
-seed=[3]
 'groups.C1.overrides={a: 1}'
 cluster.partition=main
 cluster.address=auto
@@ -158,13 +135,10 @@ method=PPO
 model=qwen
 lr=1e-4
 learning_rate=1,2
-actor_rollout_ref.actor.optim.lr=3
-data.train_batch_size=8
 seeds=0,1
 seeds=3
 steps=10
 cluster.gres=gpu:1
-cluster.time=10
 experiment=quickstart.yaml
 experiment=conf/experiment/bnto_main.yaml
 verl.trainer.n_gpus_per_node=8
@@ -224,12 +198,8 @@ method=ptrw experiment.name=quickstart
 experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
 experiment=qstar_long model.resources.device_memory_gb=30 experiment.groups.q_star=null
 method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
-method=c0_grpo seed=9223372036854775808
 method=c0_grpo seed=4294967296
-method=c0_grpo seed=0,99999999999999999999
 method=c0_grpo seed=true
-method=c0_grpo seed=1e3
-method=c0_grpo experiment.seeds=[18446744073709551616]
 method=c0_grpo 'experiment.seeds={start: 4, max: 100000000000, until: decided}'
 method=c0_grpo task=reasoning_gym task.seed=9223372036854775808
 experiment=quickstart analysis.alpha=2
@@ -245,13 +215,10 @@ experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expres
 experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expression: [0, 1]}'
 experiment=quickstart task=expression,sorting seed=0 'analysis.select={tasks: best}'
 method=c0_grpo budget.device_hours=0
-method=c0_grpo budget.device_hour=3
 method=c0_grpo budget.device_hours=1,2
 method=c0_grpo rerun=all
 method=c0_grpo accept_code=1
 method=c0_grpo rerun=changed accept_code=true
-method=c0_grpo model.resources.nodes=0
-method=c0_grpo model.resources.devices=-1
 method=c0_grpo model.resources.cpus=half
 method=c0_grpo model.resources.memory_gb=0
 method=c0_grpo model.resources.time=soon
@@ -259,7 +226,6 @@ method=c0_grpo experiment.seeds={start:1,max:12,until:decided}
 method=c0_grpo experiment.seeds={start:4,max:3,until:decided}
 method=c0_grpo experiment.seeds={start:4,max:12}
 method=c0_grpo experiment.seeds={start:4,maxx:12,until:decided}
-method=c0_grpo experiment.seeds=[0,0]
 method=c0_grpo experiment.seeds=[0,a]
 method=c0_grpo analysis.sequential={start:4,max:8,until:decided} experiment.seeds=[0,1]
 method=c0_grpo experiment.seeds={start:4,batch:4,max:12,until:decided} seed=+5

@@ -37,9 +37,7 @@ factors: {method.clip_low: [1, 1.0]}
 hydra: {run: {dir: x}}
 trianer: {steps: 3}
 task: sorting
-hypothesis: bnto
 multirun: [a]
-trainer: null
 verl: 5
 groups: {A: {method: c0_grpo, overrides: {task: sorting}}}
 baseline: [A]
@@ -52,7 +50,6 @@ factors: {method/credit: [[nosuch]]}
 factors: {task: [[sorting, expression]]}
 method: {credit: {temporal_decay: {gamma: 0.9}}}
 groups: {A: {method: q_star, overrides: {method/target: none}}}
-groups: {A: {method: q_star}}, factors: {method/target: [none]}
 groups: {A: {method: q_star, overrides: {method/target: nosuch}}}
 groups: {A: {method: q_star, overrides: {method/taget: expert}}}
 groups: {A: {method: q_star, overrides: {method/weights: none}}}, factors: {method/weights: [raw, clipped]}
@@ -66,7 +63,6 @@ baseline: B
 seeds: [0, 1, 0]
 seeds: 1
 seeds: [true]
-trainer: {steps: x}
 analysys: {alpha: 0.1}
 tracking: null
 cluster: {retry: 3}
@@ -76,7 +72,6 @@ factors: {verl: [3]}
 trainer: {stepz: 3}
 verl: {daat: {}}
 groups: {A: {method: bnto_minimal, overrides: {method.rho: -1}}}
-groups: {A: {method: ptrw, overrides: {method.rho: 1}}}
 """
 
 

@@ -16,7 +16,6 @@ from tests.waiting import ended, until
 
 # One method, four seeds, two workers.
 SMALL = ("method=c0_grpo", "seed=0,1,2,3", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
-SLOW = {"STEPS_SECONDS": "0.1"}
 
 
 @pytest.fixture(scope="module")
