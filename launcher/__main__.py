@@ -15,7 +15,15 @@ from pathlib import Path
 from launcher import application
 from launcher.errors import Usage, not_installed, print_error
 from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, Dropping, drop_what_cannot_be_written
+from launcher.project import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Dropping,
+    drop_what_cannot_be_written,
+    multirun,
+    program,
+)
 from launcher.text import nearest, shown
 
 COMMANDS = (
@@ -45,7 +53,7 @@ _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of these commands, whose modules it imports. For a single command, only that module."""
     parser = argparse.ArgumentParser(
-        prog="python -m launcher", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
@@ -59,7 +67,7 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name not in _WITHOUT_MULTIRUN:
             command.add_argument(
-                "--multirun", type=Path, metavar="FOLDER", default=ROOT / "multirun", help="default: beside launch.py"
+                "--multirun", type=Path, metavar="FOLDER", default=multirun(), help="default: this project's multirun/"
             )
         command.set_defaults(run_command=module.run)
     return parser

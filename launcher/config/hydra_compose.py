@@ -36,11 +36,15 @@ from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
-from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
 from launcher.application import KEY, Composed, File, merged
+
+try:
+    from omegaconf._utils import get_yaml_loader
+except ImportError:  # OmegaConf 2.4
+    from omegaconf._yaml import get_yaml_loader
 
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
@@ -283,7 +287,7 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 _GROUP, _CHOICE = re.compile("[a-z_]+(/[a-z_]+)*"), re.compile("(?!(null|true|false|inf|nan)$)[a-z_][a-z0-9_]*")
 version._get_version = functools.cache(version._get_version)  # Hydra parses "1.2" a thousand times for one plan
-_hydras_map = hydras_defaults._create_interpolation_map
+_hydras_map: Any = getattr(hydras_defaults, "_create_interpolation_map", None)  # only 1.3
 
 
 def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
@@ -292,26 +296,33 @@ def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool
     return _hydras_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else {}
 
 
-hydras_defaults._create_interpolation_map = _interpolation_map
+if _hydras_map is not None:
+    hydras_defaults._create_interpolation_map = _interpolation_map
 
-_OMEGACONFS: Any = get_yaml_loader()
 _HYDRA = "hydra/"
 _READER = ConfigRepository(ConfigSearchPathImpl())  # without a folder: it only reads defaults lists
 
 
-class _Loader(CParser, _OMEGACONFS):  # type: ignore[misc]
-    """OmegaConf's rules for YAML on libyaml's parser, which is several times faster."""
+def _fast_loader(own: Any) -> Any:
+    """OmegaConf's rules for YAML on libyaml's parser, which is several times faster; OmegaConf 2.4 has it itself."""
+    if issubclass(own, CParser):
+        return own
 
-    def __init__(self, stream: Any) -> None:
-        CParser.__init__(self, stream)
-        yaml.constructor.SafeConstructor.__init__(self)
-        yaml.resolver.Resolver.__init__(self)
+    def begin(loader: Any, stream: Any) -> None:
+        CParser.__init__(loader, stream)
+        yaml.constructor.SafeConstructor.__init__(loader)
+        yaml.resolver.Resolver.__init__(loader)
+
+    return type("_Loader", (CParser, own), {"__init__": begin})
+
+
+_LOADER = _fast_loader(get_yaml_loader())
 
 
 @functools.lru_cache(maxsize=4096)
 def _result(text: str, config_path: str) -> ConfigResult:
     """A file's plain content and its defaults list, parsed from its text. Raises yaml.YAMLError, ValueError."""
-    content = yaml.load(text, Loader=_Loader)
+    content = yaml.load(text, Loader=_LOADER)
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"a file must hold a mapping, not {type(content).__name__}")

@@ -107,8 +107,9 @@ class History:
 
     def expected(self, run: PlannedRun, counted: int = 0, begun: int = 0) -> Work:
         """What is expected of a run. counted: how many retries; begun: the steps that another run computes."""
-        model, kind, of_method = application().kinds(run.config)
-        stated = run.config["model"].get("seconds_per_step")
+        own = application(run.config)
+        (model, kind, of_method), length = own.kinds(run.config), own.length(run.config)
+        stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
         if stated is not None:
             rate = Rate(float(stated), FILE, 0)
@@ -117,12 +118,11 @@ class History:
         for key, source in ((kind, KIND), (of_method, METHOD)):
             if key in self._medians:
                 rate = Rate(self._medians[key], source, len(self._seconds[key]))
-        trainer, size = run.config["trainer"], self._size(model)
+        size = self._size(model)
         if size is None and run.checkpoint is not None:
-            written = -(-trainer["steps"] // trainer["checkpoint_every"])
-            size = float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
-        worst = worst_steps(run.config, counted)
-        return Work(rate, int(trainer["steps"]), worst, begun, shape(run.config).units, size)
+            written = -(-length.steps // length.checkpoint_every)
+            size = float(run.checkpoint * min(written, length.checkpoints_kept))
+        return Work(rate, length.steps, worst_steps(run.config, counted), begun, shape(run.config).units, size)
 
     def _size(self, model: str) -> float | None:
         """The median of the bytes of done runs with a model; None without any."""
@@ -139,7 +139,7 @@ class History:
         except files.BadRunFolder:
             summary = {}  # not part of the plan
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
-        model, kind, of_method = application().kinds(config)
+        model, kind, of_method = application(config).kinds(config)
         self._done[model].append(folder)
         if isinstance(steps, int) and isinstance(seconds, (int, float)) and steps >= 1 and seconds > 0:
             self._seconds[kind].append(seconds / steps)
@@ -153,8 +153,8 @@ def counted_retries(cluster: Mapping[str, Any]) -> dict[str, int]:
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
     """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
-    steps, between = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
-    return steps + counted * min(between, steps)
+    length = application(config).length(config)
+    return length.steps + counted * min(length.checkpoint_every, length.steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

@@ -100,7 +100,8 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     _explain(plan, states, not_done, ran)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
-    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
+    asked = [experiment for experiment in plan.experiments if experiment.analysis]
+    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in asked))
 
 
 def _check_file_systems(plan: Plan) -> None:
@@ -178,7 +179,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+        started = cluster.start(Order(root, plan, run_ids, train, launched, record, plan.forks))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}

@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 
 from launcher import files
-from launcher.application import Base
+from launcher.application import Base, application
 from launcher.config import content, hydra_compose, identity
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import preregistration
 from launcher.planning.plan import Plan, PlannedRun
-from launcher.planning.variants import SECTIONS
 from launcher.run import transitions
 from launcher.run.folder import base_path, create_state, find_state, read_config, run_folder
 from launcher.run.lifecycle import RESUMABLE, RunState
@@ -72,12 +71,13 @@ def _state(multirun: Path, run_id: str) -> str | None:
 
 def _frozen(run: PlannedRun) -> str:
     """What a run's config.yaml says."""
+    rules = application(run.config).identity
     frozen = {
         "format": FORMAT,
         "id": run.id,
         "identity": {"version": identity.VERSION, "hash": run.hash},
         "base": run.base,
-        **{key: run.config[key] for key in (*SECTIONS, identity.INPUTS) if key in run.config},
+        **{key: run.config[key] for key in (*rules.sections, *rules.frozen, identity.INPUTS) if key in run.config},
     }
     return files.dump_yaml(frozen)
 

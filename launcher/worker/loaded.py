@@ -54,11 +54,13 @@ def note() -> None:
     _seen.update(new)
     for module in map(sys.modules.get, new):
         spec = getattr(module, "__spec__", None)
-        name = spec.name if spec is not None else None
+        name = spec.name if spec is not None else getattr(module, "__name__", None)  # a script has none
         file = getattr(module, "__file__", None)
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue
         path, top = Path(file), name.partition(".")[0]
+        if path == ROOT / "launch.py":  # it starts sweeps, and computes nothing
+            continue
         if top not in packages() and top not in _user_packages() and is_library(path):
             continue
         try:
@@ -91,7 +93,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
 
 def later_modules(config: Mapping[str, Any] | None = None) -> list[tuple[str, str, str]]:
     """The path and the hashes of each module that a run may load in processes of its own; None: any run."""
-    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in application().code_files(config)]
+    return [(_shown(path), *hashes(path)) for path in application(config).code_files(config)]
 
 
 def _shown(path: Path) -> str:
@@ -139,7 +141,7 @@ _user_packages = functools.cache(installed_parts.packages)
 def _data(config: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of the data files that the configuration names, and of those that the application adds."""
     data = dict(config.get("data") or {})
-    for path in application().data_files(config):
+    for path in application(config).data_files(config):
         if str(path) not in data and path.is_file():
             data[str(path)] = content_digest(path)
     return data
@@ -168,9 +170,9 @@ def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
     found: dict[Path, Source] = {}
     waiting = set(installed_parts.packages())
     for config in configs:
-        spec = str((config.get("task") or {}).get("reward") or "")
-        waiting |= {spec.partition(":")[0].partition(".")[0]} if ":" in spec and ".py:" not in spec else set()
-        for text in config.get(INPUTS) or {}:
+        named = application(config).imports(config)
+        waiting |= {name.partition(".")[0] for name in named if "/" not in name}
+        for text in (*(name for name in named if "/" in name), *(config.get(INPUTS) or {})):
             if text.endswith(".py") and Path(text) not in found:
                 found[Path(text)] = Source(Path(text), imported=False)
     waiting |= _imports(found.values())

@@ -258,8 +258,8 @@ def test_the_largest_seed_is_planned():
 @pytest.mark.parametrize(
     "name", [*RESERVED, "Archive", "RUNS", ".index", "-x", "a/b", "a b", "..", "a" * 101, "bnto", "é"]
 )
-def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded):
-    (line,) = refused("method=c0_grpo", f"experiment.name='{name}'")
+def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded, tmp_path):
+    (line,) = refused("method=c0_grpo", f"experiment.name='{name}'", f"multirun={tmp_path}")
     worded(line)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.application import Base, Identity, Shape, merged, seconds
+from launcher.application import Base, Identity, Length, Shape, merged, seconds
 from trainer_ext.methods import continuing
 from trainer_ext.objection import Objection
 
@@ -107,6 +107,20 @@ class Application:
             joins_ray=bool(trainer.get("ray")),
         )
 
+    def length(self, config: Mapping[str, Any]) -> Length:
+        """What the section `trainer` says. Runs that an older version froze keep one checkpoint."""
+        trainer = config["trainer"]
+        return Length(
+            steps=int(trainer["steps"]),
+            checkpoint_every=int(trainer.get("checkpoint_every", trainer["steps"])),
+            checkpoints_kept=trainer.get("checkpoints_kept", 1),
+            first_step=0 if trainer.get("eval_before_train") else 1,
+        )
+
+    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+        """The model's file."""
+        return f"conf/model/{config['model']['name']}.yaml", "model.resources.devices"
+
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling
         too; and by the method too."""
@@ -148,6 +162,11 @@ class Application:
             return responses[record["step"]] <= kept
 
         return {"histograms.jsonl": lambda line: line["step"] % interval == 0, "responses.jsonl": is_among_first}
+
+    def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
+        """The module of its reward, if the task names one as MODULE:FUNCTION."""
+        spec = str((config.get("task") or {}).get("reward") or "")
+        return [spec.partition(":")[0]] if ":" in spec and ".py:" not in spec else []
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Those of its backend."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.application import Shape, shape
+from launcher.application import Shape, application, shape
 from launcher.errors import Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
@@ -30,8 +30,8 @@ def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
 
 def files(plan: Plan, run_ids: Sequence[str]) -> str:
     """The files that have the resources of these runs."""
-    models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in run_ids})
-    return ", ".join(f"conf/model/{name}.yaml" for name in models)
+    configs = [plan.runs[run_id].config for run_id in run_ids]
+    return ", ".join(sorted({application(config).requested_in(config)[0] for config in configs}))
 
 
 def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objection]:
