@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from launcher.commands import completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
-from launcher.errors import Usage, print_problems
+from launcher.errors import Usage
 from launcher.planning import hypotheses
-from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
+from launcher.project import EXIT_FINE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
@@ -42,20 +42,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.campaign import stages
-    from launcher.errors import InvalidPlan
     from launcher.execution import checks, code_changes
     from launcher.execution.costs import Forecast, budget_line
     from launcher.planning import continuation, planner
 
-    try:
-        if stages.is_campaign(given.overrides):
-            return _run_campaign(given)
-        planned = planner.make(ROOT, given.overrides)
-        plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
-        checks.refuse(planned, None, launches=False, plugin=plugin)
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
+    if stages.is_campaign(given.overrides):
+        return _run_campaign(given)
+    planned = planner.make(ROOT, given.overrides)
+    plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
+    checks.refuse(planned, None, launches=False, plugin=plugin)
     states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
     changed = code_changes.find(planned)
     states |= dict.fromkeys(code_changes.run_anew(planned, changed), NEW)
