@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher import application
-from launcher.errors import Usage, not_installed, print_error
-from launcher.files import BadRunFolder
+from launcher.errors import exit_code, not_installed
 from launcher.project import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -102,13 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if more and taken is not None:
         taken += more
     try:
-        code: int = given.run_command(given)
-    except (Usage, BadRunFolder) as error:
-        print_error(error)
-        return EXIT_USAGE
-    except OSError as error:  # such as a folder of another user, or a full disk
-        print_error(error)
-        return EXIT_FAILED
+        code = exit_code(lambda: given.run_command(given))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     sys.stdout.flush()

@@ -83,11 +83,11 @@ def test_a_vllm_server_has_its_part_of_each_device():
     config = {**run.config, "trainer": {**run.config["trainer"], "rollout": "vllm"}}
     model = Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
     tree = merged(base.tree, run.config["verl"])
-    found = rank_memory.misfit(config, tree, model, model, 0)
+    (found,) = rank_memory.misfits(config, tree, model, model, 0)
     assert found is not None and found.key == "model.resources.device_memory_gb"
     assert "gpu_memory_utilization=0.5" in found.rule and "model.parallel.tensor=1" in found.fix
     shared = {**config["model"], "parallel": {**config["model"]["parallel"], "tensor": 2}}
-    assert rank_memory.misfit({**config, "model": shared}, tree, model, model, 0) is None
+    assert not list(rank_memory.misfits({**config, "model": shared}, tree, model, model, 0))
 
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():

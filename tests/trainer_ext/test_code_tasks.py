@@ -21,6 +21,7 @@ from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
+from trainer_ext.objection import Objection
 from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import apps, file, humaneval
 
@@ -141,7 +142,7 @@ def test_problems_of_one_difficulty_are_chosen(problems):
 )
 def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, worded):
     path = lines(tmp_path / "apps.jsonl", [PROBLEMS[0] | row])
-    with pytest.raises(tasks.BadData) as raised:
+    with pytest.raises(Objection) as raised:
         apps.rows(section("apps", train_path=path))
     worded(str(raised.value))
 
@@ -270,7 +271,7 @@ def test_settings_that_cannot_be_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
     with pytest.raises(ValueError) as raised:
-        unit_tests.of(functions | change)
+        unit_tests.reward(functions | change)
     worded(str(raised.value))
 
 
@@ -288,8 +289,8 @@ def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
 
 
 def test_the_reward_needs_its_settings():
-    with pytest.raises(ValueError, match=r"missing: task.sandbox, task.score; .* task=unit_tests has them"):
-        unit_tests.of({"name": "file", "reward": "unit_tests"})
+    with pytest.raises(ValueError, match=r"task.sandbox, task.score: missing"):
+        unit_tests.reward({"name": "file", "reward": "unit_tests"})
 
 
 def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkeypatch):

@@ -15,6 +15,7 @@ from tests.configuration import configuration, tree_of
 from tests.launcher.experiments import make
 from tests.trainer_ext.conftest import train_twin
 from trainer_ext import tasks
+from trainer_ext.objection import Objection
 from trainer_ext.tasks import tables
 
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -91,7 +92,7 @@ def test_comparisons_of_summaries_are_pairs(tmp_path):
     (row,) = rows("tldr", tmp_path, [{"info": info, "summaries": summaries, "choice": 1, "worker": "w"}])
     assert row.prompt == f"SUBREDDIT: r/cats\n\nTITLE: Cats\n\nPOST: {POST}\n\nTL;DR:"
     assert tasks.get("tldr").preference(row.ground_truth, None, row.metadata) == ("Better.", "Worse.")
-    with pytest.raises(tasks.BadData, match="line 1: a comparison has info, two summaries"):
+    with pytest.raises(Objection, match="line 1: a comparison has info, two summaries"):
         rows("tldr", tmp_path, [{"info": info, "summaries": summaries[:1], "choice": 1}])
 
 
@@ -122,7 +123,7 @@ def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
     with file.open("a") as text:
         text.write("this is not JSON")
     assert len(tasks.get("wmt").rows(section("wmt", file, limit=1))) == 1
-    with pytest.raises(tasks.BadData, match="line 2: not JSON"):
+    with pytest.raises(Objection, match="line 2: not JSON"):
         tasks.get("wmt").rows(section("wmt", file))
 
 
@@ -155,7 +156,7 @@ def test_natural_questions_take_any_of_the_answers(tmp_path):
     ],
 )
 def test_a_line_of_another_layout_is_named(name, line, tmp_path, worded):
-    with pytest.raises(tasks.BadData) as raised:
+    with pytest.raises(Objection) as raised:
         rows(name, tmp_path, [line])
     worded(str(raised.value))
 
@@ -230,5 +231,5 @@ def test_a_data_set_with_a_script_is_read_from_its_files_or_refused(tmp_path, mo
     (cached / "refs/main").write_text("abc")
     (cached / "snapshots/abc/train.jsonl").write_text(json.dumps({"question": "q"}) + "\n")
     assert [line for _, line in tables.lines("some/with_files", "train")] == [{"question": "q"}]
-    with pytest.raises(tasks.BadData, match=r"has a script, .*hf download some/alone .*task\.train_path"):
+    with pytest.raises(Objection, match=r"has a script, .*hf download some/alone .*task\.train_path"):
         list(tables.lines("some/alone", "train"))
