@@ -7,16 +7,16 @@ from hydra.core.config_store import ConfigStore
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from launcher.campaign.sweeper import ReconcilingSweeper
+from launcher.commands.sweeper import ReconcilingSweeper
 from launcher.config import installed_parts
 
 
 class RlsweepSweeper(ReconcilingSweeper, Sweeper):
-    """`hydra/sweeper: rlsweep`; the work is in launcher/campaign/sweeper.py."""
+    """`hydra/sweeper: rlsweep`; the work is in launcher/commands/sweeper.py."""
 
 
 class InstalledParts(SearchPathPlugin):
-    """The configurations of installed packages that bring methods or tasks."""
+    """The configurations of installed packages that extend rlsweep."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in installed_parts.folders():

@@ -102,14 +102,16 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    from launcher.execution.costs import retries, sized, totals
+    from launcher.execution.costs import counted_retries, sized, totals
 
-    rules = retries(planned.cluster)
     saved_steps, saved_hours = cost.saved()
     return {
         **totals(planned, states, cost),
         "new": sum(state == NEW for state in states.values()),
-        "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
+        "retries": {
+            "counted": counted_retries(planned.cluster),
+            "unlimited": [kind for kind, limit in planned.cluster["retry"].items() if limit is None],
+        },
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
         "continued": cost.taken_over,

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,12 +14,12 @@ import pytest
 
 from launcher.application import Shape
 from launcher.run.records import State
-from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.slurm import system
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.batch_conformance import *  # noqa: F403
 from tests.launcher.batch_conformance import Batch
 from tests.launcher.test_hydra_launcher import RUNS
+from tests.launcher.test_hydra_sweep import PROGRAM, edited_while_it_waits, start
 from tests.launcher.test_slurm import SETTINGS
 from tests.results import learned
 from tests.waiting import until
@@ -138,30 +139,6 @@ def test_detached_runs_keep_to_it_too(slurm: Lab, tmp_path: Path) -> None:
     assert most_at_a_time(whole(tmp_path / "m", 4, 4)) <= 2
 
 
-def test_data_have_absolute_paths_and_an_edited_reward_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
-    tree, reward = code_snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun"), tmp_path / "mine" / "rewards.py"
-    for file, text in {
-        tree / "data" / "x.jsonl": '{"prompt": "1", "answer": "1"}\n' * 9,
-        tree / ".gitignore": "data/\n",
-        reward: "import beside\n\ndef f(*_):\n    return beside.VALUE\n",
-        reward.with_name("beside.py"): "VALUE = 1.0\n",
-    }.items():
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    slurm.ask("git", "-C", str(tree), "init", "-q")
-    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
-    words = ("task=file", "task.train_path=data/x.jsonl", f"task.reward={reward}:f", "model=qwen2_5_1_5b")
-    try:
-        launcher = slurm.launch(tmp_path / "m", *words, "seed=0,1", "trainer.steps=3", "trainer.eval_every=0", cwd=tree)
-        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
-        reward.with_name("beside.py").write_text("raise SystemExit('edited')\n")
-    finally:
-        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
-    said, _ = launcher.communicate(timeout=120)
-    assert "2 done" in said, said
-    whole(tmp_path / "m", 2, 3)
-
-
 @pytest.mark.parametrize(
     ("override", "told"),
     [
@@ -211,3 +188,11 @@ def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:
     assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=2", *options)
     ((job, (_, node)),) = slurm.jobs(tmp_path / "m").items()
     assert node == "n4" and "Comment=two words" in slurm.ask("scontrol", "show", "job", job)
+
+
+def test_a_program_that_is_edited_runs_as_it_was_launched(slurm: Lab, tmp_path: Path) -> None:
+    """It has classes in its main module, and is loaded anew on the node, from the launch's copy."""
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    settings = "hydra.sweeper.cluster={name: slurm, max_running: 1}"
+    process = start(tmp_path, "x=1,2,3", "steps=4", settings, more=slurm.environment)
+    edited_while_it_waits(tmp_path, process)

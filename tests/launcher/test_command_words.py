@@ -96,7 +96,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
     ],
 )
 def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, worded):
-    place = ["--multirun", str(multirun)] if words.split()[0] in program.COMMANDS else []
+    place = ["--multirun", str(multirun)] if words.split()[0] in program.all_commands() else []
     code = program.main([*words.split(), *place])
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
@@ -119,7 +119,7 @@ def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path
 
 
 def test_every_command_has_json_and_says_its_exit_codes(capsys):
-    for name in program.COMMANDS:
+    for name in program.all_commands():
         with pytest.raises(SystemExit) as end:
             program.main([name, "--help"])
         text = capsys.readouterr().out

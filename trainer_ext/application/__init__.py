@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launcher.application import Base, Identity, Length, Shape, merged, seconds
@@ -73,6 +74,7 @@ class Application:
     libraries = ("verl", "torch", "transformers")
     work = "trainer_ext.train:train"
     warm = ("trainer_ext.application.verl_tree",)
+    commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
 
     # ------------------------------------------------------------ plans
 
@@ -117,9 +119,9 @@ class Application:
             first_step=0 if trainer.get("eval_before_train") else 1,
         )
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
         """The model's file."""
-        return f"conf/model/{config['model']['name']}.yaml", "model.resources.devices"
+        return f"conf/model/{config['model']['name']}.yaml", f"model.resources.{name}"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling
