@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name and not name.startswith("-") and name not in known:
         close = nearest(name, list(known))
         meant = f"did you mean {close}? " if close else ""
-        if name in ("launch", "run", "start", "submit", "train"):
+        if name in ("run", "start", "submit", "train"):
             meant = "runs are started by `python launch.py -m experiment=NAME`; "
         print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(known)}", file=sys.stderr)
         return EXIT_USAGE

@@ -20,6 +20,7 @@ from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 
 HELP = "make a repository of your own"
+_PLAIN = "launcher.commands:plain"
 _SUFFIX = ".in"  # so that no tool takes a template for code
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 
@@ -37,7 +38,8 @@ def run(given: argparse.Namespace) -> int:
         raise Usage(f"folder = {given.folder}: its name must be letters, digits, - and _. Fix: name another")
     if given.folder.exists() and any(given.folder.iterdir()):
         raise Usage(f"folder = {given.folder}: it exists and is not empty. Fix: name a new folder")
-    package, _, below = ("launcher.commands:plain" if given.plain else application().study).partition(":")
+    study = "" if given.plain else application().study
+    package, _, below = (study or _PLAIN).partition(":")
     values = {"name": name, "package": name.replace("-", "_").lower()}
     written = []
     for path, source in _files(files(package).joinpath(below)):
@@ -45,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(Template(source.read_text(encoding="utf-8")).safe_substitute(values), encoding="utf-8")
         written.append(str(place.relative_to(given.folder)))
-    first = "python train.py -m" if given.plain else "rlsweep launch experiment=first"
+    first = "rlsweep launch experiment=first" if study else "python train.py -m"
     document = {"folder": str(given.folder), "files": sorted(written)}
     output(given, document, [f"{given.folder}: {len(written)} files. Next: cd {given.folder} && {first}"])
     return EXIT_FINE
