@@ -383,16 +383,6 @@ def test_every_documented_metric_has_a_label() -> None:
     assert [key for key in documented if describe(key).label == key] == []
 
 
-@pytest.mark.parametrize(
-    ("key", "direction"),
-    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("cost/flops", "lower"),
-     ("qstar/ess_ratio", None), ("qstar/alpha_mean", None), ("rejection/accepted_fraction", None),
-     ("actor/dpo_margin", None), ("speculative/expected_acceptance", "higher")],
-)  # fmt: skip
-def test_metrics_of_sampling_from_a_target_are_known(key: str, direction: str | None) -> None:
-    assert describe(key).label != key and describe(key).direction == direction
-
-
 def test_a_label_is_shown_as_it_is_written() -> None:
     with styled():
         canvas, axes = canvas_of(3.0, 2.0)

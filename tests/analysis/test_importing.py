@@ -36,7 +36,6 @@ from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
 from tests.wording import Worded
 
 KEYS = Naming(group="method.name", seed="seed")
-REWARD = "analysis/reward_sum_mean"
 
 
 def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None = None) -> None:
@@ -261,10 +260,6 @@ def test_an_import_goes_into_no_folder_of_something_else(logs: Path, into: str) 
     with pytest.raises(BadImport, match="not the folder of an experiment"):
         import_runs(asked(logs, multirun / into, Naming(map=_map(logs))))
     assert sorted(multirun.rglob("*")) == before
-
-
-def test_the_largest_seed_of_a_table_is_taken(logs: Path) -> None:
-    assert import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63 - 1))))
 
 
 def _map(logs: Path, seed: int = 0) -> Path:

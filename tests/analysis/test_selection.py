@@ -25,7 +25,6 @@ from analysis.spec.validation import BadPlan
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from analysis.tables.levels import level_lines
-from benchmarks import validity
 from launcher.run.folder import run_folder
 from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
 from tests.analysis.test_figures import sketched
@@ -221,12 +220,3 @@ def test_the_plan_counts_the_seeds_that_judge(pairing: str) -> None:
     for select, n in (({}, 11), ({"lr": "best"}, 6)):
         found = findable(settings({**ASKED, "pairing": pairing, "select": select}), seeds, "a")
         assert found is not None and found.seeds == n
-
-
-@pytest.mark.parametrize("n", [5, 10])
-def test_the_naive_best_level_is_inflated_and_ours_is_not(n: int) -> None:
-    found = list(validity.best_levels(300, n, "normal", validity.normal, 0))
-    naive = next(rate for rate in found if rate.name.startswith("better, ") and "on the same seeds" in rate.name)
-    ours = next(rate for rate in found if rate.name.startswith("better, ") and "on half" in rate.name)
-    assert naive.share > 0.06 > 0.05 >= ours.share
-    assert all(rate.kept for rate in found)

@@ -217,15 +217,6 @@ def test_cell_that_one_seed_lacks_counts_with_the_seeds_that_have_it(make_sweep:
     assert comparison.notes == (f"unbalanced: {note}",)
 
 
-def test_shared_factor_is_matched_level_by_level() -> None:
-    def arm(values: dict[str, float]) -> cells.Kept:
-        return cells.keep({(0, (("task", name),)): value for name, value in values.items()})
-
-    pairs = cells.pair(arm({"x": 1.0, "y": 5.0}), arm({"x": 0.5}), ("a", "b"))
-    assert (pairs.a, pairs.b) == ((1.0,), (0.5,))
-    assert pairs.notes == ("compared on 1 of 2 levels of the shared factors: only a has task = y",)
-
-
 def test_groups_without_a_common_level_say_which_levels_they_have(make_sweep: MakeSweep) -> None:
     levels = {"C0": [{"task": "x"}], "C1": [{"task": "y"}]}
     found = studied(make_sweep(("C0", "C1"), steps=20, cells=levels))
@@ -233,12 +224,6 @@ def test_groups_without_a_common_level_say_which_levels_they_have(make_sweep: Ma
     assert comparison.ground is not None and comparison.ground.reason is Reason.NO_COMMON_CELL
     said = outcome(comparison, found.primary.measure, found.sweep, 0.05)
     assert said == "no cell is in both: C0 (GRPO) has task = x; C1 (BNTO minimal) has task = y"
-
-
-def test_seed_with_few_of_its_cells_keeps_them() -> None:
-    kept = cells.keep({(s, (("k", i),)): (None if s == 1 and i < 3 else 1.0) for s in (0, 1) for i in range(4)})
-    assert {seed: len(own) for seed, own in kept.seeds.items()} == {0: 4, 1: 1}
-    assert not kept.lost and not kept.dropped and not kept.balanced
 
 
 def test_level_that_diverges_in_every_seed_is_named_and_takes_no_other_with_it() -> None:

@@ -205,13 +205,6 @@ def test_each_stratum_counts_the_same(shape: tuple[int, int, int]) -> None:
     assert strata.completed(curves)[..., 1] == pytest.approx(2 * strata.completed(values))
 
 
-def test_a_permutation_of_the_seeds_permutes_the_numbers() -> None:
-    values = torn((5, 4, 3))
-    order = [3, 0, 4, 1, 2]
-    assert strata.completed(values[order]) == pytest.approx(strata.completed(values)[order])
-    assert strata.contributions(values[order]) == pytest.approx(strata.contributions(values)[order])
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_variance_of_completed_values_is_not_too_small(shared: bool) -> None:
     """Where strata are independent, and where they share the luck of a seed."""

@@ -14,19 +14,16 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.findings import verdicts
 from analysis.findings.outcomes import Bound, Ground, Reason
 from analysis.findings.study import Study, study
 from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.settings import settings
 from analysis.stats import compare, power, t_test
-from analysis.stats.contrast import Contrast
 from launcher.run.folder import run_folder
 from tests.analysis import qstar
 from tests.analysis.conftest import Lines, MakeSweep, ground_of, reasons
 
-ROOT = Path(__file__).parents[2]
 UP, DOWN = "a/up", "a/down"
 GROUPS = ("A", "B", "C", "D")
 SPREAD = np.array([-0.01, 0.0, 0.01])
@@ -110,15 +107,6 @@ def test_a_ratio_of_means_has_the_factors_that_the_test_does_not_reject(
     assert found.interval is not None
     for end in found.interval:
         assert compare.paired(table["B"], end * table["A"]).p_t == pytest.approx(0.05, rel=1e-6)
-
-
-def test_enough_seeds_are_not_asked_for() -> None:
-    far, near = (
-        Contrast("paired_t", np.array(d), np.zeros(4)) for d in ([1.0, 1.1, 0.9, 1.05], [1.0, -1.1, 0.9, 0.05])
-    )
-    assert verdicts._would_decide([far], 0.05) == []
-    (ground,) = verdicts._would_decide([near], 0.05)
-    assert ground.reason is Reason.WOULD_DECIDE and ground.needed > 4
 
 
 def test_ratio_of_numbers_around_zero_has_no_meaning(make_sweep: MakeSweep) -> None:

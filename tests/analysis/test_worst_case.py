@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main as command
 from analysis.data.metric_log import Curves
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
@@ -19,11 +17,8 @@ from analysis.findings.worst_case import worst_cases
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main
-from benchmarks.validity import STEPS, UP, exclusions, left, sweep_of
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import MakeSweep
+from benchmarks.validity import STEPS, UP, sweep_of
 
-REWARD = "analysis/reward_sum_mean"
 A = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.2]
 
 
@@ -96,17 +91,3 @@ def test_the_difference_without_failures_is_within_the_bounds(a: list[int], b: l
     if lost:
         low, high = cases["B"].bounds
         assert low - 1e-9 <= np.mean(b_all) - np.mean(a_all) <= high + 1e-9
-
-
-def test_a_report_has_the_bounds(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis={"primary": {"metric": REWARD}})
-    (run_folder(folder.parent, "C1-2") / "metrics.jsonl").unlink()
-    assert command(["report", str(folder)]) == 0
-    document = json.loads((folder / "report" / "report.json").read_text())
-    assert any(text.startswith("If the excluded runs had ended at ") for text in document["notes"]["main"])
-    assert [r["excluded_runs"] for r in document["tables"]["main"] if r["summary"] == "final"] == [0, 1]
-
-
-def test_the_rest_of_a_method_whose_lowest_runs_failed_is_rarely_called_better_without_a_remark() -> None:
-    before, after = exclusions(60, 10, 3, "left-skewed", left)
-    assert after.kept and before.hits > after.hits

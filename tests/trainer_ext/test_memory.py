@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
+from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from tests.configuration import CONF, SHIPPED
 from trainer_ext.backends.in_process import initial_model
@@ -35,17 +33,6 @@ def config_of(one: Architecture) -> PreTrainedConfig:
     if one.family == "gpt_neox":
         return GPTNeoXConfig(**sizes)
     return {"llama": LlamaConfig, "qwen2": Qwen2Config}[one.family](num_key_value_heads=one.key_value_heads, **sizes)
-
-
-@pytest.mark.parametrize("model", PRETRAINED)
-def test_the_parameters_are_those_of_transformers(model, tmp_path):
-    architecture = declared(model)
-    config = config_of(architecture)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config)
-    assert architecture.parameters == sum(p.numel() for p in module.parameters())
-    config.save_pretrained(tmp_path)
-    assert of_model(tmp_path) == architecture
 
 
 def test_the_sizes_of_known_models():

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.pytorch_utils import Conv1D
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.configuration import configuration
 from tests.trainer_ext.engines import batch_of, engine_of
-from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
+from tests.trainer_ext.test_memory import METHOD, SMALL, VERL, declared
 from trainer_ext.backends.in_process import platform
 from trainer_ext.fits import memory, rank_memory
 from trainer_ext.fits.architectures import of_model
@@ -46,31 +45,6 @@ def need(sections: dict | None = None, model: Architecture = SMALL, verl=VERL, *
 def changed(section: str, **values: object) -> dict:
     parts = VERL["actor_rollout_ref"]
     return {**VERL, "actor_rollout_ref": {**parts, section: {**parts[section], **values}}}
-
-
-@pytest.mark.parametrize("model", PRETRAINED)
-def test_the_parameters_of_a_layer_are_those_of_transformers(model):
-    architecture = declared(model)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config_of(architecture))
-    layers = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))
-    assert [sum(p.numel() for p in one.parameters()) for one in layers] == [
-        architecture.parameters_of_layer
-    ] * architecture.layers
-
-
-@pytest.mark.parametrize("model", PRETRAINED)
-def test_the_linear_layers_are_those_of_transformers(model):
-    architecture = declared(model)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config_of(architecture))
-    layer = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))[0]
-    found: dict[str, list[tuple[int, ...]]] = {}
-    for name, one in layer.named_modules():
-        if isinstance(one, (torch.nn.Linear, Conv1D)):
-            turned = isinstance(one, torch.nn.Linear)
-            found.setdefault(name.rpartition(".")[2], []).append(tuple(one.weight.shape)[:: -1 if turned else 1])
-    assert architecture.linear == found
 
 
 def test_with_adapters_these_alone_have_gradients_and_moments_and_no_reference_is_kept():
