@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
@@ -23,8 +22,7 @@ from analysis.stats import exact, multiplicity, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
 from benchmarks.validity import UP, sweep_of
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, studied
+from tests.analysis.conftest import Lines, MakeSweep, studied, without
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
@@ -175,7 +173,7 @@ def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(
     cells = {"A": [{"lr": 1.0}, {"lr": 2.0}], "B": [{"lr": 1.0}, {"lr": 2.0}, {"lr": 9.0}]}
     asked = {"primary": {"metric": UP}, "pairing": "none", "window": 1}
     folder = make_sweep(("A", "B"), range(4), 20, asked, cells, lines=lines)
-    shutil.rmtree(run_folder(folder.parent, "B-3-0"))  # of lr = 1, which the other seeds of B have
+    without(folder, "B-3-0")  # of lr = 1, which the other seeds of B have
     found = studied(folder)
     (comparison,) = found.primary.comparisons
     assert comparison.seeds == comparison.seeds_of_b == (0, 1, 2, 3)

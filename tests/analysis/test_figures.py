@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
 from analysis.tables.comparison import tables
 from launcher import files
-from launcher.run.folder import run_folder, write_state
-from launcher.run.records import State
-from tests.analysis.conftest import Lines, MakeSweep, block_of, metrics, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, studied, without
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -132,7 +129,7 @@ def test_group_without_the_metric_is_named_once_and_is_no_gap(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_sweep(BNTO, analysis=asked(BUDGET, metrics=(USAGE,)), lines=dual)
-    shutil.rmtree(run_folder(folder.parent, "C0-2"))
+    without(folder, "C0-2")
     caption, canvas = drawn(monkeypatch, folder)["curve_dual_game_B_token"]
     assert caption.count("C0 (GRPO)") == 1 and "Not recorded by C0 (GRPO)." in caption
     assert "Missing" not in caption and "dotted" not in caption
@@ -151,7 +148,7 @@ def test_group_without_the_metric_is_named_once_and_is_no_gap(
 def test_group_whose_runs_all_failed_is_missing_not_without_the_metric(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lambda g, s, c: dual(g, s, c)[:5])
     for seed in range(3):
-        write_state(run_folder(folder.parent, f"C1-{seed}"), State(f"C1-{seed}", "failed", 1))
+        ended(folder, "failed", f"C1-{seed}")
     block = block_of(studied(folder), USAGE, "final")
     by_group = {estimate.group: estimate for estimate in block.estimates}
     assert not by_group["C0"].recorded and by_group["C1"].recorded
@@ -168,7 +165,7 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
         return made[: 30 if (group, seed) == ("C1", 1) else STEPS]
 
     folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], BUDGET), lines=lines)
-    write_state(run_folder(folder.parent, "C1-1"), State("C1-1", "failed", 1))
+    ended(folder, "failed", "C1-1")
     found = drawn(monkeypatch, folder)
     caption, canvas = found["curve_dual_game_B_token"]
     assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
@@ -276,11 +273,11 @@ def test_captions_say_which_intervals_are_cut_or_not_there(
     assert "its simultaneous 95% band, " in caption and "bands that go beyond it are cut" in caption
     assert "A band holds the whole true curve that its mean estimates, if luck is nearly normal" in caption
     for seed in (1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}"))
+        without(folder, f"C1-{seed}")
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
     assert "its simultaneous 95% band, " in caption and "One seed has no band: C1 (BNTO minimal)." in caption
     for seed in (1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C0-{seed}"))
+        without(folder, f"C0-{seed}")
     caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
     assert "95%" not in caption and "One seed has no band." in caption and "cut" not in caption
 
@@ -296,7 +293,7 @@ def test_difference_curves_are_paired_by_seed_with_a_simultaneous_band(
         return [{"step": s, "attempt": 1, WH: luck + 0.1 * s + gain + 0.01 * seed * (group == "C3")} for s in steps]
 
     folder = make_sweep(BNTO, steps=60, analysis=asked({"difference": WH}), lines=lines)
-    shutil.rmtree(run_folder(folder.parent, "C1-2"))
+    without(folder, "C1-2")
     caption, canvas = drawn(monkeypatch, folder)["difference_analysis_wH_per_token"]
     assert "minus that of C0 (GRPO) in the same seed" in caption and "its simultaneous 95% band, " in caption
     assert "interpolated onto common steps" in caption and "Not drawn" not in caption

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from analysis.stats import power, t_test
 from analysis.tables.comparison import main as main_table
 from analysis.tables.comparison import missing
 from launcher import files
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, logging, studied, without
 from tests.wording import Worded
 
 UP = "a/up"
@@ -30,8 +28,7 @@ ASKED = {"primary": {"metric": UP, "direction": "higher"}}
 def level(heights: Mapping[str, Mapping[int, float]]) -> Any:
     """Lines of runs that stand at heights[group][seed] at each of 20 steps."""
 
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [{"step": step, "attempt": 1, UP: heights[group][seed]} for step in range(1, 21)]
+    lines = logging(lambda group, seed, cell, step: heights[group][seed])
 
     return lines
 
@@ -96,20 +93,19 @@ def test_an_answer_says_what_is_compared_how_sure_it_is_and_what_is_not(
     asked = {**ASKED, **more}
     folder = make_sweep(tuple(heights), range(len(heights["A"])), steps=20, analysis=asked, lines=level(heights))
     for run in gone:
-        shutil.rmtree(run_folder(folder.parent, run))
+        without(folder, run)
     files.write_json(folder / "plan.json", {**json.loads((folder / "plan.json").read_text()), **plan})
     found = said(folder)
     worded([found.question, found.result, found.certainty, *found.limits, found.cost])
 
 
 def test_reached_counts_the_runs_that_the_mean_is_of(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [{"step": step, "attempt": 1, UP: step * cell["pace"]} for step in range(1, 21)]
+    lines = logging(lambda group, seed, cell, step: step * cell["pace"])
 
     cells = [{"pace": 0.1}, {"pace": 1.0}, {"pace": 2.0}]
     asked = {"primary": {**ASKED["primary"], "summary": "time_to"}, "time_to": [{"metric": UP, "at": 5.0}], "window": 1}
     folder = make_sweep(("A", "B"), steps=20, analysis=asked, lines=lines, cells={"A": cells, "B": cells})
-    shutil.rmtree(run_folder(folder.parent, "B-1-0"))  # the slow cell, of which B then has two runs
+    without(folder, "B-1-0")  # the slow cell, of which B then has two runs
     found = studied(folder)
     assert [estimate.reached for estimate in found.primary.estimates] == [(6, 9), (6, 8)]
     assert [estimate.mean for estimate in found.primary.estimates] == pytest.approx([27.5 / 3, 27.5 / 3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from analysis.spec.figure_spec import curves as picture
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
 from analysis.tables.comparison import main
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
 
 RETURN = "eval/return"
 ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
@@ -63,7 +61,7 @@ def test_tasks_with_other_steps_are_drawn_to_their_common_end(make_sweep: MakeSw
         assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)
         assert of.averaged == ""
 
-    shutil.rmtree(run_folder(folder.parent, "b-2-0"))  # seed 2 of the short task
+    without(folder, "b-2-0")  # seed 2 of the short task
     found = studied(folder)
     of = series(found, RETURN)[1]
     assert of.seeds == found.primary.estimate("b").seeds == (0, 1, 2)
@@ -338,7 +336,7 @@ def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: Mak
         return log(steps, steps / steps[-1] + 0.01 * seed * (group == "b"))
 
     folder = make_sweep(("a", "b"), range(4), 200, ASKED, TASKS, lines=lines)
-    shutil.rmtree(run_folder(folder.parent, "b-2-1"))
+    without(folder, "b-2-1")
     found = studied(folder, time_to=[{"at": 0.5}])
     assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
     assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result

@@ -26,7 +26,7 @@ from analysis.tables.comparison import main as main_table
 from analysis.tables.levels import collapse_lines, level_lines
 from launcher import files
 from launcher.run.folder import find_state, run_folder, write_state
-from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, logging, studied, sweeps_in
 
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
 STD, ENTROPY, EVALUATION = "analysis/reward_sum_std", "analysis/entropy_full_mean", "eval/reward_mean"
@@ -123,8 +123,7 @@ def test_a_grid_shows_its_best_and_its_worst_cell(make_sweep: MakeSweep) -> None
 
 
 def test_many_levels_of_one_factor_are_the_best_and_the_worst(tmp_path: Path) -> None:
-    def height(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [{"step": step, "attempt": 1, REWARD: 0.1 * cell["k"]} for step in range(1, 11)]
+    height = logging(lambda group, seed, cell, step: 0.1 * cell["k"], 10, REWARD)
 
     for count, begin in ((6, "C1 (BNTO minimal): 0.100 at k = 1, 0.200 at"), (7, "C1 (BNTO minimal), 7 cells: best")):
         cells = {"C1": [{"k": k} for k in range(1, count + 1)]}

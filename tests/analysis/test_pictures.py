@@ -26,10 +26,9 @@ from analysis.figures.figures import figures
 from analysis.figures.scatter import front
 from analysis.figures.traces import traces_of
 from analysis.sections import sections
-from launcher.run.folder import histograms_path, run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import histograms_path, run_folder
 from tests.analysis import qstar
-from tests.analysis.conftest import Lines, MakeSweep, Reported, reported, studied, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, Reported, ended, reported, studied, sweeps_in
 from tests.analysis.foreign_logs import KINDS, make
 from tests.analysis.test_figures import drawn, lines_of, sketched
 
@@ -139,7 +138,7 @@ def test_snapshots_are_densities_of_the_first_middle_and_last_step(whole: dict[s
 
 def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = qstar.make(make_sweep)
-    write_state(run_folder(folder.parent, "q_star-1"), State("q_star-1", "failed", 1))
+    ended(folder, "failed", "q_star-1")
     with open(histograms_path(run_folder(folder.parent, "q_star-0")), "a") as file:
         file.write('{"step": 130, "name": "alpha", "edges": [0, 0], "counts": [1]}\n{"step": 1')
     found = drawn(monkeypatch, folder)

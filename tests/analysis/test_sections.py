@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ from analysis.stats.compare import unpaired
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from launcher import files
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
 from tests.analysis.test_figures import lines_of
 
 ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
@@ -74,7 +72,7 @@ def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep)
 
 def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
-    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
+    without(folder, "C1-1-2")
     study = studied(folder)
     found = sizes(study)
     assert found is not None and found.trends["C1"].n == 2 and found.trends["C1"].slope == pytest.approx(0.12)
@@ -86,7 +84,7 @@ def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSwee
 def test_a_size_that_no_run_has_is_named_and_the_others_have_a_slope(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
     for seed in range(3):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
+        without(folder, f"C1-{seed}-2")
     study = studied(folder)
     found = sizes(study)
     assert found is not None and found.trends["C1"].n == 3 and found.trends["C1"].sizes == (124e6, 1.4e9)
@@ -149,7 +147,7 @@ def test_where_lower_is_better_the_sides_are_changed(make_sweep: MakeSweep) -> N
 
 def test_a_cell_that_one_seed_lacks_is_kept_and_said(make_sweep: MakeSweep) -> None:
     folder = tasks(make_sweep, FEWEST)
-    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
+    without(folder, "C1-1-2")
     study = studied(folder)
     found = many(study)
     assert found is not None and found.scores["C1"].runs.tolist() == [3, 3, 2, *[3] * (FEWEST - 3)]
@@ -169,7 +167,7 @@ def test_a_cell_that_one_seed_lacks_is_kept_and_said(make_sweep: MakeSweep) -> N
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = tasks(make_sweep, FEWEST)
     for seed in (0, 1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
+        without(folder, f"C1-{seed}-2")
     assert many(studied(folder)) is None
 
 
@@ -196,8 +194,8 @@ def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_s
 
 def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
     folder = make_sweep(PAIR, (0, 1), 10, ALONE)
-    shutil.rmtree(run_folder(folder.parent, "C1-0"))
-    shutil.rmtree(run_folder(folder.parent, "C0-1"))
+    without(folder, "C1-0")
+    without(folder, "C0-1")
     study = studied(folder)
     assert not unpaired_table(study).rows and study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 

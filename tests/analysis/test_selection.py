@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +24,7 @@ from analysis.spec.validation import BadPlan
 from analysis.tables import wording
 from analysis.tables.comparison import main
 from analysis.tables.levels import level_lines
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied, without
 from tests.analysis.test_figures import sketched
 from tests.wording import Worded
 
@@ -194,7 +192,7 @@ def test_figures_sections_and_lines_of_all_levels_say_so(
 def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
     for gone in ("b-1-0", "b-4-1", "b-4-2"):  # of a seed that chooses, of another level, of one that judges
-        shutil.rmtree(run_folder(folder.parent, gone))
+        without(folder, gone)
     found = studied(folder)
     case = worst_cases(found, found.primary)["b"]
     assert case.excluded == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
 from analysis.tables.comparison import main
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied, without
 from tests.wording import Worded
 
 SCORE = "eval/score"
@@ -50,7 +48,7 @@ def benchmark(make_sweep: MakeSweep, gone: Any = GONE) -> Path:
     cells = {group: [{"task": task} for task in TASKS] for group in ("a", "b")}
     folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, cells, lines=lines)
     for group, seed, place in gone:
-        shutil.rmtree(run_folder(folder.parent, f"{group}-{seed}-{place}"))
+        without(folder, f"{group}-{seed}-{place}")
     return folder
 
 

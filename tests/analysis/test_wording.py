@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from analysis.spec.settings import settings
 from analysis.stats.dispersion import Split
 from analysis.tables import wording
 from analysis.tables.comparison import main
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, studied, sweeps_in
+from tests.analysis.conftest import Lines, studied, sweeps_in, without
 from tests.wording import Worded
 
 UP, DOWN = "a/up", "a/down"
@@ -59,7 +57,7 @@ def rendered(root: Path) -> Iterator[str]:
     asked = {"primary": {"metric": UP, "direction": "higher"}, "time_to": [{"at": 1.0}], "hypotheses": hypotheses}
     for seeds in (6, 2):
         folder = sweeps_in(root / str(seeds))(tuple(BASE), range(seeds), 40, asked, lines=lines, name="golden")
-        shutil.rmtree(run_folder(folder.parent, f"B-{seeds - 1}"))
+        without(folder, f"B-{seeds - 1}")
         found = studied(folder)
         said = answer(found)
         yield f"# {seeds} seeds\n"
