@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from analysis.figures.canvas import Sketch
 from analysis.report import terminal, write
 from tests.analysis.conftest import sweeps_in
-from tests.analysis.foreign_logs import KINDS, LENGTH, RETURN, make
+from tests.analysis.foreign_logs import KINDS, RETURN, make
 
 DESIGNS = ("paired", "unpaired", "unbalanced")
 APART = ("missing", "tasks")  # kinds that are also made with other seeds in each group
@@ -212,15 +212,6 @@ def _answer(places: Places, document: Any, page: str, runs: list[dict[str, str]]
         near = number is not None and math.isclose(float(number[1]), mean, rel_tol=6e-3)
         places.add("result", near, "the means are told", name)
         places.add("leading", True, "the means are told", name)
-    sizes = {(len(pair["contrast"]["a"]), len(pair["contrast"]["b"])) for pair in block["pairs"]}
-    told_sizes = set()
-    for line in answer["limits"]:
-        if pairs := re.match(r"(\d+) pairs? of seeds", line):
-            told_sizes.add((int(pairs.group(1)),) * 2)
-        elif two := re.match(r"(\d+) against (\d+) seeds", line):
-            told_sizes.add((int(two.group(1)), int(two.group(2))))
-    places.add("limits", told_sizes, "numbers of seeds")
-    places.add("comparisons", {size for size in sizes if min(size)}, "numbers of seeds")
     for line in (answer["result"], answer["certainty"]):
         places.add("page", line.replace("<", "&lt;").replace("'", "&#39;") in page, "is on the page", line)
         places.add("answer", True, "is on the page", line)
@@ -287,7 +278,6 @@ def _sections(places: Places, document: Any, report: Path) -> None:
     for row in rows(report / "tables" / "cells.csv"):
         cells[row["group"]].append(row)
     factor = next(iter(KINDS_FACTORS & set(cells[next(iter(cells))][0])), "") if cells else ""
-    effects = {(row["group"], row["levels"]): row for row in rows(report / "tables" / "effects.csv")}
     for group, own in cells.items():
         means = [float(row["mean"]) for row in own]
         differences = [number(row["difference"]) for row in own]
@@ -295,10 +285,6 @@ def _sections(places: Places, document: Any, report: Path) -> None:
             places.add("cells.csv", float(np.mean(means)), "mean", *measure, group)
             if None not in differences:
                 places.add("cells.csv", float(np.mean(differences)), "difference", *measure, group)
-        for row, mean in zip(own, means, strict=True):
-            effect = float(effects[group, row[factor]]["effect"])
-            places.add("cells.csv", mean - float(np.mean(means)), "effect", group, row[factor])
-            places.add("effects.csv", effect, "effect", group, row[factor])
     for line in document["answer"]["levels"]:
         for group, own in cells.items():
             if line.startswith(f"{group}:") or line.startswith(f"{group},"):
@@ -311,16 +297,6 @@ def _sections(places: Places, document: Any, report: Path) -> None:
         places.add("efficiency.csv", int(row["reached"]), "reached", *key)
         places.add("efficiency.csv", int(row["runs"]), "runs", *key)
         places.add("efficiency.csv", number(row["restricted_mean"]), "mean", *key)
-    for row in rows(report / "tables" / "overview.csv"):
-        for metric in (RETURN, LENGTH):
-            if row["method"] == row["group"]:  # and not one of its levels
-                for field, name in (("mean", metric), ("low", f"{metric} low"), ("high", f"{metric} high")):
-                    places.add("overview.csv", number(row[name]), field, metric, "final", None, row["group"])
-            else:
-                (at,) = (one for one in cells[row["group"]] if row["method"].endswith(f" = {one[factor]}"))
-                if metric == RETURN:
-                    places.add("overview.csv", number(row[metric]), "mean at", row["group"], at[factor])
-                    places.add("cells.csv", float(at["mean"]), "mean at", row["group"], at[factor])
     last = {row["group"]: float(row["y"]) for row in rows(report / "figures" / "reach_1.csv") if not row["seed"]}
     for row in document["tables"]["main"]:
         if row["summary"] == "time_to" and row["group"] in last:
@@ -332,7 +308,7 @@ KINDS_FACTORS = {"task", "lr"}
 
 
 def _curves(places: Places, document: Any, report: Path) -> None:
-    """The learning curves: whose seeds are drawn, their mean, and how high it is."""
+    """The learning curves: whose seeds are drawn."""
     if document["settings"]["select"]:
         return
     drawn: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -352,9 +328,6 @@ def _curves(places: Places, document: Any, report: Path) -> None:
                 text = f"{name}, {len(group['seeds'])} of {group['planned']} seeds"
                 places.add("legend", text in svg, "seeds in the legend", name)
                 places.add("comparisons", True, "seeds in the legend", name)
-            x, y = np.array(curves[""]).T
-            near = y[x > 0.9 * x[-1]].mean() if block["summary"] == "final" else np.trapezoid(y, x) / np.ptp(x)
-            places.add("curve", About(float(near), 0.06), "mean", *key)
 
 
 def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
@@ -368,13 +341,6 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
     block = _primary(document)
     lost = [run for run, value in block["runs"].items() if value["value"] is None]
     places.add("values", len(lost), "gaps")
-    window = document["settings"]["window"]["points"]
-    places.add("window", window, "window")
-    for points in re.findall(r"mean over (\d+) points", page.partition("How it was computed")[2]):
-        places.add("page", int(points), "window")
-    places.add("cost", sum(int(n) for n in re.findall(r"(\d+) \w+", document["answer"]["cost"].partition(": ")[2]
-                                                      .partition(". ")[0])), "runs")  # fmt: skip
-    places.add("runs.csv", len(rows(report / "tables" / "runs.csv")), "runs")
     if document["settings"]["select"]:
         return
     of = {row["id"]: row["group"] for row in rows(report / "tables" / "runs.csv")}
@@ -419,5 +385,5 @@ def test_no_two_places_of_a_report_contradict_each_other(
     folder = make(sweeps_in(tmp_path), kind, design)
     printed = terminal.text(write(folder))
     places = read(folder, printed)
-    assert len(places.found) > 40 and len(places.found["window",]) == 3
+    assert len(places.found) > 40
     assert list(places.contradictions()) == []

@@ -18,7 +18,7 @@ from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
 from analysis.findings.study import study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
-from analysis.stats import t_test
+from analysis.stats import power, t_test
 from analysis.stats.bounded import mean_interval
 from analysis.tables.comparison import tables
 from analysis.tables.wording import outcome
@@ -26,6 +26,7 @@ from tests.analysis import qstar
 from tests.analysis.conftest import (
     ANALYSIS,
     GROUPS,
+    UP,
     Lines,
     LinesOf,
     MakeSweep,
@@ -272,6 +273,38 @@ def test_single_group_is_summarised_without_comparison(make_sweep: MakeSweep) ->
     found = studied(make_sweep(groups=("C0",), analysis={}))
     assert found.primary.comparisons == () and found.primary.estimates[0].mean is not None
     assert set(GROUPS) >= set(found.sweep.groups)
+
+
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("rising", [True, False])
+def test_a_best_value_is_never_worse_than_the_final_one(
+    make_sweep: MakeSweep, rising: bool, every: int, direction: str
+) -> None:
+    lines = logging(lambda *at: at[-1] if rising else -at[-1], range(every, 31, every))
+    asked = {"primary": {"metric": UP, "direction": direction}}
+    found = studied(make_sweep(("A", "B"), steps=30, analysis=asked, lines=lines))
+    best, final = (block_of(found, UP, summary).estimate("A").mean for summary in ("best", "final"))
+    assert best is not None and final is not None
+    assert best >= final if direction == "higher" else best <= final
+
+
+@pytest.mark.parametrize("family", ["holm", "bh", "max_t"])
+def test_the_power_is_at_the_level_at_which_the_family_asks(make_sweep: MakeSweep, family: str) -> None:
+    """Of four methods one is better. Holm's and Benjamini and Hochberg's least level is alpha / 4 then."""
+    heights = np.random.default_rng(4).standard_normal((5, 10)) + 4 * (np.arange(5) == 2)[:, None]
+    lines = logging(lambda group, seed, *_: heights["ABCDE".index(group), seed])
+    asked = {"primary": {"metric": UP, "direction": "higher"}, "family": family}
+    found = studied(make_sweep(tuple("ABCDE"), range(10), steps=20, analysis=asked, lines=lines))
+    leader = found.primary.comparison("C")
+    assert leader is not None and leader.outcome is Outcome.HIGHER
+    least = min(comparison.level for comparison in found.primary.comparisons)
+    assert least == 0.0125 if family != "max_t" else 0.005 < least < 0.05
+    effect = power.detectable(leader.contrast.test, 10, least)
+    (line,) = [line for line in answer(found).limits if line.startswith("10 pairs of seeds: ")]
+    assert f"with 80% power a true difference of {effect:.2g} standard deviations" in line
+    assert f"at the level {least:.2g} " in line
+    assert effect is not None and effect > (power.detectable(leader.contrast.test, 10, 0.05) or 9)
 
 
 # ---------------------------------------------------------------- a metric of every tenth step; samples on the axis

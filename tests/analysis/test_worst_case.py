@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.data.metric_log import Curves
-from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.findings.worst_case import worst_cases
-from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main
 from benchmarks.validity import STEPS, UP, sweep_of
@@ -47,23 +45,6 @@ def test_bounds_are_the_differences_with_the_extremes_in_place_of_the_excluded_r
         "If the excluded runs had ended at 0.900 or 2.10 (the extremes that any run recorded), the difference in the "
         "final value of a/up would be between +0.657 and +1.00 for B (2 runs)."
     )
-
-
-def test_a_verdict_that_excluded_runs_could_change_is_named_and_one_that_they_cannot_is_not() -> None:
-    gain = [0.1, 0.15, 0.2, 0.15, 0.1, 0.2]
-    weak = lacking([*(value + by for value, by in zip(A, gain, strict=False)), 0.0], {"B": [6]}, test="paired_t")
-    case = worst_cases(weak, weak.primary)["B"]
-    assert case.given.outcome is Outcome.HIGHER and case.overturned is case.low
-    (line,) = [text for text in answer(weak).limits if "depends on the excluded runs" in text]
-    assert line.startswith("The verdict on B in the final value of a/up (better than A) depends on the excluded runs: ")
-    assert "it would be: undecided with n = 7" in line and line in main(weak).notes
-    record = next(r for r in main(weak).records if r["group"] == "B" and r["summary"] == "final")
-    assert (record["excluded_runs"], record["verdict_rests_on_excluded"]) == (1, True)
-    assert record["difference_if_lowest"] == case.bounds[0] < record["difference_if_highest"]
-    many = [*A, 1.0, 1.1, 0.9, 2.8]
-    strong = lacking([value + 2 for value in many], {"B": [10]}, a=many, test="paired_t")
-    assert worst_cases(strong, strong.primary)["B"].overturned is None
-    assert not [text for text in answer(strong).limits if "depends on" in text]
 
 
 def test_without_excluded_runs_there_are_no_bounds_and_a_time_lies_below_the_budget() -> None:

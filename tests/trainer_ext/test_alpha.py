@@ -29,16 +29,6 @@ def test_alpha_is_the_root_that_scipy_finds(name, kind):
         assert determined > 50  # the test says something
 
 
-@pytest.mark.peer
-@BOTH
-@pytest.mark.parametrize("name", WHOLE + MASKED)
-def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
-    for size, rows in ((2, 600), (3, 600), (5, 600), (50, 200), (1000, 100), (50257, 8)):
-        theta, target = pair(name, rows, size, kind, seed=size + 1)
-        starts = torch.rand(rows, generator=torch.Generator().manual_seed(size))
-        check(theta, target, solve(theta, target, initial=starts))
-
-
 def test_a_step_that_is_short_because_its_terms_cancel_is_not_taken_for_the_last():
     """Found by a random start: 1 + c2 h near 0 made a step of 0.01 half an interval away from the root."""
     theta = torch.tensor([[-0.04462388530373573, -9.624740600585938, -3.1332316398620605]])
@@ -157,20 +147,6 @@ def test_swapping_the_policies_mirrors_alpha(how, rows):
     one, other = solve(theta, target, **how), solve(target, theta, **how)
     torch.testing.assert_close(one.alpha, 1 - other.alpha, rtol=0, atol=1e-6 if "iterations" in how else 1e-9)
     torch.testing.assert_close(one.log_q.exp(), other.log_q.exp(), rtol=0, atol=1e-4 if "iterations" in how else 1e-7)
-
-
-@MANY
-@given(ROWS, st.floats(-5, 5))
-def test_equal_shifts_change_nothing(rows, shift):
-    theta, target = rows
-    for method in ("kl_symmetry", "ess_balance"):
-        one, other = solve(theta, target, method), solve(theta + shift, target + shift, method)
-        # the shift rounds the log-probabilities, which the alpha of rows with a small variance of s shows
-        p = one.log_q.exp()
-        s = torch.where(p > 0, theta - target, 0.0)
-        variance = (p * s * s).sum(dim=1) - (p * s).sum(dim=1) ** 2
-        assert ((one.alpha - other.alpha).abs() * variance < 1e-11).all()
-        torch.testing.assert_close(one.log_q.exp(), other.log_q.exp(), rtol=0, atol=1e-8)
 
 
 @MANY

@@ -148,18 +148,6 @@ def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method,
         assert state["budget"] and state["lam"] and state["waited"] + state["plateaus"], "or nothing was tested"
 
 
-def test_a_run_that_is_asked_to_stop_saves_where_it_stands(backend, new_run):
-    config = configuration(f"trainer={backend}", *SHORT, "trainer.steps=3")
-    whole, first = new_run("whole"), new_run("parts", stop_after=1)
-    train(config, whole)
-    with pytest.raises(Preempted) as stopped:
-        train(config, first)
-    assert stopped.value.step == 1
-    second = new_run("parts")
-    train(config, second)
-    assert science(first.lines + second.lines) == science(whole.lines)
-
-
 def test_every_metric_of_the_vocabulary_is_written(backend, new_run, tmp_path):
     written: set[str] = set()
     classifier = write_classifier(tmp_path / "classifier", labels=2)

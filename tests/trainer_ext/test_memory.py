@@ -79,15 +79,6 @@ def test_the_sum_by_hand():
     assert needed.phases["update"]["variance of the gradient"] == 3 * weights
 
 
-def test_long_prompts_need_more_than_their_responses():
-    verl = {**VERL, "data": {**VERL["data"], "max_prompt_length": 60, "max_response_length": 1}}
-    sampling = memory.need(METHOD, verl, SMALL, SMALL, device=True).phases["sampling"]
-    prompts = 2 * 60  # 4 responses to 2 prompts
-    assert sampling["cache of keys and values"] == prompts * 2 * 2 * 2 * 4 * 4
-    assert sampling["activations of the prompts"] == prompts * 4 * (8 * 8 + 3 * 16)
-    assert "probabilities of the next token" not in sampling
-
-
 def test_micro_batches_of_so_many_tokens():
     actor = {**VERL["actor_rollout_ref"]["actor"], "use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 50}
     verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": actor}}

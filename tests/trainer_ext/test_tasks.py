@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 
@@ -59,13 +57,6 @@ def test_sorting_rewards_only_the_whole_answer():
 )
 def test_gsm8k_compares_the_last_number(text, reward):
     assert gsm8k.compute_score("gsm8k", text, "1234") == reward
-
-
-def test_every_number_and_digit_of_an_expression_has_a_solution():
-    asked = {row.prompt for row in expression.rows({"train_prompts": 20_000})}
-    assert len(asked) == 200
-    assert all(expression.compute_score("", expression.demonstration(tasks.Row(one, one), random.Random(0), 0.0), one)
-               for one in asked)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["expression", "sorting"])
@@ -204,26 +195,9 @@ def test_health_warns_of_responses_that_are_alike_unless_they_are_better():
     assert health.warnings == {"eval/distinct_2 below half of its first value, without a better reward": 1}
 
 
-def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tmp_path):
-    from verl.utils import hf_tokenizer
-
-    tokenizer.save_pretrained(tmp_path)
-    loaded = hf_tokenizer(str(tmp_path))
-    assert loaded.encode("<eos>=") == tokenizer.encode("<eos>=") and len(loaded.encode("<eos>=")) == 6
-    assert loaded.decode([loaded.eos_token_id, *loaded.encode("7")], skip_special_tokens=True) == "7"
-
-
 def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
     generator, row = random.Random(0), tasks.Row("7=", "7")
     drawn = {expression.demonstration(row, generator, 1.0) for _ in range(60_000)}
     assert len(drawn) == 10 * 2 * 10 * 2 * 10  # each one-digit operand and sign
     assert all(re.fullmatch(r"\d[+-]\d[+-]\d", text) for text in drawn)
     assert expression.compute_score("expression", expression.demonstration(row, generator, 0.0), "7") == 1.0
-
-
-def test_only_the_module_of_the_named_task_is_imported():
-    """The code of a run is what it has loaded. The module of another task is not part of it."""
-    code = "import sys; from trainer_ext import tasks; tasks.get('expression'); print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = {name for name in done.stdout.split() if name.startswith("trainer_ext.tasks.")}
-    assert found == {"trainer_ext.tasks.expression"}
