@@ -90,22 +90,6 @@ def test_curves_by_level_are_those_of_each_level(make_sweep: MakeSweep) -> None:
     assert ends == pytest.approx({"mean--C0": 0.1, "mean--C1.ema_beta.0.5": 0.6, "mean--C1.ema_beta.0.9": 1.0})
 
 
-def test_methods_without_the_metric_take_no_curves_by_level(make_sweep: MakeSweep) -> None:
-    """As alpha of q* over five sizes or tasks, beside PPO and DPO, which have none."""
-
-    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        own = {"qstar/alpha_mean": cell["ema_beta"]} if group == "C1" else {}
-        return [{**line(step, 0.1 * seed, step), **own} for step in range(1, 41)]
-
-    sizes = [{"ema_beta": number / 10} for number in range(1, 6)]
-    asked = {**BOTH, "figures": [{"levels": "qstar/alpha_mean"}]}
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, asked, {"C0": sizes, "C1": sizes}, lines=made))
-    (picture,) = (figure for figure in study.settings.figures if figure.kind == "levels")
-    sketch = levels(study, picture)
-    assert sketch is not None and "Not recorded by C0 (GRPO)." in sketch.caption
-    assert sum(name.startswith("mean--") for name in lines_of(sketch.canvas)) == 5
-
-
 def test_without_one_factor_there_are_no_curves_by_level(make_sweep: MakeSweep) -> None:
     study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=doubled))
     assert levels(study, Picture.model_construct(levels=REWARD)) is None

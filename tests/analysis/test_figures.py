@@ -17,7 +17,6 @@ from analysis.figures.figures import figures
 from analysis.findings.outcomes import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from analysis.tables.comparison import tables
 from launcher import files
 from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, studied
 
@@ -84,13 +83,6 @@ def test_figures_come_after_the_metrics_and_none_twice() -> None:
 
 
 # ---------------------------------------------------------------- metrics that begin late, or not at all
-
-
-def test_tables_compare_from_where_every_run_has_the_metric(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep(("C1", "C3"), analysis=asked(metrics=(USAGE,)), lines=dual))
-    block = block_of(found, USAGE, "auc")
-    assert block.start == 34 and block.comparisons[0].result.n == 3
-    assert "Use of the entropy budget, wH / B: the area is from step 34" in " ".join(tables(found)[1].notes)
 
 
 def without_head(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:

@@ -10,11 +10,9 @@ import pytest
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.figures.learning_curves import curves, series
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
-from analysis.spec.figure_spec import curves as picture
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
 from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
@@ -25,60 +23,6 @@ ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
 
 def log(steps: Any, values: Any) -> Lines:
     return [{"step": int(step), RETURN: float(value)} for step, value in zip(steps, values, strict=True)]
-
-
-def episodes(group: str, seed: int, _: object) -> Lines:
-    """A line at the end of each episode, whose length is random; the value is known at every step."""
-    random = np.random.default_rng([seed, group == "a"])
-    steps = np.cumsum(1 + random.exponential(200, 600).astype(int))
-    steps = steps[steps <= 60000]
-    return log(steps, steps / 60000)
-
-
-def test_runs_that_log_each_episode_have_a_curve_and_all_their_seeds(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep(groups=("a", "b"), seeds=range(8), steps=60000, analysis=ASKED, lines=episodes))
-    for of, estimate in zip(series(found, RETURN), found.primary.estimates, strict=True):
-        assert of.seeds == estimate.seeds == tuple(range(8))
-        assert of.interpolated and np.isfinite(of.whole).all()
-        inside = slice(20, -20)  # near its ends, the smoothing is not centred
-        assert of.whole[:, inside] == pytest.approx(np.broadcast_to(of.axis / 60000, of.whole.shape)[:, inside])
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "interpolated onto common steps" in drawn.caption
-
-
-def test_tasks_with_other_steps_are_drawn_to_their_common_end(make_sweep: MakeSweep) -> None:
-    every = {"short": 2000, "middle": 5000, "long": 7000}
-    tasks = {group: [{"task": name} for name in every] for group in ("a", "b")}
-
-    def lines(group: str, seed: int, cell: Any) -> Lines:
-        steps = np.arange(every[cell["task"]], 70001, every[cell["task"]])
-        return log(steps, steps / 70000 + (cell["task"] == "long"))
-
-    folder = make_sweep(groups=("a", "b"), steps=70000, analysis=ASKED, cells=tasks, lines=lines)
-    for of in series(studied(folder), RETURN):
-        assert (of.axis[0], of.axis[-1]) == (7000, 70000)
-        assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)
-        assert of.averaged == ""
-
-    without(folder, "b-2-0")  # seed 2 of the short task
-    found = studied(folder)
-    of = series(found, RETURN)[1]
-    assert of.seeds == found.primary.estimate("b").seeds == (0, 1, 2)
-    assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)  # every task, as in the table
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "b: each cell counts the same; where a seed lacks one," in drawn.caption
-
-
-def test_one_value_for_each_run_at_other_steps_is_a_result(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, _: object) -> Lines:
-        return log([1000 - 3 * seed], [seed + (group == "b")])
-
-    found = studied(make_sweep(groups=("a", "b"), steps=1000, analysis=ASKED, lines=lines))
-    assert [estimate.mean for estimate in found.primary.estimates] == [1.0, 2.0]
-    assert block_of(found, RETURN, "auc").estimate("a").seeds == ()
-    assert [of.axis.tolist() for of in series(found, RETURN)] == [[997.0], [997.0]]
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "drawn at the mean of these steps" in drawn.caption
 
 
 def test_a_grid_keeps_equal_steps_and_bridges_missing_ones() -> None:

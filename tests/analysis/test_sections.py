@@ -18,7 +18,6 @@ from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_tabl
 from analysis.sections.overview import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
-from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from launcher import files
 from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
@@ -145,11 +144,3 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
         assert (np.diff(x) * y[:-1]).sum() == pytest.approx(estimate.mean)  # the area under the curve
     texts = [text.get_text() for text in sketch.canvas.axes[0].texts]
     assert texts.count("3") >= 2 and "not there yet:" in texts
-
-
-def test_times_that_none_reaches_are_cut_off_and_marked(make_sweep: MakeSweep) -> None:
-    asked = {**ALONE, "time_to": [{"at": 99.0}]}
-    (sketch,) = survival_curves(studied(make_sweep(PAIR, analysis=asked)))
-    drawn = lines_of(sketch.canvas)
-    assert set(drawn["curve--C1"].get_ydata()) == {1.0} and drawn["censored--C1"].get_xdata().tolist() == [60.0] * 3
-    assert restricted_mean([60.0] * 3, [False] * 3, 60.0) == 60.0

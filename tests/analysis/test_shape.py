@@ -12,16 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main as command
-from analysis.findings.outcomes import Reason
 from analysis.findings.study import Study, study
-from analysis.findings.verdicts import judge
 from analysis.numbers import format_apart
 from analysis.spec.settings import settings
 from analysis.stats.dispersion import LIMITS, separation, split
-from analysis.tables import wording
 from benchmarks.validity import UP, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep, ground_of, reasons
+from tests.analysis.conftest import MakeSweep
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
 TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
@@ -96,33 +93,6 @@ def test_the_limits_are_those_of_normal_samples() -> None:
 
 
 # ---------------------------------------------------------------- where it is said
-
-
-CLAIMS: dict[str, dict[str, Any]] = {
-    "range": {"kind": "range", "low": 0.0},
-    "variation": {"kind": "variation", "at_most": 0.05},
-    "ratio": {"kind": "ratio", "against": "A", "at_least": 0.5},
-    "greater": {"kind": "greater", "against": "A", "margin": 2.0},
-    "less": {"kind": "less", "against": "A"},
-    "of_the_other": {"kind": "ratio", "group": "A", "against": "B", "at_least": 0.5},
-}
-
-
-@pytest.mark.parametrize("kind", CLAIMS)
-def test_a_verdict_on_a_mean_has_it_as_a_ground_and_is_no_other_for_it(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = asked(APART, **{kind: CLAIMS[kind]})
-    (hypothesis,) = found.settings.hypotheses
-    verdict = judge(hypothesis, found)
-    ground = ground_of(verdict, Reason.SEEDS_APART)
-    assert (ground.groups, ground.seeds) == (("B",), (3,))
-    decided = wording.decided(verdict, found.sweep, found.settings)
-    assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)" in decided
-    monkeypatch.setattr("analysis.stats.dispersion.split", lambda values: None)
-    other = judge(hypothesis, found)
-    assert Reason.SEEDS_APART not in reasons(other)
-    assert (other.verdict, other.estimate, other.interval) == (verdict.verdict, verdict.estimate, verdict.interval)
 
 
 def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:

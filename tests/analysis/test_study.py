@@ -213,15 +213,6 @@ def test_cell_that_one_seed_lacks_counts_with_the_seeds_that_have_it(make_sweep:
     assert comparison.notes == (f"unbalanced: {note}",)
 
 
-def test_groups_without_a_common_level_say_which_levels_they_have(make_sweep: MakeSweep) -> None:
-    levels = {"C0": [{"task": "x"}], "C1": [{"task": "y"}]}
-    found = studied(make_sweep(("C0", "C1"), steps=20, cells=levels))
-    (comparison,) = found.primary.comparisons
-    assert comparison.ground is not None and comparison.ground.reason is Reason.NO_COMMON_CELL
-    said = outcome(comparison, found.primary.measure, found.sweep, 0.05)
-    assert said == "no cell is in both: C0 (GRPO) has task = x; C1 (BNTO minimal) has task = y"
-
-
 def test_level_that_diverges_in_every_seed_is_named_and_takes_no_other_with_it() -> None:
     planned = [(("lr", lr), ("k", k)) for lr in (0.1, 0.2) for k in (0, 1, 2)]
     kept = cells.keep({(seed, cell): None if dict(cell)["lr"] == 0.2 else 1.0 for seed in (0, 1) for cell in planned})

@@ -80,17 +80,6 @@ def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> N
         assert estimate.interval is not None and estimate.interval[1] - estimate.interval[0] < 2  # tasks are 10 apart
 
 
-def test_the_table_has_the_chance_that_a_seed_is_better(make_sweep: MakeSweep) -> None:
-    folder = benchmark(make_sweep, gone=())
-    for direction in ("higher", "lower"):
-        found = studied(folder, primary={"metric": SCORE, "direction": direction})
-        base, rival = main(found).records[:2]
-        (comparison,) = found.primary.comparisons
-        above = np.mean([a > b for a in comparison.a for b in comparison.b])
-        assert rival["improvement"] == pytest.approx(above if direction == "higher" else 1 - above)
-        assert base["improvement"] is None and rival["d_z"] == comparison.result.d_z
-
-
 def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
     notes = " ".join(main(studied(benchmark(make_sweep, gone=()))).notes)
     assert not any(word in notes for word in ("unbalanced", "left out", "different levels", "makes up"))

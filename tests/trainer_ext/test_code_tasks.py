@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import subprocess
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from tests.configuration import tree_of
-from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
@@ -67,30 +65,14 @@ PROBLEMS = [
 ]
 
 
-def plain(tree):
-    """A section without what only describes it."""
-    hidden = ("allowed", "requires")
-    return {k: plain(v) for k, v in tree.items() if k not in hidden} if isinstance(tree, dict) else tree
-
-
-def section(name: str, **values) -> dict:
-    return {**plain(tree_of(f"task={name}")["task"]), **values}
-
-
-def lines(path: Path, rows) -> str:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return str(path)
-
-
 @pytest.fixture
 def functions(tmp_path):
-    return section("humaneval", train_path=lines(tmp_path / "own.jsonl.gz", FUNCTIONS))
+    return section("humaneval", train_path=jsonl(tmp_path / "own.jsonl.gz", *FUNCTIONS))
 
 
 @pytest.fixture
 def problems(tmp_path):
-    return section("apps", train_path=lines(tmp_path / "apps.jsonl", PROBLEMS))
+    return section("apps", train_path=jsonl(tmp_path / "apps.jsonl", *PROBLEMS))
 
 
 # ---------------------------------------------------------------- what is asked
@@ -140,10 +122,8 @@ def test_problems_of_one_difficulty_are_chosen(problems):
     "row", [{"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None}]
 )
 def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, worded):
-    path = lines(tmp_path / "apps.jsonl", [PROBLEMS[0] | row])
-    with pytest.raises(tasks.BadData) as raised:
-        apps.rows(section("apps", train_path=path))
-    worded(str(raised.value))
+    path = jsonl(tmp_path / "apps.jsonl", PROBLEMS[0] | row)
+    worded(refusal(lambda: apps.rows(section("apps", train_path=path)), tasks.BadData))
 
 
 # ---------------------------------------------------------------- what is taken from a response
@@ -242,7 +222,7 @@ def test_a_result_of_apps_may_be_in_a_list(problems):
 @pytest.mark.namespaces
 def test_own_prompts_have_tests_as_their_answers(tmp_path):
     tests = {"setup": "limit = 4", "tests": ["assert twice(2) == limit", "assert twice(-1) == -2"]}
-    path = lines(tmp_path / "own.jsonl", [{"prompt": "Write twice(x).", "tests": tests}])
+    path = jsonl(tmp_path / "own.jsonl", {"prompt": "Write twice(x).", "tests": tests})
     own = section("unit_tests", train_path=path)
     (row,) = file.rows(own)
     score = tasks.scorer(own)
@@ -260,29 +240,25 @@ def test_the_programs_of_a_step_are_scored_in_their_order(functions):
 
 @pytest.mark.parametrize("answer", ["42", "assert f(1)", '{"tests": []}'])
 def test_an_answer_without_tests_is_refused(answer, worded):
-    with pytest.raises(ValueError) as raised:
-        unit_tests.tests_of(answer)
-    worded(str(raised.value))
+    worded(refusal(lambda: unit_tests.tests_of(answer)))
 
 
 @pytest.mark.parametrize("change", [{"score": "half"}, {"sandbox": {"seconds": 1}}, {"isolation": "container"}])
 def test_settings_that_cannot_be_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
-    with pytest.raises(ValueError) as raised:
-        unit_tests.of(functions | change)
-    worded(str(raised.value))
+    worded(refusal(lambda: unit_tests.of(functions | change)))
 
 
 def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
     unsolved = {**PROBLEMS[0], "question": "Nobody knows.", "solutions": ""}
-    task = section("apps", train_path=lines(tmp_path / "apps.jsonl", [*PROBLEMS[:1], unsolved]))
+    task = section("apps", train_path=jsonl(tmp_path / "apps.jsonl", PROBLEMS[0], unsolved))
     tokenizer, whole = tokenizer_of("qwen2"), {"validation": 0.0, "test": 0.0}
     verl = OmegaConf.create({"data": {"max_prompt_length": 400, "max_response_length": 100}})
     draw = initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
     answers = {tokenizer.decode(answer) for _, answer in draw(random.Random(0), 20)}
     assert answers == {"```python\nprint(2 * int(input()))\n```<|im_end|>"}
-    task["train_path"] = lines(tmp_path / "unsolved.jsonl", [unsolved])
+    task["train_path"] = jsonl(tmp_path / "unsolved.jsonl", unsolved)
     with pytest.raises(ValueError, match="task apps: no training prompt has a demonstration"):
         initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import configuration, tree_of
+from tests.configuration import configuration
 from tests.launcher.experiments import make
-from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from trainer_ext import tasks
 from trainer_ext.tasks import tables
 
@@ -58,18 +58,8 @@ LINES = {
 }  # fmt: skip
 
 
-def section(name, path, **more):
-    own = {key: value for key, value in tree_of(f"task={name}")["task"].items() if key not in ("allowed", "requires")}
-    return {**own, "train_path": str(path), **more}
-
-
-def write(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
 def rows(name, tmp_path, lines=None, **more):
-    return tasks.get(name).rows(section(name, write(tmp_path / "a.jsonl", lines or LINES[name]), **more))
+    return tasks.get(name).rows(section(name, train_path=jsonl(tmp_path / "a.jsonl", *(lines or LINES[name])), **more))
 
 
 def test_tldr_has_posts_with_their_summaries(tmp_path):
@@ -118,12 +108,12 @@ def test_wmt_translates_from_the_source_to_the_target(tmp_path):
 
 def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
     assert len(rows("wmt", tmp_path, limit=1)) == 1
-    file = write(tmp_path / "b.jsonl", LINES["wmt"][:1])
+    file = Path(jsonl(tmp_path / "b.jsonl", LINES["wmt"][0]))
     with file.open("a") as text:
         text.write("this is not JSON")
-    assert len(tasks.get("wmt").rows(section("wmt", file, limit=1))) == 1
+    assert len(tasks.get("wmt").rows(section("wmt", train_path=str(file), limit=1))) == 1
     with pytest.raises(tasks.BadData, match="line 2: not JSON"):
-        tasks.get("wmt").rows(section("wmt", file))
+        tasks.get("wmt").rows(section("wmt", train_path=str(file)))
 
 
 def test_parquet_is_read_in_parts(tmp_path):
@@ -132,14 +122,14 @@ def test_parquet_is_read_in_parts(tmp_path):
     pq.write_table(pa.table({"translation": texts}), tmp_path / "a.parquet")
     found = [line["translation"]["en"] for _, line in tables.lines(str(tmp_path / "a.parquet"), "train")]
     assert found == [text["en"] for text in texts]
-    first = tasks.get("wmt").rows(section("wmt", tmp_path / "a.parquet", limit=3))
+    first = tasks.get("wmt").rows(section("wmt", train_path=f"{tmp_path}/a.parquet", limit=3))
     assert [row.ground_truth for row in first] == ["Sentence 0", "Sentence 1", "Sentence 2"]
 
 
 def test_natural_questions_take_any_of_the_answers(tmp_path):
     found = rows("natural_questions", tmp_path)
     assert [row.prompt for row in found] == ["who wrote faust", "what is 6*7", "capital of peru"]
-    score = tasks.scorer(section("natural_questions", tmp_path / "a.jsonl"))
+    score = tasks.scorer(section("natural_questions", train_path=f"{tmp_path}/a.jsonl"))
     for response, expected in (("The Goethe.", 1), ("johann wolfgang von goethe", 1), ("Schiller", 0), ("", 0)):
         assert score(response, found[0].prompt, found[0].ground_truth, {}).value == expected
 
@@ -155,17 +145,15 @@ def test_natural_questions_take_any_of_the_answers(tmp_path):
     ],
 )
 def test_a_line_of_another_layout_is_named(name, line, tmp_path, worded):
-    with pytest.raises(tasks.BadData) as raised:
-        rows(name, tmp_path, [line])
-    worded(str(raised.value))
+    worded(refusal(lambda: rows(name, tmp_path, [line]), tasks.BadData))
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_task_is_prepared_and_planned_from_a_local_file(name, tmp_path):
-    path = write(tmp_path / "a.jsonl", LINES[name])
+    path = jsonl(tmp_path / "a.jsonl", *LINES[name])
     pq.write_table(pa.Table.from_pylist(LINES[name]), tmp_path / "a.parquet")
-    own = section(name, path)
-    assert tasks.get(name).rows(own) == tasks.get(name).rows(section(name, tmp_path / "a.parquet"))
+    own = section(name, train_path=path)
+    assert tasks.get(name).rows(own) == tasks.get(name).rows(section(name, train_path=f"{tmp_path}/a.parquet"))
     lines = pq.read_table(tasks.prepare(own, SHARES, tmp_path / "cache") / "train.parquet").to_pylist()
     score = tasks.scorer(own)
     for line in lines:
@@ -177,8 +165,8 @@ def test_a_task_is_prepared_and_planned_from_a_local_file(name, tmp_path):
 
 
 def test_test_data_of_a_file_are_the_test_split(tmp_path):
-    more = write(tmp_path / "b.jsonl", [{"question": "who", "answer": "me"}])
-    found = rows("natural_questions", tmp_path, test_path=str(more))
+    more = jsonl(tmp_path / "b.jsonl", {"question": "who", "answer": "me"})
+    found = rows("natural_questions", tmp_path, test_path=more)
     assert [row.split for row in found] == [None, None, None, "test"]
 
 
@@ -191,7 +179,7 @@ def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
         "trainer.split.validation=0",
         "trainer.split.test=0",
     ]
-    words += [f"task.train_path={write(tmp_path / 'a.jsonl', LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
+    words += [f"task.train_path={jsonl(tmp_path / 'a.jsonl', *LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
     actor = "verl.actor_rollout_ref.actor"
     words += [f"{actor}.ppo_mini_batch_size=2", f"{actor}.ppo_micro_batch_size_per_gpu=2"]
     run = train_twin(tmp_path, *words, "verl.actor_rollout_ref.rollout.n=2")
@@ -205,9 +193,8 @@ def test_a_folder_of_a_data_set_on_the_hub_is_read_alone(tmp_path, monkeypatch):
     for folder in ("harmless-base", "helpful-base"):
         for split in ("train", "test"):
             file = tmp_path / "Anthropic/hh-rlhf" / folder / f"{split}.jsonl.gz"
-            file.parent.mkdir(parents=True, exist_ok=True)
             talk = f"\n\nHuman: {folder}, {split}?\n\nAssistant: "
-            file.write_bytes(gzip.compress(json.dumps({"chosen": f"{talk}Yes.", "rejected": f"{talk}No."}).encode()))
+            jsonl(file, {"chosen": f"{talk}Yes.", "rejected": f"{talk}No."})
     found = tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf_harmless")["task"])
     assert [(row.prompt, row.split) for row in found] == [
         ("harmless-base, train?", None),
