@@ -259,7 +259,7 @@ def _is_readable(name: str, sketch: Sketch) -> None:
     assert not any(legend.overlaps(panel.padded(-1)) for legend in legends for panel in panels), name
     for axis in (axis for axes in shown for axis in (axes.xaxis, axes.yaxis)):
         boxes = [text.get_window_extent() for text in axis.get_ticklabels() if text.get_text() and text.get_visible()]
-        assert not any(a.overlaps(b) for a, b in pairwise(boxes)), name
+        assert not any(a.padded(-0.5).overlaps(b) for a, b in pairwise(boxes)), name
 
 
 if __name__ == "__main__":
