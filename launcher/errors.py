@@ -6,56 +6,49 @@ import importlib.util
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from launcher.text import printable, say
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One breach. where: a file or `command line`; rule: what is allowed; fix: what to do."""
+class Objection:
+    """What is wrong with a key: its value, what is allowed (`rule`), and the fix. file: the one to correct, or `command
+    line`.
 
-    where: str
-    key: str
-    value: str | None
-    rule: str
-    fix: str
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else f" = {self.value}"
-        return printable(f"{self.where}: {self.key}{value}: {self.rule}. Fix: {self.fix}")
-
-
-class Objection(Protocol):
-    """Why a run could not start, as an application says it: the value as it is, and the file to correct.
-
-    file: None: whatever set the key. With a file, the value None means that the key alone says it.
+    value: None where the key alone says it. The objections of an application and of the analysis have the same fields;
+    without a file, they are about whatever set the key.
     """
 
     key: str
     value: Any
     rule: str
     fix: str
-    file: str | None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        file = "" if self.file is None else f"{self.file}: "
+        value = "" if self.value is None else f" = {self.value}"
+        return printable(f"{file}{self.key}{value}: {self.rule}. Fix: {self.fix}")
 
 
 class InvalidPlan(Exception):
     """A plan that must not run, with every problem found."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        alike: dict[Problem, list[str]] = {}
+    def __init__(self, problems: Iterable[Objection]) -> None:
+        alike: dict[Objection, list[str]] = {}
         for problem in problems:  # of several files, once
-            alike.setdefault(replace(problem, where=""), []).append(problem.where)
-        self.problems = tuple(replace(one, where=", ".join(dict.fromkeys(places))) for one, places in alike.items())
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+            alike.setdefault(replace(problem, file=None), []).append(str(problem.file))
+        self.problems = tuple(replace(one, file=", ".join(dict.fromkeys(files))) for one, files in alike.items())
+        super().__init__("\n".join(map(str, self.problems)))
 
 
-class Diagnostics(list[Problem]):
+class Diagnostics(list[Objection]):
     """Collects the problems of one planning, so that the user sees all of them at once."""
 
-    def add(self, where: str, key: str, value: str | None, rule: str, fix: str) -> None:
-        """Add one problem; the arguments are those of Problem."""
-        self.append(Problem(where, key, value, rule, fix))
+    def add(self, file: str, key: str, value: str | None, rule: str, fix: str) -> None:
+        """Add one problem; the arguments are those of Objection, the value in words."""
+        self.append(Objection(key, value, rule, fix, file))
 
     def raise_any(self) -> None:
         """Raise InvalidPlan when a problem was added."""

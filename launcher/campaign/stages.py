@@ -24,7 +24,7 @@ from analysis.spec.hypothesis import Declared
 from analysis.spec.validation import Listed, Section, breaches, closest, refusal, refusals
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
-from launcher.errors import Diagnostics, InvalidPlan, Problem
+from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import hypotheses, overrides, planner, schema
 from launcher.planning.overrides import COMMAND_LINE, is_within, key_of
 from launcher.planning.plan import Experiment, Plan
@@ -248,7 +248,7 @@ def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
         rule = f"a campaign has a folder of its name, which cannot be {', '.join(RESERVED)}"
         problems.add(COMMAND_LINE, CAMPAIGN, chosen[0], rule, "rename the file")
     elif chosen[0] not in composer.options(CAMPAIGN):
-        overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0], problems)
+        problems.append(overrides.unknown_option(composer, COMMAND_LINE, CAMPAIGN, CAMPAIGN, chosen[0]))
     problems.raise_any()
     file = f"{composer.folder.name}/{CAMPAIGN}/{chosen[0]}.yaml"
     spec = _read_file(composer, chosen[0], file)
@@ -278,7 +278,7 @@ def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
     for name, stage in spec.stages.items():
         for group, option in (*(("experiment", experiment) for experiment in stage.experiment), *stage.choices.items()):
             if option not in composer.options(group):
-                overrides.unknown_option(composer, file, f"stages.{name}.{group}", group, option, problems)
+                problems.append(overrides.unknown_option(composer, file, f"stages.{name}.{group}", group, option))
         for word in (word for word in stage.overrides if key_of(word) in _REFUSED_IN_STAGE):
             rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
             fix = f"remove {word.partition('=')[0]}"
@@ -424,9 +424,9 @@ def _check_seeds(
             problems.add(campaign.file, f"stages.{name}.take.{pin.key}", pin.take.stage, rule, fix)
 
 
-def _at_home(problem: Problem, campaign: Campaign, name: str) -> Problem:
+def _at_home(problem: Objection, campaign: Campaign, name: str) -> Objection:
     """A problem of a stage's plan, with the file and the key that the user has written."""
-    if problem.where != COMMAND_LINE:
+    if problem.file != COMMAND_LINE:
         return dataclasses.replace(problem, rule=f"{problem.rule} (in stage {name} of {campaign.file})")
     key, stage = problem.key, campaign.spec.stages[name]
     if is_within(key, map(key_of, campaign.words)):
@@ -437,7 +437,7 @@ def _at_home(problem: Problem, campaign: Campaign, name: str) -> Problem:
         at = f"gate.{key.removeprefix(prefix)}"
     elif taken := next((taken for taken in stage.take if taken in key), None):
         at = f"take.{taken}"
-    return dataclasses.replace(problem, where=campaign.file, key=f"stages.{name}.{at}")
+    return dataclasses.replace(problem, file=campaign.file, key=f"stages.{name}.{at}")
 
 
 def spelled(value: Any) -> str:

@@ -7,11 +7,11 @@ both again. Exit codes: 0 fine, 1 another process held a run's lock, 2 no such r
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from launcher.commands import selection
+from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import claim
 from launcher.run.folder import find_state, run_folder
@@ -39,17 +39,17 @@ def run(given: argparse.Namespace) -> int:
     ids = selection.select(given).ids
     present = [run_id for run_id in ids if find_state(run_folder(given.multirun, run_id)) is not None]
     answers = {run_id: _cancel(given.multirun, run_id) for run_id in present}
-    code = EXIT_FAILED if _LOCKED in answers.values() else EXIT_FINE
-    if given.json:
-        print(json.dumps(answers, indent=1))
-        return code
+    output(given, answers, _lines(answers))
+    return EXIT_FAILED if _LOCKED in answers.values() else EXIT_FINE
+
+
+def _lines(answers: Mapping[str, str]) -> Iterator[str]:
     changed = {run_id: answer for run_id, answer in answers.items() if answer in (RunState.CANCELLED, *_WORDS)}
     for run_id, answer in list((changed if len(answers) > _LISTED else answers).items())[:_LISTED]:
-        print(f"{run_id} {_WORDS.get(answer, answer)}")
+        yield f"{run_id} {_WORDS.get(answer, answer)}"
     counts = Counter(_WORDS.get(answer, answer) for answer in answers.values())
     summary = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "no run has a folder yet"
-    print(f"{counted(len(answers), 'run')}: {summary}")
-    return code
+    yield f"{counted(len(answers), 'run')}: {summary}"
 
 
 def _cancel(multirun: Path, run_id: str) -> str:

@@ -10,11 +10,11 @@ A shell completes the arguments of one word, so the command is `rlsweep` instead
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from launcher.commands import output
 from launcher.project import EXIT_FINE, ROOT
 from launcher.run import campaign_record, catalog
 
@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
     script = shellcode(["rlsweep"], shell=given.shell)
-    print(json.dumps({"shell": given.shell, "script": script}) if given.json else script)
+    output(given, {"shell": given.shell, "script": script}, [script])
     return EXIT_FINE
 
 

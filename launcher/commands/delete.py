@@ -7,11 +7,10 @@ usage, no such experiment, a run that is queued or running, or no answer.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 
-from launcher.commands import completion, gc
+from launcher.commands import completion, gc, output
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
@@ -55,10 +54,8 @@ def run(given: argparse.Namespace) -> int:
     deleted = [item.run for item in gone]
     gc.remove(multirun / name)
     kept = [run_id for run_id in ids if run_id not in deleted]
-    if given.json:
-        print(json.dumps({"deleted": deleted, "kept": kept}, indent=1))
-    else:
-        print(f"{name}: deleted, with {counted(len(deleted), 'run')}; {counted(len(kept), 'run')} kept")
+    line = f"{name}: deleted, with {counted(len(deleted), 'run')}; {counted(len(kept), 'run')} kept"
+    output(given, {"deleted": deleted, "kept": kept}, [line])
     for run_id in (left := [run_id for run_id in own if run_id not in deleted]):
         print(f"{run_id}: not deleted: it cannot be read, or a process has it", file=sys.stderr)
     return EXIT_FAILED if left else EXIT_FINE

@@ -9,19 +9,19 @@ Exit codes: 0 fine, 2 usage.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import files, text
+from launcher.commands import output
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, claim, launch_record, whole
 from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
@@ -82,30 +82,26 @@ def run(given: argparse.Namespace) -> int:
     if given.delete:
         items = delete(given.multirun, items, policy)
     size = sum(item.size for item in items)
-    if given.json:
-        listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
-        print(json.dumps({"deleted": given.delete, "bytes": size, "items": listed}, indent=1))
-    elif not items:
-        print(f"{given.multirun}: there is no file to delete")
-    else:
-        _print(items)
-        total = f"{len(items)} files and folders, {text.byte_size(size)}"
-        print(f"{total}: deleted" if given.delete else f"{total}; nothing was deleted; add --delete to delete them")
+    listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
+    end = f"{len(items)} files and folders, {text.byte_size(size)}"
+    end += ": deleted" if given.delete else "; nothing was deleted; add --delete to delete them"
+    lines = [*_lines(items), end] if items else [f"{given.multirun}: there is no file to delete"]
+    output(given, {"deleted": given.delete, "bytes": size, "items": listed}, lines)
     return EXIT_FINE
 
 
-def _print(items: Sequence[Garbage]) -> None:
+def _lines(items: Sequence[Garbage]) -> Iterator[str]:
     """The largest items, by what they are."""
     kinds: dict[str, list[Garbage]] = defaultdict(list)
     for item in items:
         kinds[item.what].append(item)
     shown = max(1, _LISTED // len(kinds))
     for what, members in kinds.items():
-        print(f"{len(members)} {what}, {text.byte_size(sum(item.size for item in members))}")
+        yield f"{len(members)} {what}, {text.byte_size(sum(item.size for item in members))}"
         for item in sorted(members, key=lambda item: -item.size)[:shown]:
-            print(f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}")
+            yield f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}"
         if len(members) > shown:
-            print(f"    {'':>9}  and {len(members) - shown} more; --json lists all of them")
+            yield f"    {'':>9}  and {len(members) - shown} more; --json lists all of them"
 
 
 def find(multirun: Path, policy: Policy) -> list[Garbage]:
@@ -156,24 +152,24 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
     began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))
     fresh = state.state == RunState.PLANNED and state.attempt == 0 and not any(path.exists() for path in began)
     if run_id not in planned and fresh and _is_old(folder / "config.yaml", policy):
-        return [_garbage(folder, NEVER_RUN, run_id)]
+        return _garbage(NEVER_RUN, [folder], run_id)
     if (
         run_id not in planned
         and policy.orphans
         and state.state not in _ACTIVE
         and _is_old(folder / "state.json", policy)
     ):
-        return [_garbage(folder, ORPHAN, run_id)]
+        return _garbage(ORPHAN, [folder], run_id)
     unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
-    items = [_garbage(path, UNFINISHED_WRITE, run_id) for path in unfinished]
+    items = _garbage(UNFINISHED_WRITE, unfinished, run_id)
     paths = [path for _, path in checkpoints(folder)]
     if state.state == RunState.DONE:
         damaged = sorted(folder.glob("attempts/*/checkpoints"))
-        items += [_garbage(path, SUPERSEDED, run_id) for path in (*paths[:-1], *damaged)]
+        items += _garbage(SUPERSEDED, (*paths[:-1], *damaged), run_id)
         if not policy.keep_last and whole.problem(folder, state) is None:
-            items += [_garbage(path, OF_DONE, run_id) for path in paths[-1:]]
+            items += _garbage(OF_DONE, paths[-1:], run_id)
     elif paths and not (paths[-1] / whole.MANIFEST).exists():  # else the run needs all that it keeps
-        items += [_garbage(path, SUPERSEDED, run_id) for path in paths[:-1]]
+        items += _garbage(SUPERSEDED, paths[:-1], run_id)
     return items
 
 
@@ -184,8 +180,9 @@ def _shared(multirun: Path, runs: list[str], kept_runs: list[str], policy: Polic
     """What belongs to no single run. `kept_runs`: those whose trees are needed."""
     experiments = [multirun / name for name in catalog.experiments(multirun)]
     parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
-    unfinished = [_garbage(path, UNFINISHED_WRITE) for parent in parents for path in _asides(parent, policy)]
-    return [*unfinished, *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
+    unfinished = [path for parent in parents for path in _asides(parent, policy)]
+    items = _garbage(UNFINISHED_WRITE, unfinished)
+    return [*items, *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
 
 
 def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
@@ -201,7 +198,7 @@ def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
             return []
         named.add(match[1])
     paths = _old_entries(multirun / "bases", lambda name: name.endswith(".yaml"), policy)
-    return [_garbage(path, BASE) for path in paths if path.stem not in named]
+    return _garbage(BASE, (path for path in paths if path.stem not in named))
 
 
 def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
@@ -235,16 +232,15 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
         if path.stat().st_nlink == 1 and path.name not in patches
     ]
     of_schedulers = _old_entries(parent, lambda name: _KEPT.fullmatch(name) is not None, policy)
-    return [_garbage(path, LAUNCH) for path in (*sorted(records - kept), *unused)] + [
-        _garbage(path, KEPT) for path in of_schedulers if path.name.partition(".")[0] not in needed
-    ]
+    over = [path for path in of_schedulers if path.name.partition(".")[0] not in needed]
+    return [*_garbage(LAUNCH, (*sorted(records - kept), *unused)), *_garbage(KEPT, over)]
 
 
 # ---------------------------------------------------------------- files
 
 
-def _garbage(path: Path, what: str, run: str | None = None) -> Garbage:
-    return Garbage(path, what, size_of(path), run)
+def _garbage(what: str, paths: Iterable[Path], run: str | None = None) -> list[Garbage]:
+    return [Garbage(path, what, size_of(path), run) for path in paths]
 
 
 def _asides(parent: Path, policy: Policy) -> Iterator[Path]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher import files, text
-from launcher.commands import selection
+from launcher.commands import output, selection
 from launcher.commands.selection import Selection
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
@@ -52,33 +52,55 @@ def run(given: argparse.Namespace) -> int:
     if chosen.experiments or len(ids) != 1:
         if given.follow or given.attempt is not None:
             raise Usage(f"--follow and --attempt need one run, but {' '.join(given.names)} is not one; give a run's id")
-        return _print_failures(given.multirun, chosen, given)
-    folder = run_folder(given.multirun, ids[0])
-    state = read_state(folder)
-    attempt = _attempt(folder, state, given.attempt)
-    title = catalog.titles(given.multirun).get(folder.name, "")
-    if given.json:
-        if given.follow:
-            raise Usage("--follow prints lines as they come, and --json prints one object; give only one of them")
-        print(json.dumps({folder.name: _document(folder, title, state, attempt, given)}, indent=1))
+        failed = _failed(given.multirun, chosen)
+        documents = {run.folder.name: _document(run, run.state.attempt, given) for run in failed}
+        output(given, documents, map(text.clean, _ends(failed, given)))
         return EXIT_FINE
-    for line in _shown(folder, title, state, attempt, given):
-        print(text.clean(line))
+    if given.json and given.follow:
+        raise Usage("--follow prints lines as they come, and --json prints one object; give only one of them")
+    folder = run_folder(given.multirun, ids[0])
+    run = _Run(folder, catalog.titles(given.multirun).get(folder.name, ""), read_state(folder))
+    attempt = _attempt(run, given.attempt)
+    output(given, {folder.name: _document(run, attempt, given)}, map(text.clean, _shown(run, attempt, given)))
     if given.follow:
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(folder, title, attempt, given.stdout)
+            _follow(run, attempt, given.stdout)
     return EXIT_FINE
 
 
 # ---------------------------------------------------------------- one run
 
 
-def _attempt(folder: Path, state: State, chosen: int | None) -> int:
-    existing = attempts(folder)
+@dataclass(frozen=True)
+class _Run:
+    folder: Path
+    title: str
+    state: State
+
+    @property
+    def present(self) -> str:
+        return catalog.true_state(self.folder, self.state.state)
+
+    def heading(self, brief: bool = False) -> str:
+        """The run's id and title, its present state, and why; `brief` omits its attempt and host."""
+        state, present = self.state, self.present
+        kind = f" ({state.failure_kind})" if state.failure_kind and state.failure_kind != present else ""
+        message = f": {state.message}" if state.message else ""
+        attempt = "" if brief else f", attempt {state.attempt}{f' on {state.host}' if state.host else ''}"
+        return f"{' '.join(filter(None, [self.folder.name, self.title]))}: {present}{kind}{attempt}{message}"
+
+    def traceback(self, attempt: int) -> list[str]:
+        """That of the last attempt's error; empty for another one."""
+        error = self.state.error if attempt == self.state.attempt else None
+        return (error or {}).get("traceback", "").splitlines()
+
+
+def _attempt(run: _Run, chosen: int | None) -> int:
+    existing = attempts(run.folder)
     if chosen is not None and chosen not in existing:
         listed = ", ".join(map(str, existing)) or "none"
-        raise Usage(f"--attempt = {chosen}: run {folder.name} has no such attempt; its attempts are: {listed}")
-    return state.attempt if chosen is None else chosen
+        raise Usage(f"--attempt = {chosen}: run {run.folder.name} has no such attempt; its attempts are: {listed}")
+    return run.state.attempt if chosen is None else chosen
 
 
 def attempts(folder: Path) -> list[int]:
@@ -94,44 +116,31 @@ def _log(folder: Path, attempt: int, stdout: bool) -> Path:
     return attempt_folder(folder, attempt) / f"{'stdout' if stdout else 'stderr'}.log"
 
 
-def _document(folder: Path, title: str, state: State, attempt: int, given: argparse.Namespace) -> dict[str, Any]:
-    log = _log(folder, attempt, given.stdout)
+def _document(run: _Run, attempt: int, given: argparse.Namespace) -> dict[str, Any]:
+    log = _log(run.folder, attempt, given.stdout)
     return {
-        "name": title,
-        "state": catalog.true_state(folder, state.state),
+        "name": run.title,
+        "state": run.present,
         "attempt": attempt,
-        "attempts": attempts(folder),
-        "kind": state.failure_kind,
-        "cause": state.message,
-        "error": state.error,
+        "attempts": attempts(run.folder),
+        "kind": run.state.failure_kind,
+        "cause": run.state.message,
+        "error": run.state.error,
         "log": str(log),
         "lines": last_lines(log, given.lines),
     }
 
 
-def _shown(folder: Path, title: str, state: State, attempt: int, given: argparse.Namespace) -> Iterator[str]:
+def _shown(run: _Run, attempt: int, given: argparse.Namespace) -> Iterator[str]:
     """The run and why it ended, its traceback, and the end of the log without a copy of that traceback."""
-    yield _heading(folder, title, state)
-    traceback = _traceback(state.error if attempt == state.attempt else None)
+    yield run.heading()
+    traceback = run.traceback(attempt)
     yield from traceback
-    log = _log(folder, attempt, given.stdout)
+    log = _log(run.folder, attempt, given.stdout)
     lines = last_lines(log, given.lines + len(traceback))
     kept = _without(lines, traceback)[-given.lines :] if given.lines else []
     yield f"--- {log}{'' if kept else ': nothing else' if traceback else ': nothing'}"
     yield from kept
-
-
-def _heading(folder: Path, title: str, state: State, brief: bool = False) -> str:
-    """The run's id and title, its present state, and why; `brief` omits its attempt and host."""
-    present = catalog.true_state(folder, state.state)
-    kind = f" ({state.failure_kind})" if state.failure_kind and state.failure_kind != present else ""
-    message = f": {state.message}" if state.message else ""
-    attempt = "" if brief else f", attempt {state.attempt}{f' on {state.host}' if state.host else ''}"
-    return f"{' '.join(filter(None, [folder.name, title]))}: {present}{kind}{attempt}{message}"
-
-
-def _traceback(error: Mapping[str, str] | None) -> list[str]:
-    return (error or {}).get("traceback", "").splitlines()
 
 
 def _without(lines: Sequence[str], traceback: Sequence[str]) -> list[str]:
@@ -153,23 +162,23 @@ def last_lines(path: Path, count: int) -> list[str]:
     return lines[-count:] if count and data else []
 
 
-def _follow(folder: Path, title: str, attempt: int, stdout: bool) -> None:
+def _follow(run: _Run, attempt: int, stdout: bool) -> None:
     """Print what is appended to the log, also by later attempts, until the run has ended."""
-    position = files.size_of(_log(folder, attempt, stdout))
+    position = files.size_of(_log(run.folder, attempt, stdout))
     while True:
-        state = read_state(folder)
-        ended = catalog.true_state(folder, state.state) not in (RunState.RUNNING, RunState.SUBMITTED)
-        log = _log(folder, attempt, stdout)
+        run = replace(run, state=read_state(run.folder))
+        ended = run.present not in (RunState.RUNNING, RunState.SUBMITTED)
+        log = _log(run.folder, attempt, stdout)
         new = files.read_from(log, position)
         complete = len(new) if ended else new.rfind(b"\n") + 1
         position += complete
         for line in new[:complete].decode("utf-8", errors="replace").splitlines():
             print(text.clean(line), flush=True)
-        if state.attempt > attempt:
-            attempt, position = state.attempt, 0
-            print(f"--- {_log(folder, attempt, stdout)}", flush=True)
+        if run.state.attempt > attempt:
+            attempt, position = run.state.attempt, 0
+            print(f"--- {_log(run.folder, attempt, stdout)}", flush=True)
         elif ended:
-            print(f"--- {text.clean(_heading(folder, title, state))}", flush=True)
+            print(f"--- {text.clean(run.heading())}", flush=True)
             return
         else:
             time.sleep(_EVERY_S)
@@ -178,43 +187,36 @@ def _follow(folder: Path, title: str, attempt: int, stdout: bool) -> None:
 # ---------------------------------------------------------------- several runs
 
 
-def _print_failures(multirun: Path, chosen: Selection, given: argparse.Namespace) -> int:
-    """Print those of the selected runs that failed, the newest first."""
+def _failed(multirun: Path, chosen: Selection) -> list[_Run]:
+    """Those of the selected runs that failed, the newest first."""
     titles = {place.run_id: catalog.title(place.entry) if place.entry else "" for place in reversed(chosen.places)}
-    failed: list[tuple[Path, State]] = []
-    for run_id in chosen.ids:
-        folder = run_folder(multirun, run_id)
-        state = find_state(folder)
-        if state is not None and catalog.true_state(folder, state.state) in (*RETRYABLE, RunState.LOST):
-            failed.append((folder, state))
-    failed.sort(key=lambda run: -(run[1].finished or 0.0))
-    if given.json:
-        documents = {
-            folder.name: _document(folder, titles[folder.name], state, state.attempt, given) for folder, state in failed
-        }
-        print(json.dumps(documents, indent=1))
-        return EXIT_FINE
+    states = ((run_folder(multirun, run_id), titles[run_id]) for run_id in chosen.ids)
+    runs = [_Run(folder, title, state) for folder, title in states if (state := find_state(folder)) is not None]
+    failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST)]
+    return sorted(failed, key=lambda run: -(run.state.finished or 0.0))
+
+
+def _ends(failed: Sequence[_Run], given: argparse.Namespace) -> Iterator[str]:
+    """As many runs as fit on a screen; the end of each traceback once."""
     if not failed:
-        print(f"{' '.join(given.names)}: no run has failed; give a run's id to see its output")
-        return EXIT_FINE
+        yield f"{' '.join(given.names)}: no run has failed; give a run's id to see its output"
+        return
     screen = shutil.get_terminal_size().lines - 2
     used = shown = 0
     printed: set[tuple[str, ...]] = set()
-    for folder, state in failed:
-        end = tuple(_end(folder, state, given.stdout))
-        lines = [_heading(folder, titles[folder.name], state, brief=True)]
-        lines += [f"    {line}" for line in end if end not in printed]
+    for run in failed:
+        end = tuple(_end(run, given.stdout))
+        lines = [run.heading(brief=True), *(f"    {line}" for line in end if end not in printed)]
         if shown and used + len(lines) > screen:
             break
         printed.add(end)
         shown, used = shown + 1, used + len(lines)
-        print("\n".join(map(text.clean, lines)))
+        yield from lines
     more = f"{len(failed) - shown} more failed; " if shown < len(failed) else ""
-    print(f"{more}all details of one run: {catalog.command(multirun, 'logs', failed[0][0].name)}")
-    return EXIT_FINE
+    yield f"{more}all details of one run: {catalog.command(given.multirun, 'logs', failed[0].folder.name)}"
 
 
-def _end(folder: Path, state: State, stdout: bool) -> list[str]:
+def _end(run: _Run, stdout: bool) -> list[str]:
     """Where the error was raised and its message, or the last lines of a run whose state has no error."""
-    lines = [line for line in _traceback(state.error) if line.strip("^~ ")]
-    return lines[-_END_LINES:] or last_lines(_log(folder, state.attempt, stdout), _END_LINES)
+    lines = [line for line in run.traceback(run.state.attempt) if line.strip("^~ ")]
+    return lines[-_END_LINES:] or last_lines(_log(run.folder, run.state.attempt, stdout), _END_LINES)

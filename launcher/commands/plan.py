@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,9 @@ from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
 
 if TYPE_CHECKING:
+    from launcher.execution.code_changes import Others
     from launcher.execution.costs import Forecast
     from launcher.planning.plan import Experiment, Plan
-    from launcher.status.other_code import OtherCode
 
 HELP = "print the runs that launch.py would execute with these overrides; writes nothing"
 
@@ -46,7 +46,6 @@ def run(given: argparse.Namespace) -> int:
     from launcher.execution import checks, code_changes
     from launcher.execution.costs import Forecast, budget_line
     from launcher.planning import continuation, planner
-    from launcher.planning.plan import CodeChoice
 
     try:
         if stages.is_campaign(given.overrides):
@@ -59,8 +58,7 @@ def run(given: argparse.Namespace) -> int:
         return EXIT_USAGE
     states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
     changed = code_changes.find(planned)
-    if planned.code_choice == CodeChoice.RERUN:
-        states |= {run_id: NEW for others in changed.values() for other in others for run_id in other.runs}
+    states |= dict.fromkeys(code_changes.run_anew(planned, changed), NEW)
     forecast = Forecast(planned, states)
     whole = document(planned, states, forecast, changed)
     if given.json:
@@ -95,9 +93,7 @@ def _run_campaign(given: argparse.Namespace) -> int:
     return EXIT_FINE
 
 
-def document(
-    planned: Plan, states: Mapping[str, str], cost: Forecast, changed: Mapping[str, Sequence[OtherCode]]
-) -> dict[str, Any]:
+def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: Others) -> dict[str, Any]:
     """The JSON object.
 
     device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
@@ -209,7 +205,7 @@ def other_data(planned: Plan, experiment: Experiment) -> dict[tuple[str, bool], 
     return former
 
 
-def _changes(planned: Plan, states: Mapping[str, str], changed: Mapping[str, Sequence[OtherCode]]) -> Iterator[str]:
+def _changes(planned: Plan, states: Mapping[str, str], changed: Others) -> Iterator[str]:
     """What has changed since the done runs: code, and what a launch does about it; data."""
     from launcher.planning.plan import CodeChoice
 

@@ -9,7 +9,6 @@ Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shlex
@@ -24,7 +23,7 @@ from typing import Any
 
 from launcher import files
 from launcher.application import application, packages
-from launcher.commands import completion
+from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT
@@ -71,10 +70,7 @@ def run(given: argparse.Namespace) -> int:
         "not_restored": not_restored(folder),
         "run": again,
     }
-    if given.json:
-        print(json.dumps(document, indent=1))
-    else:
-        _show(document)
+    output(given, document, _lines(document))
     return EXIT_FAILED if checked["wrong"] or (again is not None and again["first_difference"]) else EXIT_FINE
 
 
@@ -216,7 +212,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
 def compare(then: Path, now: Path) -> tuple[int, str | None]:
     """For how many steps the metrics of both runs are equal, and the first difference in words."""
     equal = 0
-    for old, new in zip_longest(_lines(then), _lines(now)):
+    for old, new in zip_longest(_metrics(then), _metrics(now)):
         if old is None or new is None:
             return equal, f"{'the run' if old is None else 'the repetition'} ends after step {equal}"
         for key in dict.fromkeys([*old, *new]):
@@ -226,7 +222,7 @@ def compare(then: Path, now: Path) -> tuple[int, str | None]:
     return equal, None
 
 
-def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
+def _metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
     for record in files.json_lines(metrics_path(folder)):
         yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
 
@@ -236,26 +232,26 @@ def _same(old: Any, new: Any) -> bool:
     return both_nan or bool(old == new)
 
 
-def _show(document: Mapping[str, Any]) -> None:
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     wrong = document["identity"]["wrong"]
     for line in wrong:
-        print(f"not the same run: {line}")
+        yield f"not the same run: {line}"
     if not wrong:
-        print(f"{document['id']}: the frozen configuration is unchanged: it gives the same identity")
+        yield f"{document['id']}: the frozen configuration is unchanged: it gives the same identity"
     differences = dict(document["differences"])
     packages = differences.pop("packages", {})
     for name, both in differences.items():
-        print(f"differs: {name}: then {both['then']}, now {both['now']}")
+        yield f"differs: {name}: then {both['then']}, now {both['now']}"
     for name, both in list(packages.items())[:_LISTED]:
-        print(f"differs: package {name}: then {both['then'] or 'absent'}, now {both['now'] or 'absent'}")
+        yield f"differs: package {name}: then {both['then'] or 'absent'}, now {both['now'] or 'absent'}"
     if len(packages) > _LISTED:
-        print(f"differs: {len(packages) - _LISTED} more packages (--json lists them)")
+        yield f"differs: {len(packages) - _LISTED} more packages (--json lists them)"
     again = document["run"]
     if again is None:
         lacking = document["not_restored"]
-        print(f"to repeat it, but not as it was ({', '.join(lacking)}):" if lacking else "to repeat it as it was:")
-        print("\n".join(f"  {step}" for step in document["steps"]))
+        yield f"to repeat it, but not as it was ({', '.join(lacking)}):" if lacking else "to repeat it as it was:"
+        yield from (f"  {step}" for step in document["steps"])
         return
-    print(f"repeated in {again['folder']}: {again['equal_steps']} steps are equal")
+    yield f"repeated in {again['folder']}: {again['equal_steps']} steps are equal"
     if again["first_difference"]:
-        print(f"first difference: {again['first_difference']}")
+        yield f"first difference: {again['first_difference']}"

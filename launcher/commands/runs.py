@@ -7,12 +7,11 @@ no such run, experiment, group, seed, state or key.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.commands import selection
+from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, claim, launch_record
 from launcher.run.folder import run_folder
@@ -56,21 +55,17 @@ def run(given: argparse.Namespace) -> int:
                 "folder": str(folder),
             }
         )
-    if given.json:
-        print(json.dumps({"runs": listed}, indent=1))
-    elif listed:
-        _print(listed)
-    else:
-        print(f"{given.multirun}: no run is planned" if not given.names else "no run is selected")
+    none = "no run is selected" if given.names else f"{given.multirun}: no run is planned"
+    output(given, {"runs": listed}, _lines(listed) if listed else [none])
     return EXIT_FINE
 
 
-def _print(listed: Sequence[Mapping[str, Any]]) -> None:
+def _lines(listed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     several = len({one["experiment"] for one in listed}) > 1
     columns = ["id", *(["experiment"] if several else []), "group", "factors", "seed", "state"]
     columns += [*(["job"] if any(one["job"] for one in listed) else []), "step", "folder"]
-    print("\n".join(tables.lines(columns, [[_cell(one, column) for column in columns] for one in listed])))
-    print(counted(len({one["id"] for one in listed}), "run"))
+    yield from tables.lines(columns, [[_cell(one, column) for column in columns] for one in listed])
+    yield counted(len({one["id"] for one in listed}), "run")
 
 
 def _cell(one: Mapping[str, Any], column: str) -> str:

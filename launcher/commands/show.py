@@ -6,11 +6,10 @@ Exit codes: 0 fine, 2 no such run.
 from __future__ import annotations
 
 import argparse
-import json
 
 from launcher import files
 from launcher.application import application
-from launcher.commands import completion
+from launcher.commands import completion, output
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -35,5 +34,5 @@ def run(given: argparse.Namespace) -> int:
         from omegaconf import OmegaConf
 
         config = OmegaConf.to_container(application().completed(folder, config, {}), resolve=True)
-    print(json.dumps(config, indent=1) if given.json else files.dump_yaml(config), end="\n" if given.json else "")
+    output(given, config, files.dump_yaml(config).splitlines())
     return EXIT_FINE

@@ -13,12 +13,13 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import files
-from launcher.commands import completion
+from launcher.commands import completion, output
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import find_state, is_imported, last_final_step, read_state, run_folder
@@ -80,10 +81,7 @@ def run(given: argparse.Namespace) -> int:
         with open(multirun / ".sync.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _send(due, document, tell=not given.json)
-    if given.json:
-        print(json.dumps(document, indent=1))
-    else:
-        _summarize(document)
+    output(given, document, _summary(document))
     return EXIT_FAILED if document["failed"] or document["left"] or document.get("error") else EXIT_FINE
 
 
@@ -158,11 +156,11 @@ def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:
             return
 
 
-def _summarize(document: dict[str, Any]) -> None:
+def _summary(document: dict[str, Any]) -> Iterator[str]:
     if document.get("error"):
         print(f"error: {document['error']}", file=sys.stderr)
     counts = {"sent": len(document["sent"]), "failed": len(document["failed"])}
     counts |= {"there already": document["unchanged"], "not tried": document["left"]}
-    print(", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no finished runs")
+    yield ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no finished runs"
     if counts["failed"] or counts["not tried"]:
         print("nothing is lost; repeat this command to send the others", file=sys.stderr)

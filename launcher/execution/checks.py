@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning import freeze
 from launcher.planning.plan import Plan
 from launcher.schedulers import protocol
@@ -22,7 +22,7 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
         fix = "name another: multirun=FOLDER"
-        raise InvalidPlan([Problem("configuration", "multirun", str(multirun), rule, fix)])
+        raise InvalidPlan([Objection("multirun", multirun, rule, fix, "configuration")])
     if not plugin:
         cluster = protocol.find(plan)
         check = cluster.check if launches else cluster.check_here

@@ -3,58 +3,52 @@ them, as the user chose."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 from launcher.errors import Diagnostics
 from launcher.planning import freeze
 from launcher.planning.plan import CodeChoice, Plan
-from launcher.run import claim
+from launcher.run import claim, code
 from launcher.run.archive import archive, archive_folder
-from launcher.status import other_code
-from launcher.status.other_code import OtherCode
+from launcher.run.code import OtherCode
+from launcher.run.folder import find_state, run_folder
+from launcher.run.lifecycle import RunState
 from launcher.text import counted
 
-
-@dataclass(frozen=True)
-class Decision:
-    """`rerun`: the runs to archive and to run anew; `accept`: by experiment, the runs whose code is accepted."""
-
-    rerun: tuple[str, ...] = ()
-    accept: tuple[tuple[str, tuple[OtherCode, ...]], ...] = ()
+#: By experiment.
+Others = Mapping[str, Sequence[OtherCode]]
 
 
-def find(plan: Plan) -> dict[str, list[OtherCode]]:
+def find(plan: Plan) -> Others:
     """The runs of other code in each of the plan's experiments that has any."""
     found = {}
     for experiment in plan.experiments:
-        ids = list(experiment.members)
-        prefixes = {run_id: plan.prefixes[run_id].run for run_id in ids if run_id in plan.prefixes}
-        found[experiment.name] = other_code.of_runs(plan.multirun, experiment.name, ids, prefixes)
+        present = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in experiment.members}
+        runs = {run_id: (state.state, state.code_ids()) for run_id, state in present.items() if state is not None}
+        taken_over = {}  # by runs that have no step of their own yet
+        for run_id in [run_id for run_id in present if run_id in plan.prefixes and not runs.get(run_id, ("", ()))[1]]:
+            if (before := find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))) is not None:
+                taken_over[run_id] = (runs.get(run_id, (RunState.PLANNED,))[0], before.code_ids())
+        found[experiment.name] = code.others(plan.multirun, experiment.name, {**runs, **taken_over}, taken_over)
     return {name: others for name, others in found.items() if others}
 
 
-def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Decision:
-    """What the plan's `code_choice` means for its runs; writes nothing.
+def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Others:
+    """The runs of other code that the launch runs anew or accepts, as the plan's `code_choice` says; writes nothing.
 
     `resumed`: runs that will run although they are not missing now; `anew`: those that will run from their beginning.
 
     Raises InvalidPlan if runs would be added to runs of other code, and the user has not chosen.
     """
     found = find(plan)
-    if plan.code_choice == CodeChoice.RERUN:
-        runs = dict.fromkeys(run_id for others in found.values() for other in others for run_id in other.runs)
-        return Decision(rerun=tuple(runs))
-    if plan.code_choice == CodeChoice.ACCEPT:
-        return Decision(accept=tuple((name, tuple(others)) for name, others in found.items()))
+    if plan.code_choice != CodeChoice.REFUSE:
+        return found
     problems = Diagnostics()
     missing = {*freeze.missing(plan), *resumed, *anew}
     for experiment in plan.experiments:
         waiting = experiment.members.keys() & missing
-        others = [other for other in found.get(experiment.name, []) if not other.accepted and {*other.runs} - {*anew}]
-        if not waiting or not others:
-            continue
-        for other in others:
+        refused = [other for other in found.get(experiment.name, ()) if not other.accepted and {*other.runs} - {*anew}]
+        for other in refused if waiting else ():
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
             fix = (
                 f"add rerun=changed, which archives {'it' if len(other.runs) == 1 else 'them'} and runs "
@@ -63,13 +57,19 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
             )
             problems.add(str(plan.multirun / experiment.name), "code", None, rule, fix)
     problems.raise_any()
-    return Decision()
+    return {}
 
 
-def carry_out(plan: Plan, decision: Decision) -> None:
-    """Archive and record what was decided, and say so. A run that a live process owns, or has locked, stays."""
+def run_anew(plan: Plan, others: Others) -> list[str]:
+    """Those of the runs of other code that the user wants to be archived and run anew."""
+    runs = dict.fromkeys(run_id for found in others.values() for other in found for run_id in other.runs)
+    return list(runs) if plan.code_choice == CodeChoice.RERUN else []
+
+
+def carry_out(plan: Plan, others: Others) -> None:
+    """Archive or record what `decide` returned, and say so. A run that a live process owns, or has locked, stays."""
     archived = 0
-    for run_id in decision.rerun:
+    for run_id in run_anew(plan, others):
         try:
             archived += archive(plan.multirun, run_id) is not None
         except claim.Locked as error:
@@ -77,8 +77,7 @@ def carry_out(plan: Plan, decision: Decision) -> None:
     if archived:
         where = archive_folder(plan.multirun)
         print(f"rerun=changed: {counted(archived, 'run')} archived in {where}, and planned anew", flush=True)
-    commands = {experiment.name: experiment.command for experiment in plan.experiments}
-    for name, others in decision.accept:
-        other_code.accept(plan.multirun, name, others, commands[name])
-        for other in (other for other in others if not other.accepted):
-            print(f"{name}: {other.sentence()}; accepted as difference {other.difference}", flush=True)
+    for experiment in plan.experiments if plan.code_choice == CodeChoice.ACCEPT else ():
+        for other in (other for other in others.get(experiment.name, ()) if not other.accepted):
+            code.accept(plan.multirun / experiment.name, other, experiment.command)
+            print(f"{experiment.name}: {other.sentence()}; accepted as difference {other.difference}", flush=True)

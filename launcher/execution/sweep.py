@@ -17,7 +17,7 @@ from launcher import files
 from launcher.application import shape
 from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, progress
-from launcher.execution.code_changes import Decision
+from launcher.execution.code_changes import Others
 from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
@@ -132,19 +132,19 @@ def launch(
     run_ids: Sequence[str],
     train: str = worker.TRAIN,
     plugin: Any = None,
-    decision: Decision | None = None,
+    others: Others | None = None,
 ) -> Outcome:
     """Freeze a plan and execute those of its runs. The plan is frozen while the pool's server imports its modules.
 
-    `decision`: which runs of other code are run anew, too, and which are accepted.
+    `others`: the runs of other code that are run anew, too, or accepted.
     """
-    decision = decision or Decision()
-    wanted = {*run_ids, *decision.rerun}
+    others = others or {}
+    wanted = {*run_ids, *code_changes.run_anew(plan, others)}
     run_ids = [run_id for run_id in plan.runs if run_id in wanted]
     try:
         if run_ids:
-            return _launch(root, plan, run_ids, train, plugin, decision)
-        code_changes.carry_out(plan, decision)
+            return _launch(root, plan, run_ids, train, plugin, others)
+        code_changes.carry_out(plan, others)
         freeze.freeze(plan)
         return Outcome()
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
@@ -160,13 +160,13 @@ def launch(
     return Outcome(tripped=why)
 
 
-def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, decision: Decision) -> Outcome:
+def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, others: Others) -> Outcome:
     from launcher.worker import provenance, user_code
 
     began, clock = time.time(), time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = protocol.find(plan) if plugin is None else None
-    code_changes.carry_out(plan, decision)
+    code_changes.carry_out(plan, others)
     command = plan.experiments[0].command
     outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)

@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher import files
 from launcher.application import Base
 from launcher.config import content, hydra_compose, identity
-from launcher.errors import Diagnostics, InvalidPlan, Problem
+from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import preregistration
 from launcher.planning.plan import Plan, PlannedRun, Prefix
 from launcher.planning.variants import SECTIONS
@@ -36,7 +36,7 @@ def freeze(plan: Plan) -> None:
             preregistration.declare(plan.multirun, experiment)
         except ValueError as error:
             record, fix = str(folder / preregistration.NAME), "move the file away to begin a new record"
-            raise InvalidPlan([Problem(record, "declarations", None, str(error), fix)]) from error
+            raise InvalidPlan([Objection("declarations", None, str(error), fix, record)]) from error
     for base in plan.bases.values():
         freeze_base(plan.multirun, base)
     for run in plan.runs.values():

@@ -14,7 +14,7 @@ from analysis.spec.validation import closest
 from launcher import secrets
 from launcher.application import application
 from launcher.config.hydra_compose import Composer, spelled
-from launcher.errors import Diagnostics
+from launcher.errors import Diagnostics, Objection
 from launcher.planning.plan import CodeChoice
 from launcher.text import one_line, shown
 
@@ -157,8 +157,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     elif key == "seed":
         parsed.seeds, parsed.adds_seeds = levels, (override.input_line or "").partition("=")[2].startswith("+")
     elif "/" in key:
-        groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
-        close = closest(key, groups, otherwise=f"use one of {', '.join(groups)}")
+        close = closest_group(composer, key)
         fix = f"{close}=..." if close.startswith("write") else close
         problems.add(COMMAND_LINE, key, str(levels[0]), "this configuration group does not exist", fix)
     elif len(levels) == 1 and not override.is_sweep_override():
@@ -241,7 +240,7 @@ def choice_levels(
     choices = [_listed(level) for level in levels]
     unknown = [name for names in choices for name in names if name not in composer.options(key)]
     for name in unknown:
-        unknown_option(composer, where, at, key, name, problems)
+        problems.append(unknown_option(composer, where, at, key, name))
     if unknown:
         return None
     if _takes_list(composer, key):
@@ -257,12 +256,18 @@ def choice_levels(
     return [name for names in choices for name in names]
 
 
-def unknown_option(composer: Composer, where: str, key: str, group: str, name: str, problems: Diagnostics) -> None:
-    """Add the problem of a choice that a group does not offer."""
+def closest_group(composer: Composer, name: str, at: str = "") -> str:
+    """The fix for a configuration group that does not exist."""
+    groups = [*composer.subgroups(""), *(f"method/{part}" for part in composer.subgroups("method"))]
+    return closest(name, groups, at, f"use one of {', '.join(groups)}")
+
+
+def unknown_option(composer: Composer, where: str, key: str, group: str, name: str) -> Objection:
+    """The problem of a choice that a group does not offer."""
     options = composer.options(group)
     rule = f"there is no conf/{group}/{name.removesuffix('.yaml')}.yaml; available: {', '.join(options)}"
     meant = application().option(group, name, options)
     fix = f"use {meant}" if meant else closest(name, options, otherwise="use one of these, or add the file")
     if meant and name.endswith(".yaml"):
         rule = f"a file is chosen by its name, without folder and ending; available: {', '.join(options)}"
-    problems.add(where, key, name, rule, fix.replace("write ", "use ", 1))
+    return Objection(key, name, rule, fix.replace("write ", "use ", 1), where)

@@ -10,19 +10,21 @@ from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.validation import NO_SUCH_KEY, closest
+from launcher.application import Base, application
 from launcher.config import content, hydra_compose, identity
-from launcher.config.hydra_compose import spelled
+from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Objection
-from launcher.planning import design
+from launcher.planning import design, variants
 from launcher.planning import overrides as command_line
 from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal, excludes
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
-from launcher.planning.variants import SECTIONS, ConfigVariant, PlanningContext
+from launcher.planning.variants import SECTIONS, ConfigVariant, Planning
 
-_Sources = Mapping[str, tuple[str, str]]
+#: By key of a value: the file that sets it, and under which key.
+_Places = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -38,317 +40,339 @@ class RunSpecs:
     sources: Mapping[str, Collection[str]]
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """What decides the configurations of an experiment's runs.
+
+    where: its file; fixed: values of the command line; scaled, chosen: values of the scale, and its choices of whole
+    groups as Hydra's overrides; parts: keys that set a part of a method as a value, which is refused; groups: of each
+    sound group its overrides of configuration groups, and the values that its methods set beside them.
+    """
+
+    experiment: str | None
+    where: str
+    spec: ExperimentSpec
+    factors: Factors
+    fixed: Mapping[str, Any]
+    scaled: Mapping[str, Any]
+    chosen: Sequence[str]
+    places: _Places
+    parts: Collection[str]
+    groups: Mapping[str, tuple[list[str], Mapping[str, tuple[Any, str]]]]
+
+
+@dataclass(frozen=True)
+class _Treatment:
+    """A cell as composed: its tree before it is resolved, and who set each of the cell's values."""
+
+    cell: Cell
+    variant: ConfigVariant
+    tree: dict[str, Any]
+    sources: _Places
+
+
 def run_specs(
-    context: PlanningContext, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
+    planning: Planning, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
 ) -> RunSpecs:
-    """Every run of an experiment. Every breach is added to the context's problems; its runs are left out.
+    """Every run of an experiment. Every breach is added to the problems; its runs are left out.
 
     seeds: those that each group has now, of `spec.all_seeds`.
     """
-    return _Builder(context, experiment, spec, seeds).build()
+    layout = _layout(planning, experiment, spec)
+    names, factors = list(layout.groups), layout.factors
 
-
-class _Builder:
-    """Composes and checks the runs of one experiment."""
-
-    def __init__(
-        self,
-        context: PlanningContext,
-        experiment: str | None,
-        spec: ExperimentSpec,
-        seeds: Mapping[str, Collection[int]],
-    ) -> None:
-        self._context, self._experiment, self._spec, self._seeds = context, experiment, spec, seeds
-        self._composer, self._problems, self._arguments = context.composer, context.problems, context.arguments
-        self._where = context.file_of(experiment)
-        self._fixed = {key: one for key, one in self._arguments.values.items() if key.partition(".")[0] in SECTIONS}
-        for name in spec.scales:
-            if name not in self._composer.options("scale"):
-                at = f"experiment.scales.{name}"
-                command_line.unknown_option(self._composer, self._where, at, "scale", name, self._problems)
-        self._scale = self._composer.compose(context.selection(experiment)).choices.get("scale")
-        scaled = spec.scales.get(self._scale or "") or {}
-        #: What the scale sets for this experiment: values, and choices of whole groups, as Hydra's overrides.
-        self._scaled = {key: value for key, value in scaled.items() if not self._composer.is_group(key)}
-        self._scaled_choices = self._chosen_by_scale(scaled)
-        self._factors = _resolved_factors(context, spec, self._where)
-        #: By key of a value: the file that sets it for the experiment, and under which key.
-        self._places = {
-            **{key: (self._where, f"experiment.scales.{self._scale}.{key}") for key in self._scaled},
-            **{key: (self._where, f"experiment.factors.{key}") for key in spec.factors},
-            **{key: (self._where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
-            **{key: (COMMAND_LINE, key) for key in (*self._fixed, *self._arguments.value_factors)},
-        }
-        pinned = [key for group in spec.groups.values() for key in group.values]
-        self._parts_as_values = self._refuse_parts([*self._factors.values, *self._fixed, *self._scaled, *pinned])
-        #: Of each sound group: its overrides of configuration groups, and the values that its methods set beside them.
-        self._groups = self._resolve_groups()
-        self._written: dict[str, set[str]] = {}
-        self._sources: dict[str, set[str]] = {}
-
-    def build(self) -> RunSpecs:
-        self._refuse_unread()
-        labels = design.short_labels(list(self._factors.levels))
-        entries: list[Entry] = []
-        runs: dict[str, PlannedRun] = {}
-        matched: set[int] = set()
-        for cell in design.cells(list(self._groups), self._factors.factors, self._reads):
-            levels = {labels[key]: level for key, level in cell.factors}
-            for seed, run in self._runs_of(cell, self._seeds_of(cell, matched)):
-                runs.setdefault(run.id, run)
-                entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
-        self._refuse_idle_exclusions(matched, bool(entries))
-        return RunSpecs(tuple(entries), runs, self._factors.levels, self._written, self._sources)
-
-    # ------------------------------------------------------------ groups
-
-    def _chosen_by_scale(self, scaled: Mapping[str, Any]) -> list[str]:
-        """The choices of whole groups that the scale makes, but for those that the command line makes."""
-        chosen: list[str] = []
-        for key, choice in scaled.items():
-            if self._composer.is_group(key) and key not in self._arguments.choices:
-                chosen += self._spelled(key, choice, f"experiment.scales.{self._scale}.{key}")
-        return chosen
-
-    def _spelled(self, key: str, choice: Any, at: str) -> list[str]:
-        """A choice of a group, as Hydra's override; none (and problems) if it is not one."""
-        found = command_line.choice_levels(self._composer, key, [choice], self._where, at, self._problems)
-        return [f"{key}={one}" for one in found or []]
-
-    def _resolve_groups(self) -> dict[str, tuple[list[str], dict[str, tuple[Any, str]]]]:
-        parts = [f"{key}={choice}" for key, choice in self._arguments.choices.items() if key.startswith("method/")]
-        resolved: dict[str, tuple[list[str], dict[str, tuple[Any, str]]]] = {}
-        for name, group in self._spec.groups.items():
-            where, at = self._where, f"experiment.groups.{name}.method"
-            if self._arguments.methods is not None:
-                where, at = COMMAND_LINE, "method"
-            unknown = [method for method in group.methods if method not in self._composer.options("method")]
-            for method in unknown:
-                command_line.unknown_option(self._composer, where, at, "method", method, self._problems)
-            if unknown:
-                continue
-            try:
-                combined = self._context.parts.combine(self._composer, group.methods, where, at, self._problems)
-            except hydra_compose.ERRORS as error:
-                self._context.does_not_compose(self._where, error)
-                continue
-            pinned = self._pinned(name, group)
-            if combined is not None and pinned is not None:
-                resolved[name] = ([*combined[0], *pinned, *parts], combined[1])
-        return resolved
-
-    def _pinned(self, name: str, group: Group) -> list[str] | None:
-        """The choices of parts that a group's overrides make, for Hydra; None (and problems) if one is not sound."""
-        pinned: list[str] = []
-        known = [f"method/{part}" for part in self._context.parts.parts(self._composer)]
-        for key, choice in group.choices.items():
-            at = f"experiment.groups.{name}.overrides.{key}"
-            if key not in known:
-                fix = closest(key, known, otherwise=f"use one of {', '.join(known)}")
-                self._problems.add(self._where, at, brief(choice), "this is not a part of a method", fix)
-            elif key in self._spec.multiplied:
-                rule = "a choice that is a factor of the experiment cannot be held fixed"
-                self._problems.add(self._where, at, brief(choice), rule, "remove it, or remove the factor")
-            else:
-                pinned += self._spelled(key, choice, at)
-        return pinned if len(pinned) == len(group.choices) else None
-
-    def _variant(self, group: str, choices: Choices) -> ConfigVariant | None:
-        overrides = [*self._scaled_choices, *self._groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
-        return self._context.variant(self._experiment, overrides)
-
-    def _reads(self, group: str, choices: Choices, key: str) -> bool:
-        if key == "seed" or key in self._spec.groups[group].values:
+    def reads(group: str, choices: Choices, key: str) -> bool:
+        if key == "seed" or key in spec.groups[group].values:
             return False  # experiment.seeds decides, or the group holds it fixed
-        variant = self._variant(group, choices)
+        variant = _variant(planning, layout, group, choices)
         return variant is not None and variant.has(key)
 
-    # ------------------------------------------------------------ exclusions
+    values = {**layout.scaled, **layout.fixed, **factors.values}
+    for key in design.unread(names, factors.factors, list(values), reads) if names else []:
+        if len(names) == len(spec.groups) or not key.startswith("method."):  # else another group may read it
+            planning.problems.add(*layout.places[key], brief(values[key]), *_hint(planning, layout, key, names))
+    labels = design.short_labels(list(factors.levels))
+    entries: list[Entry] = []
+    runs: dict[str, PlannedRun] = {}
+    metrics: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
+    matched: set[int] = set()
+    for cell in design.cells(names, factors.factors, reads):
+        fixed = {key: level for key, level in layout.fixed.items() if reads(cell.group, cell.choices, key)}
+        fixed |= {**planning.arguments.choices, **dict(cell.factors), "group": cell.group}
+        excluding = {seed: _excluding(factors, {**fixed, "seed": seed}) for seed in spec.all_seeds}
+        matched.update(*excluding.values())
+        treatment = _treatment(planning, layout, cell)
+        if treatment is None:
+            continue
+        kept = [seed for seed, numbers in excluding.items() if not numbers and seed in seeds[cell.group]]
+        sound = _sound(planning, layout, treatment, kept)
+        levels = {labels[key]: level for key, level in cell.factors}
+        for seed, run in _runs(planning, layout, treatment, sound):
+            runs.setdefault(run.id, run)
+            entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
+        for config, _ in sound[:1]:
+            metrics.setdefault(cell.group, set()).update(planning.checks.metrics(treatment.variant.composed, config))
+            sources.setdefault(cell.group, set()).add(drawn_from(config))
+    if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
+        _refuse_idle_exclusions(planning, layout, matched, bool(entries))
+    return RunSpecs(tuple(entries), runs, factors.levels, metrics, sources)
 
-    def _seeds_of(self, cell: Cell, matched: set[int]) -> list[int]:
-        """The cell's seeds that no exclusion leaves out; the numbers of the exclusions that did are added."""
-        fixed = {key: level for key, level in self._fixed.items() if self._reads(cell.group, cell.choices, key)}
-        fixed |= {**self._arguments.choices, **dict(cell.factors), "group": cell.group}
-        kept = []
-        for seed in self._spec.all_seeds:
-            rules = [rule for rule, _ in self._factors.excluded]
-            out = {number for number, rule in enumerate(rules) if excludes(rule, {**fixed, "seed": seed})}
-            matched |= out
-            if not out and seed in self._seeds[cell.group]:
-                kept.append(seed)
-        return kept
 
-    def _refuse_idle_exclusions(self, matched: set[int], some: bool) -> None:
-        if len(self._groups) < len(self._spec.groups):
-            return  # a group that is not sound may be the one that an exclusion speaks of
-        for number, (rule, at) in enumerate(self._factors.excluded):
-            if number not in matched and at is not None:
-                value = brief({key: list(own) for key, own in rule.items()})
-                why = "this exclusion removes no run: no cell has these levels together"
-                self._problems.add(self._where, at, value, why, "correct it, or remove it")
-        if matched and not some and not self._problems:
-            at, rule_ = "experiment.exclude", "the exclusions remove every run"
-            self._problems.add(self._where, at, None, rule_, "remove some exclusions")
+# ---------------------------------------------------------------- what the experiment declares
 
-    # ------------------------------------------------------------ keys that nothing reads
 
-    def _refuse_parts(self, keys: Sequence[str]) -> set[str]:
-        refused = set()
-        for key in keys:
-            section, _, rest = key.partition(".")
-            part = rest.partition(".")[0]
-            if section == "method" and rest.count(".") < 2 and part in self._context.parts.parts(self._composer):
-                refused.add(key)
-                options = ", ".join(self._composer.options(f"method/{part}"))
-                rule = "a part of a method is chosen as a group, not set as a value"
-                fix = f"write method/{part}=NAME; available: {options}"
-                self._problems.add(self._places.get(key, (self._where,))[0], key, None, rule, fix)
-        return refused
+def _layout(planning: Planning, experiment: str | None, spec: ExperimentSpec) -> _Layout:
+    composer, problems, given = planning.composer, planning.problems, planning.arguments
+    where = variants.file_of(composer, experiment)
+    fixed = {key: one for key, one in given.values.items() if key.partition(".")[0] in SECTIONS}
+    for name in spec.scales:
+        if name not in composer.options("scale"):
+            problems.append(command_line.unknown_option(composer, where, f"experiment.scales.{name}", "scale", name))
+    scale = composer.compose(variants.selection(planning, experiment)).choices.get("scale")
+    of_scale = spec.scales.get(scale or "") or {}
+    scaled = {key: value for key, value in of_scale.items() if not composer.is_group(key)}
+    chosen: list[str] = []
+    for key, choice in of_scale.items():
+        if key not in scaled and key not in given.choices:
+            chosen += _spelled(planning, where, key, choice, f"experiment.scales.{scale}.{key}")
+    factors = _resolved_factors(planning, spec, where)
+    places = {
+        **{key: (where, f"experiment.scales.{scale}.{key}") for key in scaled},
+        **{key: (where, f"experiment.factors.{key}") for key in spec.factors},
+        **{key: (where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
+        **{key: (COMMAND_LINE, key) for key in (*fixed, *given.value_factors)},
+    }
+    pinned = [key for group in spec.groups.values() for key in group.values]
+    parts = [key for key in (*factors.values, *fixed, *scaled, *pinned) if _sets_part(composer, key)]
+    for key in parts:
+        part = key.split(".")[1]
+        rule = "a part of a method is chosen as a group, not set as a value"
+        fix = f"write method/{part}=NAME; available: {', '.join(composer.options(f'method/{part}'))}"
+        problems.add(places.get(key, (where,))[0], key, None, rule, fix)
+    groups = {}
+    for name, group in spec.groups.items():
+        if (resolved := _resolved_group(planning, spec, where, name, group)) is not None:
+            groups[name] = resolved
+    return _Layout(experiment, where, spec, factors, fixed, scaled, chosen, places, parts, groups)
 
-    def _refuse_unread(self) -> None:
-        single = {**self._scaled, **self._fixed}
-        values = {**single, **self._factors.values}
-        names = list(self._groups)
-        for key in design.unread(names, self._factors.factors, list(values), self._reads) if names else []:
-            if key.startswith("method.") and len(names) < len(self._spec.groups):
-                continue  # a group that does not compose may be the one that reads it
-            self._problems.add(*self._places[key], brief(values[key]), *self._hint(key, names))
 
-    def _hint(self, key: str, names: Sequence[str]) -> tuple[str, str]:
-        """The rule and the fix for a key that these groups do not read."""
-        section, _, rest = key.partition(".")
-        readers = self._context.readers(rest) if section == "method" else ""
-        if readers:
-            return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
-        given = self._factors.values.get(key, {**self._scaled, **self._fixed}.get(key))
-        if (meant := self._context.suggested(key, given)) is not None:
-            return NO_SUCH_KEY, meant
-        above, _, last = key.rpartition(".")
-        choices = tuple((one, levels[0]) for one, levels in self._factors.choices.items())
-        known: dict[str, None] = {}
-        for variant in filter(None, (self._variant(name, choices) for name in names)):
-            siblings = hydra_compose.lookup(variant.tree, above)[1]
-            known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
-        fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
-        return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
+def _sets_part(composer: Composer, key: str) -> bool:
+    section, *rest = key.split(".")
+    return section == "method" and 0 < len(rest) < 3 and rest[0] in application().parts().parts(composer)
 
-    # ------------------------------------------------------------ runs
 
-    def _runs_of(self, cell: Cell, seeds: Sequence[int]) -> list[tuple[int, PlannedRun]]:
-        variant = self._variant(cell.group, cell.choices)
-        if variant is None:
+def _resolved_group(
+    planning: Planning, spec: ExperimentSpec, where: str, name: str, group: Group
+) -> tuple[list[str], Mapping[str, tuple[Any, str]]] | None:
+    """A group's overrides of configuration groups, and the values that its methods set beside them, each with its
+    method; None (and problems) if it is not sound."""
+    composer, problems, given = planning.composer, planning.problems, planning.arguments
+    place, at = (where, f"experiment.groups.{name}.method") if given.methods is None else (COMMAND_LINE, "method")
+    unknown = [method for method in group.methods if method not in composer.options("method")]
+    problems += [command_line.unknown_option(composer, place, at, "method", method) for method in unknown]
+    if unknown:
+        return None
+    try:
+        combined = application().parts().combine(composer, group.methods, place, at, problems)
+    except hydra_compose.ERRORS as error:
+        problems.append(variants.not_composed(composer, where, error))
+        return None
+    pinned: list[str] = []
+    known = [f"method/{part}" for part in application().parts().parts(composer)]
+    for key, choice in group.choices.items():
+        at = f"experiment.groups.{name}.overrides.{key}"
+        if key not in known:
+            fix = closest(key, known, otherwise=f"use one of {', '.join(known)}")
+            problems.add(where, at, brief(choice), "this is not a part of a method", fix)
+        elif key in spec.multiplied:
+            rule = "a choice that is a factor of the experiment cannot be held fixed"
+            problems.add(where, at, brief(choice), rule, "remove it, or remove the factor")
+        else:
+            pinned += _spelled(planning, where, key, choice, at)
+    if combined is None or len(pinned) < len(group.choices):
+        return None
+    parts = [f"{key}={choice}" for key, choice in given.choices.items() if key.startswith("method/")]
+    return [*combined[0], *pinned, *parts], combined[1]
+
+
+def _spelled(planning: Planning, where: str, key: str, choice: Any, at: str) -> list[str]:
+    """A choice of a group, as Hydra's override; none (and problems) if it is not one."""
+    levels = command_line.choice_levels(planning.composer, key, [choice], where, at, planning.problems)
+    return [f"{key}={level}" for level in levels or []]
+
+
+def _variant(planning: Planning, layout: _Layout, group: str, choices: Choices) -> ConfigVariant | None:
+    overrides = [*layout.chosen, *layout.groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
+    return variants.variant(planning, layout.experiment, overrides)
+
+
+def _excluding(factors: Factors, levels: Mapping[str, Any]) -> set[int]:
+    """The numbers of the exclusions that leave out a run with these levels."""
+    return {number for number, (exclusion, _) in enumerate(factors.excluded) if excludes(exclusion, levels)}
+
+
+def _refuse_idle_exclusions(planning: Planning, layout: _Layout, matched: Collection[int], some: bool) -> None:
+    for number, (exclusion, at) in enumerate(layout.factors.excluded):
+        if number not in matched and at is not None:
+            value = brief({key: list(levels) for key, levels in exclusion.items()})
+            rule = "this exclusion removes no run: no cell has these levels together"
+            planning.problems.add(layout.where, at, value, rule, "correct it, or remove it")
+    if matched and not some and not planning.problems:
+        rule, fix = "the exclusions remove every run", "remove some exclusions"
+        planning.problems.add(layout.where, "experiment.exclude", None, rule, fix)
+
+
+def _hint(planning: Planning, layout: _Layout, key: str, names: Sequence[str]) -> tuple[str, str]:
+    """The rule and the fix for a key that these groups do not read."""
+    section, _, rest = key.partition(".")
+    readers = variants.readers(planning.composer, rest) if section == "method" else ""
+    if readers:
+        return f"no group's method reads this key; methods with {readers} do", "add such a group, or remove it"
+    given = {**layout.scaled, **layout.fixed, **layout.factors.values}.get(key)
+    if (meant := variants.suggested(planning.composer, key, given)) is not None:
+        return NO_SUCH_KEY, meant
+    above, _, last = key.rpartition(".")
+    choices = tuple((one, levels[0]) for one, levels in layout.factors.choices.items())
+    known: dict[str, None] = {}
+    for variant in filter(None, (_variant(planning, layout, name, choices) for name in names)):
+        siblings = hydra_compose.lookup(variant.tree, above)[1]
+        known.update(dict.fromkeys(map(str, siblings)) if isinstance(siblings, Mapping) else {})
+    fix = closest(last, list(known), f"{above}.", "correct the key, or remove it")
+    return f"no group's {'method' if section == 'method' else 'configuration'} reads this key", fix
+
+
+# ---------------------------------------------------------------- the runs of a cell
+
+
+def _treatment(planning: Planning, layout: _Layout, cell: Cell) -> _Treatment | None:
+    """A cell's choices composed, with its values; a later layer wins. None (and a problem): they do not compose."""
+    variant = _variant(planning, layout, cell.group, cell.choices)
+    if variant is None:
+        return None
+    at_group = f"experiment.groups.{cell.group}.overrides"
+    methods = f"{planning.composer.folder.name}/method"
+    of_methods = layout.groups[cell.group][1]
+    layers = [
+        *((key, value, f"{methods}/{method}.yaml", key) for key, (value, method) in of_methods.items()),
+        *((key, value, *layout.places[key]) for key, value in layout.scaled.items() if variant.has(key)),
+    ]
+    for key, value in layout.spec.groups[cell.group].values.items():
+        if variant.has(key) and key != "seed":
+            layers.append((key, value, layout.where, f"{at_group}.{key}"))
+        else:
+            hint = _hint(planning, layout, key, [cell.group])
+            planning.problems.add(layout.where, f"{at_group}.{key}", brief(value), *hint)
+    layers += [(key, value, *layout.places[key]) for key, value in cell.values]
+    layers += [(key, value, COMMAND_LINE, key) for key, value in layout.fixed.items() if variant.has(key)]
+    tree = variant.tree
+    for key, value, _, _ in layers:
+        tree = hydra_compose.assign(tree, key, value)
+    return _Treatment(cell, variant, tree, {key: (where, at) for key, _, where, at in layers})
+
+
+def _sound(
+    planning: Planning, layout: _Layout, treatment: _Treatment, seeds: Sequence[int]
+) -> list[tuple[dict[str, Any], Base]]:
+    """The configurations of these seeds that break no rule, settled, each with the tree that it has differences to."""
+    checks, variant = planning.checks, treatment.variant
+    sound = []
+    for seed in seeds:
+        try:
+            config = hydra_compose.resolved({**treatment.tree, "seed": seed})
+        except OmegaConfBaseException as error:
+            planning.problems.append(variants.not_composed(planning.composer, layout.where, error))
             return []
-        checks, composed = self._context.checks, variant.composed
-        tree, sources = self._values_of(cell, variant)
-        runs: list[tuple[int, PlannedRun]] = []
-        can_start: bool | None = None
-        estimate: tuple[int | None, float | None] = None, None
-        before: Mapping[str, Any] = {}
-        settled: dict[str, Any] = {}
-        for seed in seeds:
-            try:
-                config = hydra_compose.resolved({**tree, "seed": seed})
-            except OmegaConfBaseException as error:
-                self._context.does_not_compose(self._where, error)
-                return []
-            sound = [self._parts_fit(variant, cell.group), self._is_sound(variant, config, sources)]
-            sound.append(self._unopposed(checks.refusals(composed, config), variant, sources))
-            if not all(sound):
-                continue
-            config, base = checks.settle(composed, config)
-            if can_start is None:  # whatever the seed
-                self._context.used_bases[base.hash] = base
-                objections = checks.objections(composed, config, base, self._context.cluster)
-                can_start = self._unopposed(objections, variant, sources)
-                if can_start:
-                    estimate = checks.estimate(composed, config, base)
-                self._written.setdefault(cell.group, set()).update(checks.metrics(composed, config))
-                self._sources.setdefault(cell.group, set()).add(drawn_from(config))
-            if can_start:
-                try:
-                    if {**config, "seed": None} != before:
-                        before, settled = {**config, "seed": None}, content.settled(config)
-                    config = {**settled, "seed": config["seed"]}
-                except OSError as error:
-                    rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
-                    self._problems.add(self._where, "configuration", str(error.filename), rule, fix)
-                    return runs
-                digest = identity.identity(base.hash, config)
-                runs.append((seed, PlannedRun(identity.run_id(digest), digest, base.hash, config, *estimate)))
-        return runs
-
-    def _values_of(self, cell: Cell, variant: ConfigVariant) -> tuple[dict[str, Any], _Sources]:
-        """The variant's tree with the cell's values in it, and who set each: (where, key). A later layer wins."""
-        group, at_group = self._spec.groups[cell.group], f"experiment.groups.{cell.group}.overrides"
-        methods = f"{self._composer.folder.name}/method"
-        layers = [
-            *((key, value, f"{methods}/{own}.yaml", key) for key, (value, own) in self._groups[cell.group][1].items()),
-            *((key, value, *self._places[key]) for key, value in self._scaled.items() if variant.has(key)),
-        ]
-        for key, value in group.values.items():
-            if variant.has(key) and key != "seed":
-                layers.append((key, value, self._where, f"{at_group}.{key}"))
-            else:
-                self._problems.add(self._where, f"{at_group}.{key}", brief(value), *self._hint(key, [cell.group]))
-        layers += [(key, value, *self._places[key]) for key, value in cell.values]
-        layers += [(key, value, COMMAND_LINE, key) for key, value in self._fixed.items() if variant.has(key)]
-        tree = variant.tree
-        for key, value, _, _ in layers:
-            tree = hydra_compose.assign(tree, key, value)
-        return tree, {key: (where, at) for key, _, where, at in layers}
-
-    def _parts_fit(self, variant: ConfigVariant, group: str) -> bool:
-        """Whether the chosen parts have what they need of each other."""
         for part, rule, fix in variant.unmet:
-            where = self._chooser(variant, self._spec.groups[group], part)
-            self._problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
-        return not variant.unmet
+            where = _chooser(planning, layout, treatment, part)
+            planning.problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
+        is_valid = _is_valid(planning, layout, treatment, config)
+        refusals = checks.refusals(variant.composed, config)
+        _report(planning, layout, treatment, refusals)
+        if is_valid and not variant.unmet and not refusals:
+            sound.append(checks.settle(variant.composed, config))
+    return sound
 
-    def _chooser(self, variant: ConfigVariant, group: Group, part: str) -> str:
-        """Who chose a part of a group's method: the command line, the experiment, or a method file."""
-        key = f"method/{part}"
-        if key in self._arguments.choices or key in self._arguments.choice_factors:
-            return COMMAND_LINE
-        if key in self._factors.choices or key in group.choices:
-            return self._where
-        composed = {method: self._composer.compose([f"method={method}"]) for method in group.methods}
-        choices = {method: self._context.parts.chosen(self._composer, own)[part] for method, own in composed.items()}
-        likely = [method for method, choice in choices.items() if choice == variant.parts[part]] or group.methods
-        return f"{self._composer.folder.name}/method/{likely[-1]}.yaml"
 
-    def _is_sound(self, variant: ConfigVariant, config: Mapping[str, Any], sources: _Sources) -> bool:
-        breaches = list(variant.breaches(config))
-        for breach in breaches:
-            if breach.key in self._parts_as_values:
-                continue
-            where, at = self._origin(breach.key, variant, sources)
-            section, _, rest = breach.key.partition(".")
-            readers = self._context.readers(rest) if breach.rule == NO_SUCH_KEY and section == "method" else ""
-            if readers:
-                rule = f"the method does not read this key; methods with {readers} do"
-                self._problems.add(where, at, brief(breach.value), rule, "choose that part, or remove the key")
-            else:
-                report(self._problems, where, breach, at)
-        return not breaches
+def _runs(
+    planning: Planning, layout: _Layout, treatment: _Treatment, sound: Sequence[tuple[Mapping[str, Any], Base]]
+) -> list[tuple[int, PlannedRun]]:
+    """The runs of a cell by seed; none (and problems) if they could not start."""
+    composed, runs = treatment.variant.composed, []
+    before: Mapping[str, Any] = {}
+    settled: dict[str, Any] = {}
+    for config, base in sound:
+        if not before:  # whatever the seed
+            planning.bases[base.hash] = base
+            objections = planning.checks.objections(composed, config, base, planning.cluster)
+            _report(planning, layout, treatment, objections)
+            if objections:
+                break
+            estimate = planning.checks.estimate(composed, config, base)
+        try:
+            if {**config, "seed": None} != before:
+                before, settled = {**config, "seed": None}, content.settled(config)
+        except OSError as error:
+            rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
+            planning.problems.add(layout.where, "configuration", str(error.filename), rule, fix)
+            break
+        final = {**settled, "seed": config["seed"]}
+        digest = identity.identity(base.hash, final)
+        runs.append((config["seed"], PlannedRun(identity.run_id(digest), digest, base.hash, final, *estimate)))
+    return runs
 
-    def _unopposed(self, objections: Sequence[Objection], variant: ConfigVariant, sources: _Sources) -> bool:
-        """Whether there is no objection; each is added with the place that set its key."""
-        for objection in objections:
-            where, at = self._origin(objection.key, variant, sources)
-            report(self._problems, where, objection, at)
-        return not objections
 
-    def _origin(self, key: str, variant: ConfigVariant, sources: _Sources) -> tuple[str, str]:
-        """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""
-        for prefix in (key, *(known for known in sources if key.startswith(f"{known}."))):
-            if prefix in sources:
-                where, at = sources[prefix]
-                return where, at + key.removeprefix(prefix)
-        below = next((known for known in sources if known.startswith(f"{key}.")), None)
-        if below is not None:  # section.nosuch, of section.nosuch.x=1
-            where, at = sources[below]
-            return where, at.removesuffix(below.removeprefix(key))
-        return self._composer.source(variant.overrides, key) or self._where, key
+def _chooser(planning: Planning, layout: _Layout, treatment: _Treatment, part: str) -> str:
+    """Who chose a part of a group's method: the command line, the experiment, or a method file."""
+    composer, given, key = planning.composer, planning.arguments, f"method/{part}"
+    group = layout.spec.groups[treatment.cell.group]
+    if key in given.choices or key in given.choice_factors:
+        return COMMAND_LINE
+    if key in layout.factors.choices or key in group.choices:
+        return layout.where
+    chosen = application().parts().chosen
+    choices = {method: chosen(composer, composer.compose([f"method={method}"]))[part] for method in group.methods}
+    choice = treatment.variant.parts[part]
+    likely = [method for method, own in choices.items() if own == choice] or group.methods
+    return f"{composer.folder.name}/method/{likely[-1]}.yaml"
+
+
+def _is_valid(planning: Planning, layout: _Layout, treatment: _Treatment, config: Mapping[str, Any]) -> bool:
+    """Whether the values are as the files declare them; each breach is added."""
+    breaches = list(treatment.variant.breaches(config))
+    for breach in breaches:
+        if breach.key in layout.parts:
+            continue
+        where, at = _origin(planning, layout, treatment, breach.key)
+        section, _, rest = breach.key.partition(".")
+        unknown = breach.rule == NO_SUCH_KEY and section == "method"
+        if unknown and (readers := variants.readers(planning.composer, rest)):
+            rule = f"the method does not read this key; methods with {readers} do"
+            planning.problems.add(where, at, brief(breach.value), rule, "choose that part, or remove the key")
+        else:
+            report(planning.problems, where, breach, at)
+    return not breaches
+
+
+def _report(planning: Planning, layout: _Layout, treatment: _Treatment, objections: Sequence[Objection]) -> None:
+    """Add objections, each with the place that set its key."""
+    for objection in objections:
+        where, at = _origin(planning, layout, treatment, objection.key)
+        report(planning.problems, where, objection, at)
+
+
+def _origin(planning: Planning, layout: _Layout, treatment: _Treatment, key: str) -> tuple[str, str]:
+    """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""
+    sources = treatment.sources
+    for prefix in (key, *(known for known in sources if key.startswith(f"{known}."))):
+        if prefix in sources:
+            where, at = sources[prefix]
+            return where, at + key.removeprefix(prefix)
+    below = next((known for known in sources if known.startswith(f"{key}.")), None)
+    if below is not None:  # section.nosuch, of section.nosuch.x=1
+        where, at = sources[below]
+        return where, at.removesuffix(below.removeprefix(key))
+    return planning.composer.source(treatment.variant.overrides, key) or layout.where, key
 
 
 # ---------------------------------------------------------------- factors and exclusions
@@ -376,18 +400,18 @@ class Factors:
         return {**self.choices, **self.values}
 
 
-def _resolved_factors(context: PlanningContext, spec: ExperimentSpec, where: str) -> Factors:
-    """The factors of an experiment, whose file is `where`. Every breach is added to the context's problems."""
-    arguments = context.arguments
+def _resolved_factors(planning: Planning, spec: ExperimentSpec, where: str) -> Factors:
+    """The factors of an experiment, whose file is `where`. Every breach is added to the problems."""
+    arguments = planning.arguments
     declared = [
         *(({key: levels}, f"experiment.factors.{key}") for key, levels in spec.factors.items()),
         *((keys, f"experiment.zip.{name}") for name, keys in spec.zip.items()),
     ]
-    read = [factor for keys, at in declared if (factor := _factor(context, keys, where, at)) is not None]
+    read = [factor for keys, at in declared if (factor := _factor(planning, keys, where, at)) is not None]
     places = [key for factor in read for key in factor.keys]
     for key in dict.fromkeys(key for key in places if places.count(key) > 1):
         rule = "two factors, or zips, have this key"
-        context.problems.add(where, f"experiment.zip: {key}", None, rule, "keep it in one of them")
+        planning.problems.add(where, f"experiment.zip: {key}", None, rule, "keep it in one of them")
     factors = [factor for whole in read if (factor := whole.without(arguments.keys)) is not None]
     factors += [Factor((key,), (), tuple((one,) for one in own)) for key, own in arguments.choice_factors.items()]
     factors += [Factor((), (key,), tuple((one,) for one in own)) for key, own in arguments.value_factors.items()]
@@ -401,10 +425,10 @@ def _resolved_factors(context: PlanningContext, spec: ExperimentSpec, where: str
         }
         for kind in ("choices", "values")
     )
-    return Factors(tuple(factors), choices, values, _exclusions(context, spec, {**choices, **values}, where))
+    return Factors(tuple(factors), choices, values, _exclusions(planning, spec, {**choices, **values}, where))
 
 
-def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: str, at: str) -> Factor | None:
+def _factor(planning: Planning, keys: Mapping[str, Sequence[Any]], where: str, at: str) -> Factor | None:
     """One declared factor; None (and problems) when a key cannot be one."""
     choices: dict[str, list[Any]] = {}
     values: dict[str, list[Any]] = {}
@@ -414,8 +438,8 @@ def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: 
         if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
             fix = "declare one group for each method" if key == "method" else "remove it"
             rule = f"{key} is not a factor"
-        elif context.composer.is_group(key):
-            chosen = command_line.choice_levels(context.composer, key, levels, where, at_key, context.problems)
+        elif planning.composer.is_group(key):
+            chosen = command_line.choice_levels(planning.composer, key, levels, where, at_key, planning.problems)
             if chosen is None:
                 return None
             choices[key] = chosen
@@ -425,16 +449,16 @@ def _factor(context: PlanningContext, keys: Mapping[str, Sequence[Any]], where: 
             fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
             rule = "this key cannot be a factor"
         if rule is not None and fix is not None:
-            context.problems.add(where, at_key, brief(list(levels)), rule, fix)
+            planning.problems.add(where, at_key, brief(list(levels)), rule, fix)
             return None
     columns = [*choices.values(), *values.values()]
     return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
 
 
 def _exclusions(
-    context: PlanningContext, spec: ExperimentSpec, levels: Mapping[str, Any], where: str
+    planning: Planning, spec: ExperimentSpec, levels: Mapping[str, Any], where: str
 ) -> tuple[tuple[Exclusion, str | None], ...]:
-    arguments = context.arguments
+    arguments = planning.arguments
     changed = arguments.keys | ({"seed"} if arguments.seeds is not None else set())
     levels = {
         **levels,
@@ -445,35 +469,33 @@ def _exclusions(
     exclusions: list[tuple[Exclusion, str | None]] = []
     for number, declared in enumerate(spec.exclude):
         at = f"experiment.exclude[{number}]"
-        read = {key: _alternatives(context, key, value) for key, value in declared.items()}
+        read = {key: _alternatives(planning.composer, key, value) for key, value in declared.items()}
         unchanged = [key for key in read if key not in changed]
-        if all([_known(context, key, read[key], levels, where, f"{at}.{key}") for key in unchanged]):
+        if all([_known(planning, key, read[key], levels, where, f"{at}.{key}") for key in unchanged]):
             exclusions.append((read, None if changed & set(declared) else at))
     return tuple(exclusions)
 
 
-def _alternatives(context: PlanningContext, key: str, value: Any) -> tuple[Any, ...]:
+def _alternatives(composer: Composer, key: str, value: Any) -> tuple[Any, ...]:
     """The levels that an exclusion names for a key: a list of them, or one."""
-    if context.parts.is_list_part(context.composer, key):
+    if application().parts().is_list_part(composer, key):
         several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
         choices = list(value) if several else [value]
         return tuple(spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _known(
-    context: PlanningContext, key: str, own: Sequence[Any], levels: Mapping[str, Any], where: str, at: str
-) -> bool:
+def _known(planning: Planning, key: str, own: Sequence[Any], levels: Mapping[str, Any], where: str, at: str) -> bool:
     """Whether an exclusion names a factor and its levels."""
     if key not in levels:
         rule = f"not a factor of this experiment; it has {', '.join(levels)}"
         fix = closest(key, list(levels), otherwise="name a factor, group or seed")
-        context.problems.add(where, at, brief(list(own)), rule, fix)
+        planning.problems.add(where, at, brief(list(own)), rule, fix)
         return False
     unknown = [one for one in own if not any(equal(one, level) for level in levels[key])]
     for one in unknown:
         names = list(map(str, levels[key]))
         fix = closest(str(one), names, otherwise="correct the level, or remove the exclusion")
         rule = f"not a level of {key}; its levels are {', '.join(names)}"
-        context.problems.add(where, at, brief(one), rule, fix)
+        planning.problems.add(where, at, brief(one), rule, fix)
     return not unknown

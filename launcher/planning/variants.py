@@ -1,23 +1,23 @@
-"""What the parts of one planning share: variants (distinct choices of groups, composed once), and problems."""
+"""What the parts of one planning share, and its variants: distinct choices of groups, each composed once."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
 from analysis.spec.validation import NO_SUCH_KEY, Breach, closest
-from launcher.application import KEY, Base, Composed, File, application
+from launcher.application import KEY, Base, Checks, Composed, File, application
 from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
-from launcher.errors import Diagnostics
+from launcher.errors import Diagnostics, Objection
 from launcher.planning import overrides, schema
 from launcher.planning.experiment_spec import ExperimentSpec
-from launcher.planning.overrides import HYPOTHESIS
+from launcher.planning.overrides import HYPOTHESIS, Arguments
 from launcher.text import one_line
 
 SECTIONS = identity.SECTIONS
@@ -27,6 +27,7 @@ _PACKAGES = {
     **dict.fromkeys(("experiment", "model", "task", "trainer", "scale"), "_global_"),
     HYPOTHESIS: "analysis.hypotheses",
 }
+_HYDRAS_OWN = "Hydra reads its own settings when it starts, before it reads this file"
 
 
 class ConfigVariant:
@@ -100,174 +101,171 @@ class ConfigVariant:
         return self.checker.describes(above) and isinstance(hydra_compose.lookup(self.tree, above)[1], Mapping)
 
 
-class PlanningContext:
-    """What the parts of one planning share: the command line, what was composed, and the problems found."""
+# ---------------------------------------------------------------- one planning
 
-    def __init__(self, composer: Composer, arguments: Sequence[str]) -> None:
-        self.composer = composer
-        self.problems = Diagnostics()
-        self.arguments = overrides.parse(composer, arguments, self.problems)
-        self.used_bases: dict[str, Base] = {}
-        self.cluster: Mapping[str, Any] = {}  # the section, so far as it is known
-        self.parts = application().parts()
-        self.checks = application().checks()
-        self._own_values = {key: one for key, one in self.arguments.values.items() if key.startswith("base.")}
-        self._variants: dict[tuple[str, ...], ConfigVariant | None] = {}
 
-    def file_of(self, experiment: str | None) -> str:
-        """The file that declares an experiment."""
-        name = f"experiment/{experiment}" if experiment else self.composer.config
-        return f"{self.composer.folder.name}/{name}.yaml"
+@dataclass
+class Planning:
+    """What one planning knows: the command line, what was composed until now, and the problems.
 
-    def selection(self, experiment: str | None) -> list[str]:
-        """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
-        chosen = {group: one for group, one in self.arguments.choices.items() if not group.startswith("method/")}
-        if experiment:
-            chosen = {"experiment": experiment, **chosen}
-        if self.arguments.more_hypotheses:
-            own = self.composer.compose([f"{group}={one}" for group, one in chosen.items()]).chosen(HYPOTHESIS)
-            chosen.pop(HYPOTHESIS, None)
-            chosen[HYPOTHESIS] = spelled([*own, *self.arguments.more_hypotheses])
-        return [f"{group}={one}" for group, one in chosen.items()]
+    cluster: the section, so far as it is known; variants: by their choices, None if these do not compose; bases: those
+    of its runs, by hash.
+    """
 
-    def variant(self, experiment: str | None, overrides: Sequence[str]) -> ConfigVariant | None:
-        """The variant for a choice of groups (the last for each counts); None (and a problem) if it does not
-        compose."""
-        chosen = {one.partition("=")[0]: one for one in (*self.selection(experiment), *overrides)}
-        key = tuple(chosen.values())
-        if key not in self._variants:
-            try:
-                self._variants[key] = ConfigVariant(self.composer, key, self._own_values)
-                self.check_files(self.composer.compose(key))
-            except hydra_compose.ERRORS as error:
-                self._variants[key] = None
-                self.does_not_compose(self.file_of(experiment), error)
-        return self._variants[key]
-
-    def check_files(self, composed: Composed) -> bool:
-        """Add a problem for each section of a file that would have no effect, or another effect than intended.
-
-        A missing header, a mistyped name, a group's choice outside `defaults`, a value in place of a mapping. Returns
-        whether the rest of the composition can be judged nevertheless.
-        """
-        files = [file for file in composed.files if file.path != self.composer.config]
-        return all([self._check_file(file) for file in files])
-
-    def _check_file(self, file: File) -> bool:
-        root, groups = self.composer.content(self.composer.config), self.composer.subgroups("")
-        # Hydra reads its own section where it starts, which is without the experiment.
-        sections = list(dict.fromkeys([*(key for key in root if key not in ("hydra", KEY)), *groups]))
-        path, group = f"{self.composer.folder.name}/{file.path}.yaml", file.path.rpartition("/")[0]
-        package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)
-        if package is not None and file.package == group.replace("/", "."):
-            self._no_header(path, package)
-            return False
-        sound = True
-        for key, value in file.tree.items():
-            if key == "hydra":
-                first = next(iter(value), "...") if isinstance(value, Mapping) else "..."
-                self._hydras_own(path, key, schema.brief(value), f"hydra.{first}=...")
-            elif key not in sections:
-                fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
-                fix = self.suggested(str(key), value) or fix
-                if group == "experiment" and key in ExperimentSpec.model_fields:
-                    fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
-                self.problems.add(path, str(key), None, NO_SUCH_KEY, fix)
-            elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
-                rule, fix = (
-                    "a file of this group must be chosen in the defaults list",
-                    f"write - override /{key}: NAME there",
-                )
-                self.problems.add(path, key, schema.brief(value), rule, fix)
-                sound = False
-            elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
-                rule, fix = "must be a mapping", "write a mapping, or remove it"
-                self.problems.add(path, key, schema.brief(value), rule, fix)
-                sound = False
-        return sound
-
-    def suggested(self, key: str, value: Any) -> str | None:
-        """The fix for a key that is known under another name; None: it is not."""
-        section, _, rest = key.partition(".")
-        files = [(one, self.composer.content(f"{section}/{one}")) for one in self.composer.options(section)]
-        having = [one for one, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
-        if rest and having and section in ("cluster", "trainer"):
-            return f"add {' or '.join(f'{section}={one}' for one in having)}"
-        return application().key(key, value)
-
-    def readers(self, key: str) -> str:
-        """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
-        return " or ".join(choice for choice, content in self._parts.items() if hydra_compose.lookup(content, key)[0])
-
-    def meant_metric(self, name: str) -> str | None:
-        """The fix for a metric's name that is not complete; None: no metric is meant."""
-        return self.checks.meant_metric(name, self._compositions)
-
-    def unwritten(self, metric: str) -> tuple[str, str]:
-        """The rule and the fix for a metric that none of these runs writes."""
-        return self.checks.unwritten(metric, self._compositions, self._parts)
+    composer: Composer
+    arguments: Arguments
+    problems: Diagnostics
+    checks: Checks
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    variants: dict[tuple[str, ...], ConfigVariant | None] = field(default_factory=dict)
+    bases: dict[str, Base] = field(default_factory=dict)
 
     @property
-    def _compositions(self) -> list[Composed]:
-        return [variant.composed for variant in self._variants.values() if variant is not None]
+    def compositions(self) -> list[Composed]:
+        """Those of the variants."""
+        return [variant.composed for variant in self.variants.values() if variant is not None]
 
-    @functools.cached_property
-    def _parts(self) -> dict[str, Mapping[str, Any]]:
-        return {
-            f"method/{part}={choice}": self.composer.content(f"method/{part}/{choice}")
-            for part in self.parts.parts(self.composer)
-            for choice in self.composer.options(f"method/{part}")
-        }
 
-    def _no_header(self, where: str, package: str) -> None:
-        rule = "the file does not begin with its header"
-        self.problems.add(where, f"# @package {package}", None, rule, "make this the file's first line")
+def file_of(composer: Composer, experiment: str | None) -> str:
+    """The file that declares an experiment."""
+    return f"{composer.folder.name}/{f'experiment/{experiment}' if experiment else composer.config}.yaml"
 
-    def _hydras_own(self, file: str, key: str, value: str | None, word: str) -> None:
-        rule = "Hydra reads its own settings when it starts, before it reads this file"
-        self.problems.add(file, key, value, rule, f"write it on the command line, {word}, or in conf/config.yaml")
 
-    def does_not_compose(self, where: str, error: Exception) -> None:
-        """Add the problem of a configuration that Hydra refuses."""
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-            mark = error.problem_mark
-            _, folder, rest = str(mark.name).rpartition("conf/")
-            at = f"line {mark.line + 1}, column {mark.column + 1}"
-            fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
-            if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
-                fix = "indent the keys of one mapping equally, two spaces deeper than its name"
-            self.problems.add(f"{folder}{rest}", at, None, f"not YAML: {error.problem}", fix)
-            return
-        if isinstance(error, UnicodeDecodeError):
-            self.problems.add(where, f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8")
-            return
-        if isinstance(error, hydra_compose.Clash):
-            fix = f"write a {error.expected}"
-            self.problems.add(f"conf/{error.file}.yaml", error.key, schema.brief(error.value), error.rule, fix)
-            return
-        if isinstance(error, hydra_compose.HydrasOwn):
-            self._hydras_own(f"conf/{error.file}.yaml", "defaults", error.entry, error.word)
-            return
-        cause = str(error.__cause__ or "")
-        text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]
-        if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
-            self._no_header(where, _PACKAGES["experiment"])
-            return
-        missing = re.search(r"Could not find 'experiment/(\w+)/(\w+)'|Multiple values for (\w+)\.", text)
-        group = missing and (missing[1] or missing[3])
-        if missing and group in self.composer.subgroups(""):
-            fix = f"write - override /{group}: {missing[2] or 'NAME'}"
-            rule = "an experiment overrides what conf/config.yaml chose"
-            self.problems.add(where, "defaults", f"- {group}: {missing[2] or '...'}", rule, fix)
-            return
-        option = re.search(r"Could not (?:find|load) '([\w/]+)/([\w.-]+)'", text)
-        if option and self.composer.is_group(option[1]):
-            overrides.unknown_option(self.composer, where, "defaults", option[1], option[2], self.problems)
-            return
-        if option := re.search(r"Could not override '([\w/]+)'", text):
-            groups = [*self.composer.subgroups(""), *(f"method/{part}" for part in self.parts.parts(self.composer))]
-            fix = closest(option[1], groups, "- override /", f"use one of {', '.join(groups)}")
-            self.problems.add(where, "defaults", option[1], "there is no such configuration group", fix)
-            return
-        rule = f"the configuration does not compose: {text.rstrip('.')}"
-        self.problems.add(where, "defaults", None, rule, "correct the name or the value")
+def selection(planning: Planning, experiment: str | None) -> list[str]:
+    """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
+    chosen = {group: one for group, one in planning.arguments.choices.items() if not group.startswith("method/")}
+    if experiment:
+        chosen = {"experiment": experiment, **chosen}
+    if planning.arguments.more_hypotheses:
+        own = planning.composer.compose([f"{group}={one}" for group, one in chosen.items()]).chosen(HYPOTHESIS)
+        chosen.pop(HYPOTHESIS, None)
+        chosen[HYPOTHESIS] = spelled([*own, *planning.arguments.more_hypotheses])
+    return [f"{group}={one}" for group, one in chosen.items()]
+
+
+def variant(planning: Planning, experiment: str | None, overrides: Sequence[str]) -> ConfigVariant | None:
+    """The variant for a choice of groups (the last for each counts); None (and a problem) if it does not compose."""
+    composer, known = planning.composer, planning.variants
+    key = tuple({one.partition("=")[0]: one for one in (*selection(planning, experiment), *overrides)}.values())
+    if key not in known:
+        values = {key: one for key, one in planning.arguments.values.items() if key.startswith("base.")}
+        known[key] = None
+        try:
+            known[key] = ConfigVariant(composer, key, values)
+            planning.problems += file_problems(composer, composer.compose(key))
+        except hydra_compose.ERRORS as error:
+            planning.problems.append(not_composed(composer, file_of(composer, experiment), error))
+    return known[key]
+
+
+def readers(composer: Composer, key: str) -> str:
+    """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
+    return " or ".join(one for one, content in parts(composer).items() if hydra_compose.lookup(content, key)[0])
+
+
+def parts(composer: Composer) -> dict[str, Mapping[str, Any]]:
+    """The content of the file of each choice of each part of a method."""
+    return {
+        f"method/{part}={choice}": composer.content(f"method/{part}/{choice}")
+        for part in application().parts().parts(composer)
+        for choice in composer.options(f"method/{part}")
+    }
+
+
+def suggested(composer: Composer, key: str, value: Any) -> str | None:
+    """The fix for a key that is known under another name; None: it is not."""
+    section, _, rest = key.partition(".")
+    files = [(one, composer.content(f"{section}/{one}")) for one in composer.options(section)]
+    having = [one for one, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
+    if rest and having and section in ("cluster", "trainer"):
+        return f"add {' or '.join(f'{section}={one}' for one in having)}"
+    return application().key(key, value)
+
+
+# ---------------------------------------------------------------- files that have no effect, or do not compose
+
+
+def file_problems(composer: Composer, composed: Composed) -> list[Objection]:
+    """A problem for each section of a file that would have no effect, or another effect than intended.
+
+    A missing header, a mistyped name, a group's choice outside `defaults`, a value in place of a mapping.
+    """
+    files = [file for file in composed.files if file.path != composer.config]
+    return [problem for file in files for problem in _file_problems(composer, file)]
+
+
+def is_harmless(problem: Objection) -> bool:
+    """Whether the rest of a composition can be judged although one of its files has this problem."""
+    return problem.rule in (NO_SUCH_KEY, _HYDRAS_OWN)
+
+
+def _file_problems(composer: Composer, file: File) -> Iterator[Objection]:
+    root, groups = composer.content(composer.config), composer.subgroups("")
+    # Hydra reads its own section where it starts, which is without the experiment.
+    sections = list(dict.fromkeys([*(key for key in root if key not in ("hydra", KEY)), *groups]))
+    path, group = f"{composer.folder.name}/{file.path}.yaml", file.path.rpartition("/")[0]
+    package = _PACKAGES.get(group, "method" if group.startswith("method/") else None)
+    if package is not None and file.package == group.replace("/", "."):
+        yield _no_header(path, package)
+        return
+    for key, value in file.tree.items():
+        if key == "hydra":
+            first = next(iter(value), "...") if isinstance(value, Mapping) else "..."
+            yield _hydras_own(path, key, schema.brief(value), f"hydra.{first}=...")
+        elif key not in sections:
+            fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
+            fix = suggested(composer, str(key), value) or fix
+            if group == "experiment" and key in ExperimentSpec.model_fields:
+                fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
+            yield Objection(str(key), None, NO_SUCH_KEY, fix, path)
+        elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
+            rule = "a file of this group must be chosen in the defaults list"
+            yield Objection(key, schema.brief(value), rule, f"write - override /{key}: NAME there", path)
+        elif not isinstance(value, Mapping) and (key in groups or isinstance(root.get(key), Mapping)):
+            fix = "write a mapping, or remove it"
+            yield Objection(key, schema.brief(value), "must be a mapping", fix, path)
+
+
+def _no_header(file: str, package: str) -> Objection:
+    rule = "the file does not begin with its header"
+    return Objection(f"# @package {package}", None, rule, "make this the file's first line", file)
+
+
+def _hydras_own(file: str, key: str, value: str, word: str) -> Objection:
+    return Objection(key, value, _HYDRAS_OWN, f"write it on the command line, {word}, or in conf/config.yaml", file)
+
+
+def not_composed(composer: Composer, where: str, error: Exception) -> Objection:
+    """The problem of a configuration that Hydra refuses; where: the file that is composed."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        _, folder, rest = str(mark.name).rpartition("conf/")
+        at = f"line {mark.line + 1}, column {mark.column + 1}"
+        fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
+        if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
+            fix = "indent the keys of one mapping equally, two spaces deeper than its name"
+        return Objection(at, None, f"not YAML: {error.problem}", fix, f"{folder}{rest}")
+    if isinstance(error, UnicodeDecodeError):
+        return Objection(f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8", where)
+    if isinstance(error, hydra_compose.Clash):
+        fix, file = f"write a {error.expected}", f"conf/{error.file}.yaml"
+        return Objection(error.key, schema.brief(error.value), error.rule, fix, file)
+    if isinstance(error, hydra_compose.HydrasOwn):
+        return _hydras_own(f"conf/{error.file}.yaml", "defaults", error.entry, error.word)
+    cause = str(error.__cause__ or "")
+    text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]
+    if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`
+        return _no_header(where, _PACKAGES["experiment"])
+    missing = re.search(r"Could not find 'experiment/(\w+)/(\w+)'|Multiple values for (\w+)\.", text)
+    group = missing and (missing[1] or missing[3])
+    if missing and group in composer.subgroups(""):
+        rule, fix = "an experiment overrides what conf/config.yaml chose", f"write - override /{group}: "
+        return Objection("defaults", f"- {group}: {missing[2] or '...'}", rule, f"{fix}{missing[2] or 'NAME'}", where)
+    option = re.search(r"Could not (?:find|load) '([\w/]+)/([\w.-]+)'", text)
+    if option and composer.is_group(option[1]):
+        return overrides.unknown_option(composer, where, "defaults", option[1], option[2])
+    if option := re.search(r"Could not override '([\w/]+)'", text):
+        fix = overrides.closest_group(composer, option[1], "- override /")
+        return Objection("defaults", option[1], "there is no such configuration group", fix, where)
+    rule = f"the configuration does not compose: {text.rstrip('.')}"
+    return Objection("defaults", None, rule, "correct the name or the value", where)

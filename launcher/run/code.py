@@ -15,7 +15,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -25,10 +26,15 @@ from typing import Any, Literal
 from launcher.application import application
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
+from launcher.run.folder import latest_checkpoint, run_folder
+from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 
-_DIGITS = 16
+#: In an experiment's folder.
+CHOICES = "code_choices.jsonl"
 GONE = "gone"
+_DIGITS = 16
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,9 @@ class Code(Record):
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
         commit of each model and data set of the hub. Modules of `launcher` compute nothing.
         """
-        syntax = {name: digest for name, digest in self.syntax.items() if counts(name)}
-        return {**syntax, **self.data, **self.libraries, **self.hub}
-
-
-def counts(module: str) -> bool:
-    """Whether a change of this module may change a result."""
-    return not module.startswith("launcher/")
+        modules = {name: self.syntax.get(name, digest) for name, digest in self.modules.items()}
+        computing = {name: digest for name, digest in modules.items() if not name.startswith("launcher/")}
+        return {**computing, **self.data, **self.libraries, **self.hub}
 
 
 def digest_of(value: Any) -> str:
@@ -150,14 +152,10 @@ def read(multirun: Path, code_id: str) -> Code | None:
         return None
 
 
-def choices_path(experiment: Path) -> Path:
-    """The user's decisions to accept other code in an experiment; `experiment` is its folder."""
-    return experiment / "code_choices.jsonl"
-
-
 def choices(experiment: Path) -> list[dict[str, Any]]:
-    """These decisions, the oldest first: `time`, `difference` (digest_of), `changes`, `codes`, `runs`, `command`."""
-    return json_lines(choices_path(experiment))
+    """The user's decisions to accept other code in an experiment, whose folder this is, the oldest first: `time`,
+    `difference` (digest_of), `changes`, `codes`, `runs`, `command`."""
+    return json_lines(experiment / CHOICES)
 
 
 # ---------------------------------------------------------------- differences
@@ -165,27 +163,22 @@ def choices(experiment: Path) -> list[dict[str, Any]]:
 
 def changes(then: Code) -> dict[str, tuple[str, str]]:
     """What a record has that is otherwise now, by name: its value then and now (`gone` for a file that is gone)."""
-    different: dict[str, tuple[str, str]] = {}
-    for name, digest in then.modules.items():
-        if counts(name):
-            path = find(name)
-            file, syntax = (GONE, GONE) if path is None else hashes(path)
-            # The syntax tree alone does not decide: each version of Python dumps it in its own way.
-            if file != digest and syntax != then.syntax.get(name):
-                different[name] = then.syntax.get(name, digest), syntax
-    for name, digest in then.data.items():
-        present = content_digest(Path(name)) if Path(name).is_file() else GONE
-        if present != digest:
-            different[name] = digest, present
-    installed = versions()
-    for name, version in then.libraries.items():
-        if installed.get(name, GONE) != version:
-            different[name] = version, installed.get(name, GONE)
-    for name, commit in then.hub.items():
-        present = hub_commit(name) or commit  # one that is not on this machine is not another one
-        if present != commit:
-            different[name] = commit, present
-    return dict(sorted(different.items()))
+    values = {name: (value, _present(then, name, value)) for name, value in sorted(then.values().items())}
+    return {name: both for name, both in values.items() if both[0] != both[1]}
+
+
+def _present(then: Code, name: str, value: str) -> str:
+    """The present value of what has this value in a record; the same where it is not another one."""
+    if name in then.modules:
+        path = find(name)
+        file, syntax = (GONE, GONE) if path is None else hashes(path)
+        # The syntax tree alone does not decide: each version of Python dumps it in its own way.
+        return value if file == then.modules[name] else syntax
+    if name in then.data:
+        return content_digest(Path(name)) if Path(name).is_file() else GONE
+    if name in then.libraries:
+        return versions().get(name, GONE)
+    return hub_commit(name) or value  # one that is not on this machine is not another one
 
 
 def hub_commit(name: str) -> str | None:
@@ -228,3 +221,84 @@ def said(name: str, value: tuple[str, str]) -> str:
     elif name not in application().libraries:
         return name
     return f"{name} {then} is {now}"
+
+
+# ---------------------------------------------------------------- runs of other code
+
+
+@dataclass(frozen=True)
+class OtherCode:
+    """Runs of one experiment whose code has changed in the same way since.
+
+    `codes` are the ids of their records, `changes` the names and both values of what changed, `difference` its hash,
+    `accepted` whether a user accepted this difference. `done`: how many of the runs are done.
+    """
+
+    runs: tuple[str, ...]
+    done: int
+    codes: tuple[str, ...]
+    changes: Mapping[str, tuple[str, str]]
+    difference: str
+    accepted: bool
+
+    def sentence(self) -> str:
+        """`4 done by other code: my_methods/ratio.py changed since`."""
+        names = [said(name, value) for name, value in self.changes.items()]
+        listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        waiting = len(self.runs) - self.done
+        counts = [f"{self.done} done"] if self.done else []
+        counts += [f"{waiting} with a checkpoint"] if waiting else []
+        accepted = " (accepted)" if self.accepted else ""
+        return f"{' and '.join(counts)} by other code: {listed} changed since{accepted}"
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `plan --json` and `status --json`."""
+        changes = {name: {"then": then, "now": now} for name, (then, now) in self.changes.items()}
+        return {key: value for key, value in vars(self).items() if key != "codes"} | {"changes": changes}
+
+
+def others(
+    multirun: Path, experiment: str, runs: Mapping[str, tuple[str, Sequence[str]]], taken_over: Collection[str] = ()
+) -> list[OtherCode]:
+    """The runs of an experiment that were made by other code than the present one.
+
+    `runs`: the state of each, and the ids of its records of code. Only finished steps count: those of done runs, of
+    runs that would be resumed from a checkpoint, and of `taken_over`, which have no step of their own yet, but will
+    take over those of runs with these records. A run without a record, of an older version or without a step, has no
+    known code.
+    """
+
+    def has_steps(run_id: str, state: str) -> bool:
+        is_kept = state == RunState.DONE or run_id in taken_over
+        return is_kept or latest_checkpoint(run_folder(multirun, run_id)) is not None
+
+    known: dict[str, Mapping[str, tuple[str, str]]] = {}
+    alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
+    for run_id, (state, code_ids) in runs.items():
+        if code_ids and has_steps(run_id, state):
+            for code_id in set(code_ids) - known.keys():
+                record = read(multirun, code_id)
+                known[code_id] = changes(record) if record is not None else {}
+            if different := dict(change for code_id in code_ids for change in known[code_id].items()):
+                alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
+    accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()
+    return [
+        OtherCode(
+            runs=tuple(ids),
+            done=sum(runs[run_id][0] == RunState.DONE for run_id in ids),
+            codes=tuple(sorted({code_id for run_id in ids for code_id in runs[run_id][1]})),
+            changes=different,
+            difference=digest,
+            accepted=digest in accepted,
+        )
+        for digest, (different, ids) in alike.items()
+    ]
+
+
+def accept(experiment: Path, other: OtherCode, command: str) -> None:
+    """Append a difference to the user's decisions in an experiment, whose folder this is."""
+    experiment.mkdir(parents=True, exist_ok=True)
+    kept = ("difference", "changes", "codes", "runs")
+    line = {"time": time.time(), **{key: getattr(other, key) for key in kept}, "command": command}
+    with open(experiment / CHOICES, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog, claim
+from launcher.run import catalog, claim, code
+from launcher.run.code import OtherCode
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import read_config, run_folder
 from launcher.run.launch_record import Jobs
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
-from launcher.status.other_code import OtherCode, of_codes
 from launcher.text import without_numbers
 
 # States that need a decision: these runs wait for `retry`. Cancelled ones do too, but that was a decision.
@@ -184,7 +184,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
-        other_code=of_codes(
+        other_code=code.others(
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
         ),
     )

@@ -409,14 +409,15 @@ def plan_of(multirun, *more):
 def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_done, capsys, worded):
     multirun, done = half_done
     worded(refusal(lambda: code_changes.decide(plan_of(multirun))))
-    assert code_changes.decide(plan_of(multirun, "rerun=changed")).rerun == tuple(done)
-    decision = code_changes.decide(plan_of(multirun, "accept_code=true"))
+    assert code_changes.find(plan_of(multirun, "rerun=changed"))["adhoc"][0].runs == tuple(done)
+    accepting = plan_of(multirun, "accept_code=true")
+    others = code_changes.decide(accepting)
     assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
-    code_changes.carry_out(plan_of(multirun), decision)
+    code_changes.carry_out(accepting, others)
     (choice,) = code.choices(multirun / "adhoc")
     assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/methods/health.py"]
     assert f"accepted as difference {choice['difference']}" in capsys.readouterr().out
-    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()  # accepted once and for all
+    assert code_changes.decide(plan_of(multirun)) == {}  # accepted once and for all
     # Another difference is another question.
     again = record(multirun, **{"trainer_ext/methods/health.py": "1" * 16})
     write_state(run_folder(multirun, done[0]), State(done[0], RunState.DONE, attempt=1, code={"1": again}))
@@ -428,11 +429,11 @@ def test_nothing_is_refused_where_nothing_is_to_run_or_nothing_was_recorded(half
     multirun, done = half_done
     (waiting,) = set(plan_of(multirun).runs) - set(done)
     write_state(run_folder(multirun, waiting), State(waiting, RunState.DONE))
-    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()
+    assert code_changes.decide(plan_of(multirun)) == {}
     write_state(run_folder(multirun, waiting), State(waiting, RunState.PLANNED))
     for run_id in done:  # as an older version left them
         write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
-    assert code_changes.decide(plan_of(multirun)) == code_changes.Decision()
+    assert code_changes.decide(plan_of(multirun)) == {}
 
 
 def test_a_run_that_would_be_resumed_by_other_code_counts_if_it_has_a_checkpoint(half_done):
@@ -538,7 +539,7 @@ def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
     assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
     assert (mixed.accepted, mixed.unknown) == (None, 1)
     choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/methods/health.py": ["", ""]}, "codes": [two]}
-    code.choices_path(tmp_path / "study").write_text(json.dumps(choice) + "\n")
+    (tmp_path / "study" / code.CHOICES).write_text(json.dumps(choice) + "\n")
     again = mixed_code(read_sweep(tmp_path / "study"))
     assert again is not None and again.accepted == 5.0
     plan_with_groups(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]})

@@ -157,14 +157,12 @@ def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
         code_changes.decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()
-    assert (anew.prefixes, why.key) == ({}, "rerun") and code_changes.decide(anew).rerun == ()
+    assert (anew.prefixes, why.key) == ({}, "rerun") and code_changes.decide(anew) == {}
     accepted = plan_of(tmp_path, "accept_code=true", steps=320)
     code_changes.carry_out(accepted, code_changes.decide(accepted))
     (choice,) = code.choices(tmp_path / "adhoc")
     assert choice["runs"] == list(accepted.prefixes) == list(accepted.runs)
-    assert not code_changes.decide(plan_of(tmp_path, steps=320)).rerun, (
-        "an accepted difference is not asked about again"
-    )
+    assert not code_changes.decide(plan_of(tmp_path, steps=320)), "an accepted difference is not asked about again"
 
 
 # ---------------------------------------------------------------- taking over

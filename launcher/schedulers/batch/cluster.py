@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.application import Shape, shape
-from launcher.errors import Problem
+from launcher.errors import Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
@@ -34,7 +34,7 @@ def files(plan: Plan, run_ids: Sequence[str]) -> str:
     return ", ".join(f"conf/model/{name}.yaml" for name in models)
 
 
-def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Problem]:
+def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objection]:
     """What no batch system can do. `file` has the plan's section `cluster`."""
     settings, count = plan.cluster, len(shapes(plan, run_ids))
     if settings["detach"] and count > (settings["max_running"] or count):
@@ -42,7 +42,7 @@ def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Problem]
             f"the runs need {count} arrays, one for each shape of resources, and with cluster.detach no launcher "
             "waits to submit the later ones"
         )
-        yield Problem(file, "cluster.max_running", str(settings["max_running"]), rule, f"give {count} or more")
+        yield Objection("cluster.max_running", settings["max_running"], rule, f"give {count} or more", file)
 
 
 def start(order: Order, system: System, largest: int) -> StartedScheduler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launcher.application import shape
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, slots, visible_devices
@@ -20,12 +20,12 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     asked = {(str(config["model"]["name"]), shape(config).devices) for config in configs}
     instead = f"set model.resources.devices={here}{'' if here else ', which trains on the CPU'}"
     lacking = [
-        Problem(
-            f"conf/model/{name}.yaml",
+        Objection(
             "model.resources.devices",
-            str(devices),
+            devices,
             f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
             f"{instead}, or choose a cluster that has them, such as cluster=slurm",
+            f"conf/model/{name}.yaml",
         )
         for name, devices in sorted(asked)
         if devices > here

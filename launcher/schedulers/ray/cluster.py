@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.application import Shape, shape
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.project import python_path
 from launcher.run import claim, transitions
@@ -196,8 +196,8 @@ class RayCluster:
                         "HOST:PORT, as `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a "
                         "Ray for this launch"
                     )
-                    at = "conf/cluster/ray.yaml", "cluster.address", self._cluster["address"]
-                    raise InvalidPlan([Problem(*at, message["unreachable"], fix)])
+                    address, why = self._cluster["address"], message["unreachable"]
+                    raise InvalidPlan([Objection("cluster.address", address, why, fix, "conf/cluster/ray.yaml")])
                 elif "failed" in message:
                     self._gone = message["failed"]
                 elif "ended" in message:

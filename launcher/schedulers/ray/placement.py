@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from launcher.application import Shape, shape
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local.memory import GB
 from launcher.text import counted, shown
@@ -51,14 +51,14 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
     listed = "; ".join(f"{count} of {words}" for words, count in kinds.items())
     offer = f"{counted(len(nodes), 'node')} ({listed})" if nodes else "no node"
     lacking = [
-        Problem(
-            f"conf/model/{name}.yaml",
+        Objection(
             "model.resources",
             shown(
                 {key: amount for key, amount in vars(request).items() if amount and key not in ("time_s", "joins_ray")}
             ),
             f"{cluster} has {offer}; no node there can ever meet this request",
             f"ask for less, such as model.resources.{_key(request, nodes)}, or choose a cluster that has it",
+            f"conf/model/{name}.yaml",
         )
         for name, request in sorted(models, key=lambda model: (model[0], str(model[1])))
         if room(request, nodes) == 0

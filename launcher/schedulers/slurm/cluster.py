@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.application import Shape
-from launcher.errors import InvalidPlan, Problem
+from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import cluster
 from launcher.schedulers.batch.scheduler import PREFIX
@@ -33,7 +33,7 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
     if absent:
         rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
         fix = "start it on a host with sbatch, or choose cluster=local"
-        raise InvalidPlan([Problem(_FILE, "cluster.name", "slurm", rule, fix)])
+        raise InvalidPlan([Objection("cluster.name", "slurm", rule, fix, _FILE)])
     check_here(plan, run_ids)
     shapes = cluster.shapes(plan, run_ids).items()
     problems = [problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)]
@@ -48,23 +48,23 @@ def start(order: Order) -> StartedScheduler:
     return cluster.start(order, system, max(1, int(size.group())) if size else 1000)
 
 
-def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Problem]:
+def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
     for key in sorted(system.OURS & set(plan.cluster["sbatch"] or {})):
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
-        yield Problem(_FILE, f"cluster.sbatch.{key}", str(plan.cluster["sbatch"][key]), rule, fix)
+        yield Objection(f"cluster.sbatch.{key}", plan.cluster["sbatch"][key], rule, fix, _FILE)
     yield from cluster.problems(plan, run_ids, _FILE)
     for shape, runs in cluster.shapes(plan, run_ids).items():
         if not shape.time_s:
             rule, fix = "SLURM needs a time limit", "give one, such as 24:00:00 or 2-00:00:00"
-            yield Problem(cluster.files(plan, runs), "model.resources.time", None, rule, fix)
+            yield Objection("model.resources.time", None, rule, fix, cluster.files(plan, runs))
         elif plan.cluster["signal_delay_s"] >= shape.time_s:
             rule = f"the time limit is {shape.time_s} s, so no time would be left for the run"
             fix = "give fewer seconds, or more model.resources.time"
-            yield Problem(_FILE, "cluster.signal_delay_s", str(plan.cluster["signal_delay_s"]), rule, fix)
+            yield Objection("cluster.signal_delay_s", plan.cluster["signal_delay_s"], rule, fix, _FILE)
 
 
-def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Problem]:
+def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Objection]:
     here = Path("/")
     try:
         refusal = system.refusal(Array(f"{PREFIX}test", ["true"], 1, shape, here, here, plan.cluster))
@@ -75,8 +75,8 @@ def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Prob
         last = one_line(refusal.splitlines()[-1])
         rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {last}"
         fix = "try again when `scontrol ping` says UP, correct $SLURM_CONF, or choose another cluster"
-        yield Problem(_FILE, "cluster.name", "slurm", rule, fix)
+        yield Objection("cluster.name", "slurm", rule, fix, _FILE)
     elif refusal is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
         rule = f"sbatch would refuse it: {one_line(refusal)}"
-        yield Problem(cluster.files(plan, run_ids), "model.resources", str(shape), rule, fix)
+        yield Objection("model.resources", shape, rule, fix, cluster.files(plan, run_ids))

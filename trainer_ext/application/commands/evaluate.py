@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.commands import completion, selection
+from launcher.commands import completion, output, selection
 from launcher.errors import Usage, print_problems
 from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
 from launcher.run import catalog
@@ -58,16 +58,12 @@ def run(given: argparse.Namespace) -> int:
         return EXIT_USAGE
     if out is not None:
         write(found, out)
-    if given.json:
-        print(json.dumps({**found.origin, "metrics": found.metrics}, indent=1))
-        return EXIT_FINE
     prompts = len({(answer["split"], answer["prompt"]) for answer in found.answers})
-    print(f"{what}: {len(found.answers)} responses to {prompts} prompts")
     width = max(map(len, found.metrics))
-    for name, value in found.metrics.items():
-        print(f"  {name:<{width}}  {value:.4g}")
-    if out is not None:
-        print(f"{out}: metrics.json and answers.parquet")
+    lines = [f"{what}: {len(found.answers)} responses to {prompts} prompts"]
+    lines += [f"  {name:<{width}}  {value:.4g}" for name, value in found.metrics.items()]
+    lines += [f"{out}: metrics.json and answers.parquet"] if out is not None else []
+    output(given, {**found.origin, "metrics": found.metrics}, lines)
     return EXIT_FINE
 
 

@@ -8,11 +8,10 @@ Exit codes: 0 fine, 2 no such run or checkpoint, or the folder is not empty.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from launcher import files
-from launcher.commands import completion, selection
+from launcher.commands import completion, output, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import cache_folder, multirun_of, read_config
@@ -43,9 +42,7 @@ def run(given: argparse.Namespace) -> int:
         backends.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
         about = {**origin(folder, config, step), "dtype": given.dtype}
         files.write_json(draft / "rlsweep.json", about)
-    if given.json:
-        print(json.dumps({"folder": str(out), **about}, indent=1))
-    else:
-        print(f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}")
-        print(f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")')
+    written = f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}"
+    load = f'load it: transformers.AutoModelForCausalLM.from_pretrained("{out}")'
+    output(given, {"folder": str(out), **about}, [written, load])
     return EXIT_FINE
