@@ -86,19 +86,6 @@ def test_effects_sum_to_zero_and_luck_of_a_seed_does_not_count(seed: int, seeds:
         assert one.interval is None or one.interval == pytest.approx(other.interval, abs=1e-6)
 
 
-def test_cells_are_not_evidence_of_their_own() -> None:
-    """Copying every cell of a grid makes no interval narrower."""
-    random = np.random.default_rng(0)
-    few = grid(lambda *_, **__: float(random.normal()), 3, a=[0, 1], b=[0, 1])
-    many = {
-        seed: {(*cell, ("c", c)): value for cell, value in cells.items() for c in range(9)}
-        for seed, cells in few.items()
-    }
-    same = {(effect.factors, effect.levels): effect for effect in effects(many)}
-    for effect in effects(few):
-        assert same[effect.factors, effect.levels].interval == pytest.approx(effect.interval)
-
-
 def test_grids_that_say_nothing() -> None:
     assert effects({}) == () == effects({0: {(): 1.0}, 1: {(): 2.0}})
     one = effects(grid(lambda seed, a: float(a), 1, a=[0, 1]))

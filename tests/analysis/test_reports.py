@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -12,9 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch
+from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.report import Report, write
-from analysis.spec.settings import REWARD
+from analysis.spec.settings import REWARD, settings
+from analysis.stats.dispersion import Split
+from analysis.tables import wording
 from launcher import files
 from launcher.run.folder import find_state, read_provenance, read_summary, run_folder, write_state
 from tests.analysis import qstar
@@ -362,6 +367,86 @@ SECTIONS = {
     ),
 }  # fmt: skip
 
+# ---------------------------------------------------------------- claims, and comparisons that grow
+
+DOWN = "a/down"
+BASE = {"A": 1.0, "B": 1.15, "C": 1.6, "D": 1.0}
+WAYS = {"metrics": [UP, DOWN], "directions": ["higher", "lower"]}
+CLAIMS: list[tuple[str, dict[str, Any]]] = [
+    ("range", {"group": "B", "metric": UP, "low": 0.9, "high": 1.4}),
+    ("range", {"group": "B", "metric": UP, "high": 1.15}),
+    ("range", {"group": "D", "metric": DOWN, "high": 1.2}),
+    ("ratio", {"group": "A", "against": "B", "metric": UP, "summary": "efficiency", "at": 1.0, "at_least": 0.5}),
+    ("extreme", {"group": "C", "metric": UP, "which": "greatest"}),
+    ("extreme", {"group": "A", "metric": UP, "which": "least"}),
+    ("between", {"group": "B", "metric": UP, "groups": ["A", "C"]}),
+    ("pareto", {"group": "C", **WAYS}),
+    ("pareto", {"group": "B", **WAYS}),
+    ("greater", {"group": "B", "metric": UP}),
+    ("greater", {"group": "C", "metric": UP, "margin": 3.0}),
+    ("spread", {"group": "D", "metric": UP, "at_most": 1.5}),
+    ("variation", {"group": "B", "metric": UP, "at_most": 0.05}),
+    ("count", {"of": ["H1", "H2", "H3"], "at_least": 2}),
+]
+
+
+def of_claims(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Curves that rise to the group's height and luck; D has no DOWN and scatters, C's seed 1 ends early."""
+    random = np.random.default_rng([seed, ord(group)])
+    up = BASE[group] + 0.05 * np.random.default_rng(seed).standard_normal() + 0.05 * random.standard_normal()
+    down = {} if group == "D" else {DOWN: float(2 - BASE[group] + 0.1 * random.standard_normal())}
+    last = 25 if (group, seed) == ("C", 1) else 40
+    height = 1 + 0.5 * seed if group == "D" else up
+    return [{"step": s, "attempt": 1, UP: float(height * (1 - math.exp(-s / 8))), **down} for s in range(1, last + 1)]
+
+
+def growing(values: Mapping[str, Sequence[float]], change: Callable[[Path], object] = lambda folder: None) -> Scenario:
+    """Comparisons at 4, 6, 8 and 10 seeds, of groups that have other numbers of seeds."""
+
+    def planned(folder: Path) -> None:
+        replan(folder, lambda plan: plan.update(
+            runs=[run for run in plan["runs"] if run["seed"] < len(values[run["group"]])]
+        ))  # fmt: skip
+        change(folder)
+
+    most = max(map(len, values.values()))
+    heights = {group: [*own, *[0.0] * (most - len(own))] for group, own in values.items()}
+    rule = {"start": 4, "batch": 2, "max": 10, "until": "decided"}
+    return Scenario(at(heights), tuple(values), range(most), asked={**ASKED, "sequential": rule}, change=planned)
+
+
+def luck(seed: int, n: int, spread: float = 1.0, more: float = 0.0) -> list[float]:
+    return (more + spread * np.random.default_rng(seed).standard_normal(n)).tolist()
+
+
+HYPOTHESES = {
+    "primary": {"metric": UP, "direction": "higher"}, "time_to": [{"at": 1.0}],
+    "hypotheses": {
+        f"H{n}": {"claim": f"Claim {n}.", "kind": kind, **more} for n, (kind, more) in enumerate(CLAIMS, 1)
+    },
+}  # fmt: skip
+DECISIONS = {
+    **{
+        f"claims, {n} seeds": Scenario(
+            of_claims, tuple(BASE), range(n), 40, HYPOTHESES, change=gone(f"B-{n - 1}"), parts=("main",),
+        )
+        for n in (6, 2)
+    },
+    "some decided, futile and open": growing(
+        {"A": luck(1, 6, 0.5), "B": luck(2, 4, 0.5, 3), "C": luck(3, 4, 1, -1), "D": luck(4, 6)}
+    ),
+    "before the first": growing({"A": luck(7, 3), "B": luck(8, 3)}),
+    "a run has not ended": growing(
+        {"A": luck(5, 6), "B": luck(6, 6)}, lambda folder: ended(folder, "running", "B-5"),
+    ),
+    "a run failed": growing({"A": luck(5, 6), "B": luck(6, 6)}, lambda folder: ended(folder, "failed", "B-4")),
+    "a method was dropped": growing({"A": luck(13, 8), "B": luck(14, 4), "C": luck(15, 8, 1, 0.8)}),
+    "excluded runs of a comparison that grows": growing(
+        {"A": luck(3, 6, 0.1), "B": luck(4, 6, 0.1, 0.5)},
+        lambda folder: ended(ended(folder, "failed", "B-1"), "running", "A-5"),
+    ),
+}  # fmt: skip
+
 # ---------------------------------------------------------------- figures, windows, where runs are measured
 
 
@@ -470,7 +555,7 @@ COMPUTE = {
     "health": Scenario(qstar.lines, ("ppo", "q_star"), (0, 1), qstar.STEPS, {"primary": {"metric": qstar.EVAL}},
                        change=unhealthy, parts=("checks",)),
 }  # fmt: skip
-SCENARIOS = {**LEVELS, **ANSWERS, **SECTIONS, **DRAWINGS, **COMPUTE}
+SCENARIOS = {**LEVELS, **ANSWERS, **SECTIONS, **DECISIONS, **DRAWINGS, **COMPUTE}
 
 
 def said(report: Report, parts: Sequence[str]) -> Iterator[str]:
@@ -498,3 +583,16 @@ def test_a_report_says_what_the_golden_file_has(
     folder = make_sweep(given.groups, given.seeds, given.steps, given.asked, given.cells, lines=given.lines)
     given.change(folder)
     worded(said(write(folder), given.parts))
+
+
+def test_every_reason_has_words(make_sweep: MakeSweep) -> None:
+    asked = {"hypotheses": {"H": {"claim": "It is so.", "kind": "range", "group": "A", "metric": UP, "low": 0}}}
+    sweep = read_sweep(make_sweep("A", (0,), 1, asked))
+    (hypothesis,) = settings(asked).hypotheses
+    for reason in Reason:
+        full = Ground(
+            reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.05, ("H",), Outcome.SUPPORTED, "x",
+            split=Split((0, 2, 3), (1,), 0.8, 0.1),
+        )  # fmt: skip
+        text = wording.grounds([full], sweep, hypothesis, 0.05)
+        assert text and "{" not in text, reason

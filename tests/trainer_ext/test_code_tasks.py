@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -73,57 +72,6 @@ def functions(tmp_path):
 @pytest.fixture
 def problems(tmp_path):
     return section("apps", train_path=jsonl(tmp_path / "apps.jsonl", *PROBLEMS))
-
-
-# ---------------------------------------------------------------- what is asked
-
-
-def test_a_function_is_asked_for_with_an_instruction_or_alone(functions):
-    first, second = humaneval.rows(functions)
-    assert first.prompt.startswith(
-        "Complete the Python function. Answer with the whole function in one ```python block."
-    )
-    assert first.prompt.endswith('    """\n```')
-    assert first.worked_answer == f"```python\n{FUNCTIONS[0]['prompt']}    return 2 * x\n```"
-    assert second.metadata == {"task_id": "Own/1"}
-    alone = humaneval.rows({**functions, "instruction": None})[0]
-    assert (alone.prompt, alone.worked_answer) == (FUNCTIONS[0]["prompt"], FUNCTIONS[0]["canonical_solution"])
-
-
-def test_the_prompts_of_a_test_file_are_test_prompts(functions):
-    rows = humaneval.rows({**functions, "test_path": functions["train_path"]})
-    assert [row.split for row in rows] == [None, None, "test", "test"]
-    assert humaneval.files(functions) == [Path(functions["train_path"])]
-
-
-def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
-    first, second = apps.rows(problems)
-    assert "2 of 4 problems have no tests and are left out" in capsys.readouterr().err
-    assert first.metadata == {"problem_id": "7", "difficulty": "introductory"}
-    assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
-    assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
-    assert "standard input" in first.prompt
-    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000], 2 * 10**5000]
-    assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
-
-
-def test_a_model_that_learns_from_problems_is_tested_on_functions(problems, functions):
-    both = {**problems, "humaneval_path": functions["train_path"]}
-    assert [row.split for row in apps.rows(both)] == [None, None, "test", "test"]
-    assert apps.rows(both)[-1].metadata == {"task_id": "Own/1"}
-    assert len(apps.files(both)) == 2
-
-
-def test_problems_of_one_difficulty_are_chosen(problems):
-    assert [row.metadata["problem_id"] for row in apps.rows({**problems, "difficulty": "interview"})] == ["8"]
-
-
-@pytest.mark.parametrize(
-    "row", [{"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None}]
-)
-def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, worded):
-    path = jsonl(tmp_path / "apps.jsonl", PROBLEMS[0] | row)
-    worded(refusal(lambda: apps.rows(section("apps", train_path=path)), tasks.BadData))
 
 
 # ---------------------------------------------------------------- what is taken from a response

@@ -8,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -48,42 +47,6 @@ def read(path, **more):
 # ---------------------------------------------------------------- prompts
 
 
-def test_columns_are_named_and_the_others_are_metadata(tmp_path):
-    path = jsonl(tmp_path / "a.jsonl", {"q": "2+2?", "a": 4, "how": "add", "level": 1, "tags": ["x"]})
-    (row,) = read(path, prompt="q", answer="a", worked_answer="how", system_prompt="Be short.")
-    assert (row.prompt, row.ground_truth, row.worked_answer) == ("2+2?", "4", "add")
-    assert row.metadata == {"level": 1, "tags": ["x"]}
-    assert row.messages == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
-
-
-def test_a_file_as_verl_prepares_it_is_read_by_dotted_names(tmp_path):
-    """The columns of verl's own examples (examples/data_preprocess/gsm8k.py)."""
-    line = {
-        "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": "2+2?"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": "4"},
-        "extra_info": {"split": "train", "index": 0, "answer": "2+2=4 #### 4", "question": "2+2?"},
-    }
-    pq.write_table(pa.Table.from_pylist([line]), tmp_path / "train.parquet")
-    (row,) = read(str(tmp_path / "train.parquet"), answer="reward_model.ground_truth")
-    assert (row.prompt, row.ground_truth) == ("2+2?", "4")
-    assert row.metadata["question"] == "2+2?" and row.metadata["ability"] == "math"
-
-
-def test_messages_keep_their_own_system_message_and_earlier_turns(tmp_path):
-    turns = [
-        {"role": "system", "content": "You count."},
-        {"role": "user", "content": "1?"},
-        {"role": "assistant", "content": "2"},
-        {"role": "user", "content": "3?"},
-    ]
-    path = jsonl(tmp_path / "a.jsonl", {"prompt": turns, "answer": "4"}, {"prompt": turns[-1:], "answer": "4"})
-    talk, alone = read(path, system_prompt="Be short.")
-    assert talk.messages == turns and talk.text == "1?\n2\n3?"
-    assert alone.messages == [{"role": "system", "content": "Be short."}, turns[-1]] and alone.text == "3?"
-
-
 def test_a_test_file_is_the_test_split(tmp_path):
     train_path = jsonl(tmp_path / "a.jsonl", *({"prompt": f"{n}?", "answer": ""} for n in range(20)))
     test_path = jsonl(tmp_path / "b.jsonl", {"prompt": "20?", "answer": ""}, {"prompt": "3?", "answer": ""})
@@ -91,24 +54,6 @@ def test_a_test_file_is_the_test_split(tmp_path):
     divided = tasks.rows_by_split(section, {"validation": 0.2, "test": 0.2})
     assert {row.prompt for row in divided["test"]} == {"20?", "3?"}
     assert "3?" not in {row.prompt for row in divided["train"]}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"prompt": "a", "answer": "b"}\n{"prompt": ',
-        '["a", "b"]',
-        '{"question": "a"}',
-        '{"prompt": "a", "answer": null}',
-        '{"prompt": " ", "answer": "b"}',
-        '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
-        '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
-    ],
-)
-def test_a_line_that_cannot_be_read_is_named(tmp_path, text, worded):
-    path = tmp_path / "a.jsonl"
-    path.write_text(text)
-    worded(refusal(lambda: read(str(path))))
 
 
 def test_metadata_of_several_types_is_refused(tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -231,16 +229,6 @@ def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
     assert list(make(*words).runs) != [before]
 
 
-def test_the_content_of_a_scores_model_is_data_of_its_runs(tmp_path):
-    folder = write_classifier(tmp_path / "classifier", labels=2)
-    words = ["method=c0_grpo", "trainer.eval_every=2", "seed=0"]
-    words += [f"trainer.eval_scores={{harmlessness: {{model: {folder}, label: LABEL_0}}}}"]
-    ((before, run),) = make(*words).runs.items()
-    assert str(folder) in run.config["inputs"]
-    (folder / "tokenizer_config.json").write_text("{}")
-    assert list(make(*words).runs) != [before]
-
-
 def test_a_reward_model_that_fails_names_a_prompt():
     class Broken(rewards.Together):
         def scores(self, asked):
@@ -270,14 +258,6 @@ def test_its_weights_count_as_memory(own, section):
     config = configuration("method=c0_grpo")
     need = memory.need(config["method"], config["verl"], small, small, False, count)
     assert need.throughout["reward model"] == 4 * count
-
-
-def test_a_plan_reads_no_torch():
-    code = "import sys; from trainer_ext.reward_models import folders; from trainer_ext import tasks; "
-    done = subprocess.run(
-        [sys.executable, "-c", code + "print('torch' in sys.modules)"], capture_output=True, text=True
-    )
-    assert done.stdout == "False\n", done.stderr
 
 
 # ---------------------------------------------------------------- training

@@ -83,20 +83,6 @@ def test_prepared_data_has_verls_columns_and_is_made_once(tmp_path):
     assert row["prompt"][0]["role"] == "user"
 
 
-def test_gsm8k_reads_a_local_file(tmp_path):
-    lines = [{"question": "1 + 1?", "answer": "It is 2\n#### 2"}, {"question": "big?", "answer": "#### 1,000"}]
-    path = tmp_path / "train.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    rows = gsm8k.rows({"train_path": str(path), "test_path": None})
-    assert [(row.ground_truth, row.split) for row in rows] == [("2", None), ("1000", None)]
-    assert rows[0].prompt.startswith("1 + 1?")
-    (tmp_path / "test.jsonl").write_text(json.dumps(lines[1]))
-    section = {"name": "gsm8k", "train_path": str(path), "test_path": str(tmp_path / "test.jsonl")}
-    divided = tasks.rows_by_split(section, {"validation": 0.0, "test": 0.4})
-    assert [[row.ground_truth for row in divided[name]] for name in tasks.SPLITS] == [["2"], [], ["1000"]]
-    assert gsm8k.files(section) == [path, tmp_path / "test.jsonl"]
-
-
 tokenizer = character_tokenizer()
 
 
@@ -158,24 +144,29 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     assert not_finite({"a": 1.0}) is None
 
 
-def test_health_looks_at_responses_weights_and_the_distance_from_the_start():
+LIMITS = {
+    "actor/kl_init above 10": [{"actor/kl_init": 10.0}, {"actor/kl_init": 11.0}],
+    "eval/empty above 0.1": [{"eval/empty": 0.1}, {"eval/empty": 0.2}],
+    "eval/repetition above 0.5": [{"eval/repetition": 0.5}, {"eval/repetition": 0.6}],
+    "rollout/probs_diff_max above 0.1": [{"rollout/probs_diff_max": 0.1}, {"rollout/probs_diff_max": 0.2}],
+    "largest weight above 100 times the mean weight": [
+        {"qstar/weight_max": high, "qstar/weight_mean": 1.0} for high in (100.0, 102.0)
+    ],
+    "eval/distinct_2 below half of its first value, without a better reward": [
+        {"eval/distinct_2": distinct, "eval/reward_mean": reward}
+        for distinct, reward in ((0.8, 0.5), (0.4, 0.2), (0.39, 0.6), (0.39, 0.5))
+    ],
+}
+
+
+@pytest.mark.parametrize("warning", LIMITS)
+def test_health_warns_once_beyond_a_limit(warning):
+    """The last numbers are beyond it, those before are not."""
     health = Health()
-    for metrics in (
-        {"eval/empty": 0.1, "eval/repetition": 0.5, "actor/kl_init": 10.0},
-        {"eval/empty": 0.2, "eval/repetition": 0.6, "actor/kl_init": 11.0},
-        {"rollout/probs_diff_max": 0.1},
-        {"rollout/probs_diff_max": 0.2},
-        {"qstar/weight_max": 100.0, "qstar/weight_mean": 1.0},
-        {"qstar/weight_max": 102.0, "qstar/weight_mean": 1.0},
-    ):
+    for metrics in LIMITS[warning]:
+        assert health.warnings == {}
         health.check(metrics)
-    assert health.warnings == {
-        "actor/kl_init above 10": 1,
-        "eval/empty above 0.1": 1,
-        "eval/repetition above 0.5": 1,
-        "largest weight above 100 times the mean weight": 1,
-        "rollout/probs_diff_max above 0.1": 1,
-    }
+    assert health.warnings == {warning: 1}
 
 
 @pytest.mark.parametrize(("last", "warned"), [(0.9, 0), (1.0, 5), (1.1, 5)])
@@ -186,13 +177,6 @@ def test_health_warns_of_a_loss_that_does_not_fall(last, warned):
         health.check({"actor/dpo_loss": loss, "actor/pg_loss": float(step)})
         health = Health(**json.loads(json.dumps(asdict(health))))
     assert sum(health.warnings.values()) == warned
-
-
-def test_health_warns_of_responses_that_are_alike_unless_they_are_better():
-    health = Health()
-    for distinct, reward in ((0.8, 0.5), (0.4, 0.2), (0.39, 0.6), (0.39, 0.5)):
-        health.check({"eval/distinct_2": distinct, "eval/reward_mean": reward})
-    assert health.warnings == {"eval/distinct_2 below half of its first value, without a better reward": 1}
 
 
 def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
