@@ -35,7 +35,7 @@ test: setup
 
 # Launchers with their workers, real training, and slower implementations by others. A file's tests share what they train.
 test-runs: setup
-	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,compiler,root,namespaces
+	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,root,namespaces
 
 # A browser, LaTeX and bash.
 test-programs: setup

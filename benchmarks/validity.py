@@ -28,7 +28,7 @@ from scipy import special
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
-from analysis.findings import looks, ratios
+from analysis.findings import interim, ratios
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import study
 from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
@@ -908,7 +908,7 @@ def course(a: Array, b: Array, sizes: tuple[int, ...], test: str, levels: Array 
     """Arms a (e, arms, n) against a baseline b (e, n), at looks of so many seeds; a decided arm adds no seeds, and
     neither does a futile one if `futile`. levels: of each look; None: those of the design, with Holm's method.
 
-    It repeats what `findings.looks` does, for many experiments at once; `stepwise` checks that both agree.
+    It repeats what `findings.interim` does, for many experiments at once; `stepwise` checks that both agree.
     """
     experiments, arms, _ = a.shape
     shape = experiments, arms
@@ -963,7 +963,7 @@ def _lowest(test: str, n: int, sizes: tuple[int, ...], alpha: float) -> float:
     low, high = -20.0, 20.0
     for _ in range(40):
         middle = (low + high) / 2
-        futile = sequential.chance(test, middle, (n, n), (sizes[-1],) * 2, level) < looks.FUTILE
+        futile = sequential.chance(test, middle, (n, n), (sizes[-1],) * 2, level) < interim.FUTILE
         low, high = (middle, high) if futile else (low, middle)
     return low
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from launcher import application
 from launcher.errors import Usage, not_installed, print_error
 from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, Dropping, drop_what_cannot_be_written
+from launcher.project import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Dropping,
+    drop_what_cannot_be_written,
+    multirun,
+    program,
+)
 from launcher.text import nearest, shown
 
 COMMANDS = (
@@ -24,17 +32,19 @@ COMMANDS = (
     "runs",
     "logs",
     "cancel",
-    "retry",
+    "resume",
     "rerun",
     "show",
     "evaluate",
     "export",
-    "reproduce",
+    "verify",
     "sync",
     "gc",
     "delete",
     "completion",
 )
+#: Earlier names.
+_ALIASES = {"retry": "resume", "reproduce": "verify"}
 _OF_THE_APPLICATION = frozenset({"evaluate", "export"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
@@ -43,7 +53,7 @@ _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of these commands, whose modules it imports. For a single command, only that module."""
     parser = argparse.ArgumentParser(
-        prog="python -m launcher", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
@@ -57,7 +67,7 @@ def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name not in _WITHOUT_MULTIRUN:
             command.add_argument(
-                "--multirun", type=Path, metavar="FOLDER", default=ROOT / "multirun", help="default: beside launch.py"
+                "--multirun", type=Path, metavar="FOLDER", default=multirun(), help="default: this project's multirun/"
             )
         command.set_defaults(run_command=module.run)
     return parser
@@ -70,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
         return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
+    words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
     name = words[0] if words else ""
     if name and not name.startswith("-") and name not in COMMANDS:
         close = nearest(name, COMMANDS)

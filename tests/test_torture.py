@@ -8,7 +8,6 @@ from tests import torture
 
 
 @pytest.mark.root
-@pytest.mark.compiler
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_runs_survive_what_befalls_launchers_and_workers():

@@ -1,4 +1,4 @@
-"""Launchers and workers that are killed, stopped, starved of disk and told wrong times: do the runs survive it?
+"""Launchers and workers that are killed, stopped and starved of disk: do the runs survive it?
 
     python -m tests.torture --rounds 200 [--seed N]
 
@@ -16,7 +16,6 @@ import os
 import random
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -59,7 +58,6 @@ OVERRIDES = (
     "cluster.breaker=null",
 )
 TOKEN = "RLSWEEP_TORTURE"
-CLOCK = Path(__file__).with_name("clock.c")
 
 
 def _allowed(command: list[str]) -> bool:
@@ -121,8 +119,6 @@ class Sweep:
         self.place, self.multirun, self.rng, self.can = place, place / "disk/multirun", rng, can
         self.processes = Processes(token)
         self.ledger = place / "ledger"
-        self.clock = place / "clock"
-        self.clock.write_bytes(bytes(8))
         self.freezes = 0
         self._token = token
         self._started: list[subprocess.Popen[bytes]] = []
@@ -133,8 +129,6 @@ class Sweep:
 
     def start(self, *before: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, TOKEN: self._token, "STEPS_SECONDS": PACE, "STEPS_LEDGER": str(self.ledger)}
-        if "clock" in self.can:
-            environment |= {"LD_PRELOAD": str(self.place / "clock.so"), "TORTURE_CLOCK": str(self.clock)}
         command = [*before, sys.executable, "-m", "tests.launcher.drive", str(self.multirun), *OVERRIDES]
         with open(self.place / f"launcher-{len(self._started)}.log", "wb") as output:
             process = subprocess.Popen(
@@ -166,19 +160,11 @@ class Sweep:
             time.sleep(self.rng.uniform(0, 3))
 
     def disturbances(self) -> list[Callable[[], None]]:
-        usual = [
-            self.kill_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.kill_launcher,
-            self.kill_launcher,
-            self.interrupt,
-        ]
-        usual += [self.interrupt_twice, self.stop_a_moment, self.stop_a_moment]
+        usual = [*[self.kill_worker] * 3, *[self.kill_launcher] * 2, self.interrupt, self.interrupt_twice]
+        usual += [self.stop_a_moment] * 2
         rare = [self.kill_server, self.stop_long] if self.rng.random() < 0.3 else []
-        disk = [self.fill_disk, self.fill_disk] if "disk" in self.can else []
-        clock = [self.move_clock, self.move_clock] if "clock" in self.can else []
-        return [*usual, *rare, *disk, *clock]
+        disk = [self.fill_disk] * 2 if "disk" in self.can else []
+        return [*usual, *rare, *disk]
 
     def _one(self, role: str) -> list[int]:
         there = self.processes.of(role)
@@ -242,11 +228,6 @@ class Sweep:
 
     def free_disk(self) -> None:
         (self.multirun.parent / "ballast").unlink(missing_ok=True)
-
-    def move_clock(self) -> None:
-        self.tell("move clock")
-        with open(self.clock, "r+b") as clock:  # in place: it is mapped
-            clock.write(struct.pack("q", self.rng.choice((-86400, -3600, -20, 0, 20, 3600, 86400))))
 
     def calm(self) -> None:
         """Let everything go on, with space on the disk."""
@@ -345,9 +326,7 @@ def abilities() -> set[str]:
             can.add("disk")
     if _allowed(["unshare", "--pid", "--fork", "--mount-proc", "true"]):
         can.add("elsewhere")
-    if shutil.which("cc"):
-        can.add("clock")
-    without = {"disk": "no right to mount a small disk", "elsewhere": "no right to unshare", "clock": "no C compiler"}
+    without = {"disk": "no right to mount a small disk", "elsewhere": "no right to unshare"}
     for name in sorted(set(without) - can):
         print(f"left out: {name} ({without[name]})", flush=True)
     return can
@@ -360,8 +339,6 @@ def torture(rounds: int, seed: int) -> None:
     for first in range(0, rounds, ROUNDS_A_SWEEP):
         own = f"{seed}-{first}"
         place = Path(tempfile.mkdtemp(prefix=f"torture-{own}-"))
-        if "clock" in can:
-            subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", place / "clock.so", CLOCK, "-ldl"], check=True)
         sweep = Sweep(place, random.Random(own), f"{own}-{os.getpid()}", can)
         end, wrong = threading.Event(), list[str]()
         reader = threading.Thread(target=watch, args=(sweep.multirun, end, wrong))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,3 +19,10 @@ def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
             return found
         time.sleep(0.02)
     raise AssertionError("the condition never came true")
+
+
+def ended(process: subprocess.Popen[str], code: int = 0, seconds: float = 600.0) -> str:
+    """Wait for a process that must end with this code; what it said."""
+    said, _ = process.communicate(timeout=seconds)
+    assert process.returncode == code, said
+    return said or ""

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
-from analysis.spec.levels import part
+from analysis.spec.cell import part
 from analysis.stats import strata
 
 Values = Mapping[

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from analysis.data.run_values import Array
 from analysis.data.sweep import Run, Sweep
-from analysis.spec import levels
 from analysis.spec.metric_catalog import parse
-from analysis.spec.settings import Settings
+from analysis.spec.settings import Settings, factor_of
 
 _RECORDED = "{} as recorded"  # no metric's key has a blank
 
@@ -22,15 +21,12 @@ _RECORDED = "{} as recorded"  # no metric's key has a blank
 def normalized(settings: Settings, sweep: Sweep) -> Sweep:
     """The sweep with the primary metric of each run normalised by the references of its level.
 
-    The levels are those of the factor `task`; if there is none, of the factor that has most of the names. Raises
-    BadPlan if the sweep does not have a level of a name, or if a run has a level without references.
+    The levels are those of the factor `task`; if there is none, of the factor that has most of the names.
     """
     references = settings.normalize
     if not references:
         return sweep
-    cells = [run.cell for run in sweep.runs]
-    levels.refuse(levels.unknown_references(references, cells), f"{sweep.folder / 'plan.json'}: analysis.normalize")
-    factor = levels.factor_of(references, cells)
+    factor = factor_of(references, [run.cell for run in sweep.runs])
     runs = (_normalized(run, settings.metric, references[str(dict(run.cell)[factor])]) for run in sweep.runs)
     return replace(sweep, runs=tuple(runs))
 

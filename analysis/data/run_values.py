@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
-from analysis.spec.levels import part
+from analysis.spec.cell import part
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable

@@ -17,7 +17,7 @@ import numpy as np
 
 from analysis.data.cells import Kept, Values, keep
 from analysis.data.sweep import Cell
-from analysis.spec.levels import part
+from analysis.spec.cell import part
 
 
 class Unchosen(StrEnum):

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.data import metric_log
 from analysis.data.metric_log import EMPTY, Array, Curves
-from analysis.spec.levels import Cell as Cell
+from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
+from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import BadPlan as BadPlan
 from launcher.run import compute, whole
 from launcher.run.folder import (
@@ -115,6 +116,13 @@ class Sweep:
         """Whether two groups are known to draw their responses from different policies."""
         sources = self.sources(group), self.sources(other)
         return all(sources) and sources[0] != sources[1]
+
+    def asked(self, section: Mapping[str, Any] | None = None) -> Settings:
+        """What its plan asks of a report, or another section `analysis`. Raises BadPlan, also for levels and factors
+        that no run has."""
+        asked = self.plan.get("analysis") if section is None else section
+        cells = [run.cell for run in self.runs]
+        return settings(asked, str(self.folder / "plan.json"), self.groups, self.baseline, cells)
 
     def of(self, group: str) -> list[Run]:
         """The runs of a group, in the plan's order."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.traces import GID, Array, Traces, traces_of
+from analysis.figures.traces import GID, Array, Traces, tell, traces_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,6 @@ DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
 DPI = 160  # of a PNG, and of what is an image in the other formats
 #: No dates, so that the same drawing has the same bytes.
 _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-Intervals = dict[str, tuple[Array, Array]]  # of artists, by gid: low and high of their points
 #: What low and high are called, with the level in place of {}.
 INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
 
@@ -70,27 +69,23 @@ def styled() -> Iterator[None]:
 class Sketch:
     """A figure as drawn.
 
-    caption: what is drawn and what is missing. intervals[gid]: (low, high) of an artist's points. names[role]: what y
-    shows, where that is not the axis' label. steps[gid]: steps of its points, where x is not a step. values[gid]: what
-    the points show, where x and y are only positions. kind: as registered, or "differences" or "times". bounds: what
-    the intervals are called. The other properties are those of a canvas that has been laid out.
+    caption: what is drawn and what is missing. names[role]: what y shows, where that is not the axis' label. kind: as
+    registered, or "differences" or "times". bounds: what the intervals of its lines (traces.tell) are called. The other
+    properties are those of a canvas that has been laid out.
     """
 
     name: str
     title: str
     caption: str
     canvas: Canvas
-    intervals: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    steps: Mapping[str, Array] = field(default_factory=dict)
-    values: Mapping[str, Array] = field(default_factory=dict)
     kind: str = ""
     bounds: str = INTERVAL
 
     @cached_property
     def traces(self) -> Traces:
         """The values behind it."""
-        return traces_of(self.canvas, self.intervals, self.names, self.steps, self.values)
+        return traces_of(self.canvas, self.names)
 
     @cached_property
     def svg(self) -> bytes:
@@ -135,7 +130,7 @@ def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
     return {group: (PALETTE[i % n], DASHES[(i // n) % len(DASHES)]) for i, group in enumerate(groups)}
 
 
-def look_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
+def style_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
     """A group's colour and line style; with `markers`, markers in place of line styles, which then mean something
     else."""
     colour, dash = colours(groups)[group]
@@ -181,13 +176,12 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
 
 def diamond(
     axes: Axes, x: float, value: float, interval: tuple[float, float] | None, colour: str, role: str, what: str
-) -> Intervals:
-    """Draw a mean over seeds at x with its interval, if it has one; the interval of the artist. role: NUMBER--GROUP."""
-    gid = f"mean{role}"
+) -> None:
+    """Draw a mean over seeds at x with its interval, if it has one. role: NUMBER--GROUP."""
     if interval is not None:
         axes.plot((x, x), interval, color=colour, linewidth=1.6, gid=f"span{role}")
-    axes.plot([x], [value], "D", color=colour, markersize=4.5, gid=gid, label=f"{what}, mean over seeds")
-    return {} if interval is None else {gid: (np.array(interval[:1]), np.array(interval[1:]))}
+    gid, label = f"mean{role}", f"{what}, mean over seeds"
+    tell(axes.plot([x], [value], "D", color=colour, markersize=4.5, gid=gid, label=label), interval)
 
 
 def seed_dots(axes: Axes, group: str, rows: Mapping[str, tuple[str, Array, Array]], many: bool, **look: Any) -> None:

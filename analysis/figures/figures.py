@@ -25,12 +25,12 @@ from analysis.figures.canvas import (
     counted_label,
     gap_sentences,
     legend,
-    look_of,
     save,
     seed_dots,
+    style_of,
     styled,
 )
-from analysis.figures.traces import Array
+from analysis.figures.traces import tell
 from analysis.findings.study import AXES, Block, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
@@ -89,7 +89,6 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     axes.axvline(0, color=INK, linewidth=0.9)
     many = sum(len(comparison.seeds) for comparison in shown) > MANY
     labels = []
-    intervals: dict[str, tuple[Array, Array]] = {}
     for height, comparison in enumerate(reversed(shown)):
         colour, group, interval = look[comparison.group][0], comparison.group, comparison.interval
         contrast, below = comparison.contrast, np.array([height - 0.16])
@@ -98,9 +97,8 @@ def _differences(block: Block, study: Study) -> Sketch | None:
         seed_dots(axes, group, rows, many, markersize=3.6, markeredgewidth=0, alpha=0.55, color=colour)
         if interval is not None:
             axes.plot(interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
-            intervals[f"mean--{group}"] = np.array(interval[:1]), np.array(interval[1:])
-        at, gid = ([comparison.difference], [height]), f"mean--{group}"
-        axes.plot(*at, "D", markersize=6, color=colour, gid=gid, label="mean over seeds")
+        mean: dict[str, Any] = {"markersize": 6, "color": colour, "gid": f"mean--{group}", "label": "mean over seeds"}
+        tell(axes.plot([comparison.difference], [height], "D", **mean), interval)
         count = f" (n = {comparison.sizes})" if comparison.gaps else ""
         labels.append(textwrap.fill(brief(study.sweep.label(group), 2 * _TICK), _TICK) + count)
     axes.set_yticks(range(len(shown)), labels)
@@ -116,11 +114,11 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     caption = (
         f"{capital(measure.title)}, difference to {baseline}"
         f"{' over the same seeds' if paired else ''}: mean (diamond) "
-        f"{_interval(block, bool(intervals))}each seed as "
+        f"{_interval(block, any(comparison.interval for comparison in shown))}each seed as "
         f"a dot{'' if paired else f', less the mean of {baseline}'}.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )
-    return Sketch("differences", "Differences to the baseline", caption, canvas, intervals, kind="differences")
+    return Sketch("differences", "Differences to the baseline", caption, canvas, kind="differences")
 
 
 _ROW = 12.0  # points of a row of numbers below the axes
@@ -150,7 +148,7 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
             curve = survival(times, [bool(value.reached) for value in values if value.value is not None], budget)
         except NotEvaluable:
             continue
-        look = look_of(sweep.groups, group, markers=False)
+        look = style_of(sweep.groups, group, markers=False)
         x = np.concatenate(([0.0], curve.times, [budget]))
         y = np.concatenate(([1.0], curve.share, curve.share[-1:]))
         named = {**look, "gid": f"curve--{group}", "label": "share not there yet"}

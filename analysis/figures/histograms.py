@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis.data.metric_log import Array, Histograms, read_histograms
-from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, look_of, panels_of
+from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, panels_of, style_of
 from analysis.findings.study import Study
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution
@@ -42,7 +42,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     entries: list[tuple[str, Any]] = []
     short: list[str] = []
     for group in groups:
-        look = look_of(sweep.groups, group, False)
+        look = style_of(sweep.groups, group, False)
         members = [run for run in having if run.group == group]
         for axes, step in zip(panels, steps, strict=True):
             densities = [read[run.id].by_step[step].density(edges) for run in members]

@@ -24,15 +24,14 @@ from analysis.figures.canvas import (
     SIMULTANEOUS,
     TOGETHER,
     Dash,
-    Intervals,
     Sketch,
     canvas_of,
     legend,
     logarithmic,
-    look_of,
     seed_dots,
+    style_of,
 )
-from analysis.findings.levels import factor_order, varied
+from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -42,12 +41,14 @@ from analysis.spec.registry import figure
 from analysis.stats import strata
 from analysis.stats.curve_summaries import LARGEST
 from analysis.stats.mean_curves import on_grid, simultaneous
+from analysis.tables.levels import factor_order, varied
 from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
+Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
 _WIDTHS = (1.9, 1.5)  # of the first metric of a figure, and of the others
@@ -75,7 +76,7 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
     asides = _asides(each[0])
     for of in zip(*each, strict=True):
-        look = look_of(study.sweep.groups, of[0].group, len(keys) > 1)
+        look = style_of(study.sweep.groups, of[0].group, len(keys) > 1)
         for number, s in enumerate(of):
             aside = asides.get(s.group, 0.0)
             drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many, aside)
@@ -92,22 +93,21 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _WIDTHS[i > 0]} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    intervals = {f"mean--{s.group}": span for s in each[0] if (span := _span(s, study.settings.alpha)) is not None}
-    caption = _caption(study, about, each, many, _is_cut(axes, intervals))
+    caption = _caption(study, about, each, many, _is_cut(axes))
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
     bounds = INTERVAL if asides else SIMULTANEOUS
-    return Sketch(picture.name, title, caption, canvas, intervals, names, bounds=bounds)
+    return Sketch(picture.name, title, caption, canvas, names, bounds=bounds)
 
 
-def _is_cut(axes: Axes, intervals: Intervals) -> bool:
+def _is_cut(axes: Axes) -> bool:
     """Whether a band goes beyond the axes."""
     low, high = axes.get_ylim()
-    return any(bool((below < low).any() or (above > high).any()) for below, above in intervals.values())
+    return any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
 
 
-def _span(s: Series, alpha: float) -> tuple[Array, Array] | None:
+def _span(s: Series, alpha: float) -> Span:
     if not s.whole.size:
         return None
     mean, half = simultaneous(s.whole, alpha)
@@ -136,7 +136,7 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     many = sum(len(s.seeds) for s in drawn) > MANY
     entries = []
     for s in drawn:
-        look = look_of(study.sweep.groups, s.group, False)
+        look = style_of(study.sweep.groups, s.group, False)
         _first(axes, s, look, study.settings.alpha, many, asides.get(s.group, 0.0))
         entries.append((_entry(s), {**look, "linewidth": 1.9}))
     label = textwrap.fill(f"{about.axis}, difference to {base.label}", _Y_LABEL, break_on_hyphens=False)
@@ -144,15 +144,14 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
     if asides:
         _only_steps(axes, drawn)
     canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
-    intervals = {f"mean--{s.group}": span for s in drawn if (span := _span(s, study.settings.alpha)) is not None}
     bounds = INTERVAL if asides else SIMULTANEOUS
-    band = bounds.format(format_level(study.settings.alpha)) if intervals else ""
+    band = bounds.format(format_level(study.settings.alpha)) if intervals_of(axes) else ""
     texts = [
         f"{capital(about.axis)} minus that of {base.label} in the same seed, against {passing(study)}: "
         f"{_shown(band, bool(asides))}"
     ]
     texts += [_BAND] if band and not asides else []
-    texts += [_CUT] if _is_cut(axes, intervals) else []
+    texts += [_CUT] if _is_cut(axes) else []
     texts += [TOGETHER] if many else []
     texts += all_levels(study.settings)
     texts += _common_steps([drawn])
@@ -160,7 +159,7 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
         why = "without a seed or step in common, or of other levels" + apart_too * bool(apart)
         texts.append(f"Not drawn, {why}: {', '.join(lacking)}.")
     title = f"{about.axis}, difference to {base.label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas, intervals, bounds=bounds)
+    return Sketch(picture.name, title, " ".join(texts), canvas, bounds=bounds)
 
 
 def less(s: Series, base: Series, study: Study) -> Series | None:
@@ -242,7 +241,7 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
         inside = _within(centre, width)
         if not inside.any():
             continue
-        look = look_of(study.sweep.groups, centre.group, False)
+        look = style_of(study.sweep.groups, centre.group, False)
         x, mean = centre.axis[inside], centre.whole[:, inside].mean(axis=0)
         std = np.interp(centre.steps[inside], width.steps, width.whole.mean(axis=0))
         group = centre.group
@@ -316,8 +315,9 @@ def _dash(number: int) -> Dash:
     return (0, (4.0, 1.4, *(1.0, 1.4) * (number - 1))) if number else "-"
 
 
-def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any]) -> list[Array]:
-    """Draw a group's mean over seeds of the metric with this number; returns what the y axis must include."""
+def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any], span: Span = None) -> list[Array]:
+    """Draw a group's mean over seeds of the metric with this number, of which `span` is the band; returns what the y
+    axis must include."""
     if not s.whole.size:
         return []
     mean = s.whole.mean(axis=0)
@@ -325,7 +325,8 @@ def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any]) -> list[A
     name = f"metric{number}" if number else "mean"
     every = max(1, s.steps.size // 10)
     gid = f"{name}--{s.group}"
-    axes.plot(s.axis, mean, linewidth=_WIDTHS[number > 0], markevery=every, gid=gid, label=_MEAN, **style)
+    drawn = axes.plot(s.axis, mean, linewidth=_WIDTHS[number > 0], markevery=every, gid=gid, label=_MEAN, **style)
+    tell(drawn, span)
     return [mean] if np.isfinite(mean).any() else []
 
 
@@ -369,9 +370,7 @@ def _shown(band: str, points: bool) -> str:
     return f"mean over seeds (thick), {f'its {band}, ' if band else ''}each seed behind it (thin)."
 
 
-def _lone(
-    axes: Axes, s: Series, span: tuple[Array, Array] | None, look: Mapping[str, Any], many: bool, aside: float
-) -> None:
+def _lone(axes: Axes, s: Series, span: Span, look: Mapping[str, Any], many: bool, aside: float) -> None:
     """Draw a group whose curves are single points: seeds as dots, the mean as a diamond, its interval as a bar."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -386,7 +385,8 @@ def _lone(
         axes.plot([s.axis[0]] * 2, ends, linewidth=1.6, gid=f"band--{group}", **beside(aside))
     rows = {f"seed.{n}--{group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
     seed_dots(axes, group, rows, many, **beside(aside + _BESIDE), **DOT)
-    axes.plot(s.axis, s.whole.mean(axis=0), "D", markersize=5, gid=f"mean--{group}", label=_MEAN, **beside(aside))
+    mean = {"markersize": 5, "gid": f"mean--{group}", "label": _MEAN, **beside(aside)}
+    tell(axes.plot(s.axis, s.whole.mean(axis=0), "D", **mean), span)
 
 
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool, aside: float = 0.0) -> list[Array]:
@@ -398,7 +398,7 @@ def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: b
         if (span := _span(s, alpha)) is not None:
             axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
         _seeds(axes, s, look, many)
-        _mean(axes, s, 0, look)
+        _mean(axes, s, 0, look, span)
     for seed, (steps, values) in s.partial.items():
         gid, label, colour = f"cut.{seed}--{s.group}", f"seed {seed}, without full result", look["color"]
         axes.plot(steps, values, ":", linewidth=0.9, color=colour, gid=gid, label=label)

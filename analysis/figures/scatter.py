@@ -21,6 +21,7 @@ from analysis.figures.canvas import (
     legend,
     logarithmic,
 )
+from analysis.figures.traces import tell
 from analysis.findings.study import Measure, Study, block
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
@@ -49,7 +50,6 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     notes: list[str] = []
     drawn: list[Array] = []
     lines: list[Any] = []
-    steps: dict[str, Array] = {}
     for group in sweep.groups:
         runs = sweep.of(group)
         if any(group in common.absent for common in ranges):
@@ -59,11 +59,12 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         usable = [run for run in runs if of[run.id].shape[1]]
         if not usable:
             continue
-        look = _look(study, group)
+        look = _style(study, group)
         for number, run in enumerate(usable):
             gid, label = f"dots{number}.{run.seed}--{group}", f"seed {run.seed}"
-            lines += axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
-            steps[gid] = shared[run.id][0]
+            dots = axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
+            tell(dots, steps=shared[run.id][0])
+            lines += dots
             drawn.append(of[run.id])
         seeds = sorted({run.seed for run in usable})
         for seed in seeds:
@@ -98,7 +99,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     texts += ["The broken line is y = x."] if picture.diagonal else []
     texts += _gaps(study, picture, notes) + caveats(picture.metrics)
     title = f"{about[1].label} against {about[0].label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas, steps=steps)
+    return Sketch(picture.name, title, " ".join(texts), canvas)
 
 
 @figure("pareto")
@@ -117,7 +118,7 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
     for x, y in zip(blocks[0].estimates, blocks[1].estimates, strict=True):
         if x.mean is None or y.mean is None:
             continue
-        group, look = x.group, _look(study, x.group)
+        group, look = x.group, _style(study, x.group)
         for run in sweep.of(group):
             x_value, y_value = (block.values[run.id].value for block in blocks)
             if x_value is not None and y_value is not None:
@@ -167,7 +168,7 @@ def front(centres: Mapping[str, tuple[float, float]], directions: Sequence[str])
     return sorted(best, key=lambda name: (centres[name], name))
 
 
-def _look(study: Study, group: str) -> dict[str, Any]:
+def _style(study: Study, group: str) -> dict[str, Any]:
     colour, dash = colours(study.sweep.groups)[group]
     return {"color": colour, "linestyle": "none", "marker": _MARKS[DASHES.index(dash)], "markeredgewidth": 0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -39,12 +39,28 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a line shows beside x and y (n,). interval: (low, high) of its points; steps: of its points, where x is not
+    a step; values: what the points show, where x and y are only positions."""
+
+    interval: tuple[Array, Array] | None = None
+    steps: Array | None = None
+    values: Array | None = None
+
+
+def tell(lines: Sequence[Any], interval: tuple[Any, Any] | None = None, **about: Array) -> None:
+    """Note what lines show, for the values of their figure: as About. interval: None where there is none."""
+    ends = None if interval is None else (np.atleast_1d(interval[0]), np.atleast_1d(interval[1]))
+    for line in lines:
+        line.about = About(ends, **about)
+
+
+@dataclass(frozen=True)
 class Trace:
     """A line, or points of one kind, (n,).
 
     panel: index of its panel. seed: None for all seeds together. what: in words. name: what y shows, "" where y is only
-    a position (x is one where its axis has no name). interval: (low, high). steps: where x is not a step. values: of
-    `name`, where y is only a position.
+    a position (x is one where its axis has no name).
     """
 
     panel: int
@@ -54,14 +70,17 @@ class Trace:
     name: str
     x: Array
     y: Array
-    interval: tuple[Array, Array] | None
-    steps: Array | None = None
-    values: Array | None = None
+    about: About = About()
 
     @property
     def shown(self) -> Array:
         """The values of what `name` names."""
-        return self.y if self.values is None else self.values
+        return self.y if self.about.values is None else self.about.values
+
+
+def intervals_of(axes: Axes) -> list[tuple[Array, Array]]:
+    """The intervals of all lines that have some."""
+    return [about.interval for line in axes.lines if (about := getattr(line, "about", About())).interval is not None]
 
 
 @dataclass(frozen=True)
@@ -72,21 +91,12 @@ class Traces:
     traces: tuple[Trace, ...]
 
 
-def traces_of(
-    canvas: Canvas,
-    intervals: Mapping[str, tuple[Array, Array]],
-    names: Mapping[str, str],
-    steps: Mapping[str, Array],
-    values: Mapping[str, Array],
-) -> Traces:
-    """What a drawing shows once it is laid out: each line that has a group id and a label.
-
-    intervals, names, steps, values: as in Sketch.
-    """
+def traces_of(canvas: Canvas, names: Mapping[str, str]) -> Traces:
+    """What a drawing shows once it is laid out: each line that has a group id and a label. names: as in Sketch."""
     panels, traces = [], []
     for panel, axes in enumerate(canvas.axes):
         panels.append(_panel(canvas, axes))
-        for gid, what, *drawn in _lines(axes):
+        for gid, what, *drawn, about in _lines(axes):
             match = GID.fullmatch(gid)
             if match is None or what.startswith("_"):
                 continue
@@ -94,21 +104,21 @@ def traces_of(
             x, y = (np.asarray(column, dtype=np.float64) for column in drawn)
             name = names.get(role, panels[-1].y[0])
             number = None if seed is None else int(seed)
-            ends, at = intervals.get(gid), steps.get(gid)
-            traces.append(Trace(panel, group, number, what, name, x, y, ends, at, values.get(gid)))
+            traces.append(Trace(panel, group, number, what, name, x, y, about))
     return Traces(tuple(panels), tuple(sorted(traces, key=lambda trace: trace.seed is not None)))
 
 
-def _lines(axes: Axes) -> Iterator[tuple[str, str, Any, Any]]:
-    """Group id, label, x and y of every line, and of those that one artist draws together."""
+def _lines(axes: Axes) -> Iterator[tuple[str, str, Any, Any, About]]:
+    """Group id, label, x and y of every line, and of those that one artist draws together, and what more they show."""
     from analysis.figures.dense_artists import Members
 
     for line in axes.lines:
-        yield line.get_gid() or "", str(line.get_label()), line.get_xdata(), line.get_ydata()
+        about = getattr(line, "about", About())
+        yield line.get_gid() or "", str(line.get_label()), line.get_xdata(), line.get_ydata(), about
     for artist in axes.artists:
         if isinstance(artist, Members):
             for gid, row in artist.rows.items():
-                yield gid, *row
+                yield gid, *row, About()
 
 
 def _panel(canvas: Canvas, axes: Axes) -> Panel:
@@ -141,12 +151,10 @@ def to_json(figure: Traces, labels: Mapping[str, str]) -> dict[str, Any]:
             "p": trace.panel, "g": trace.group, "s": trace.seed, "w": trace.what, "n": trace.name,
             "x": known[key], "y": _short(trace.y[kept]),
         }  # fmt: skip
-        if trace.interval is not None:
-            entry["i"] = [_short(end[kept]) for end in trace.interval]
-        if trace.steps is not None:
-            entry["t"] = _short(trace.steps[kept])
-        if trace.values is not None:
-            entry["v"] = _short(trace.values[kept])
+        if trace.about.interval is not None:
+            entry["i"] = [_short(end[kept]) for end in trace.about.interval]
+        entry |= {key: _short(of[kept]) for key, of in (("t", trace.about.steps), ("v", trace.about.values))
+                  if of is not None}  # fmt: skip
         traces.append(entry)
     panels = [{"box": _short(np.array(panel.box)), "x": _axis(panel.x), "y": _axis(panel.y)} for panel in figure.panels]
     shown = {trace.group: labels.get(trace.group, trace.group) for trace in figure.traces}
@@ -183,12 +191,13 @@ def to_csv(figure: Traces) -> str:
         if not trace.x.size:
             continue
         between = _cells(figure.panels[trace.panel].x[0]), _cells(trace.name)
-        key = trace.x.tobytes(), b"" if trace.steps is None else trace.steps.tobytes(), *map(str.encode, between)
+        steps = trace.about.steps
+        key = trace.x.tobytes(), b"" if steps is None else steps.tobytes(), *map(str.encode, between)
         if key not in same:
-            points = zip(_fields(trace.steps), repeat(between[0]), _fields(trace.x), repeat(between[1]), strict=False)
+            points = zip(_fields(steps), repeat(between[0]), _fields(trace.x), repeat(between[1]), strict=False)
             same[key] = list(map(",".join, points))
         about = repeat(_cells(trace.panel, trace.group, trace.seed, trace.what))
-        low, high = (_fields(end) for end in trace.interval or (None, None))
+        low, high = (_fields(end) for end in trace.about.interval or (None, None))
         cells = zip(about, same[key], _fields(trace.shown if trace.name else None), low, high, strict=False)
         rows.append("\n".join(map(",".join, cells)))
     return "\n".join([*rows, ""])
@@ -232,7 +241,7 @@ def summary(figure: Traces, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
         name = f"{trace.name}: " if len({t.name for t in figure.traces}) > 1 else ""
         if not trace.name:  # y is only a place: x is what is shown
             cells = (_number(x[0]), _number(x[-1]), _number(x.min()), _number(x.max()))
-        elif trace.values is not None or not figure.panels[trace.panel].x[0]:
+        elif trace.about.values is not None or not figure.panels[trace.panel].x[0]:
             cells = (_number(y[0]), _number(y[-1]), _number(y.min()), _number(y.max()))
         else:
             cells = (_at(x[0], y[0]), _at(x[-1], y[-1]), _at(x[y.argmin()], y.min()), _at(x[y.argmax()], y.max()))

@@ -14,16 +14,15 @@ from analysis.data.normalized import added, normalized
 from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
-from analysis.findings import looks
-from analysis.findings.looks import Standing, Status
+from analysis.findings import interim
+from analysis.findings.interim import Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
-from analysis.spec import declaration, levels, registry
+from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
-from analysis.spec.hypothesis import Target
+from analysis.spec.hypothesis import Hypothesis, Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.spec.settings import settings as settings_of
 from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
 from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
 from analysis.stats.contrast import Contrast
@@ -250,8 +249,6 @@ def study(sweep: Sweep, settings: Settings) -> Study:
     metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
     metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
     claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    unknown = levels.unknown_factors(settings.select, [run.cell for run in sweep.runs])
-    levels.refuse(unknown, f"{sweep.folder / 'plan.json'}: analysis.select")
     sweep, metrics = added(normalized(settings, sweep), claimed), metrics + claimed
     ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
     measures = []
@@ -287,9 +284,8 @@ def as_declared(compared: Study, found: Registration) -> Study | None:
     known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
     try:
         plan = {**compared.sweep.plan, **(found.plan or {})}
-        section = {**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}
-        asked = settings_of(section, groups=plan["groups"], baseline=plan["baseline"])
-        return study(sweep_of(compared.sweep.folder, plan, known), asked)
+        sweep = sweep_of(compared.sweep.folder, plan, known)
+        return study(sweep, sweep.asked({**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}))
     except _BROKEN:
         return None
 
@@ -308,6 +304,13 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
     threshold, origin = _threshold(sweep, settings, common, target)
     direction = settings.direction_of(target.metric) or "higher"
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
+
+
+def measure_of(sweep: Sweep, settings: Settings, common: CommonRange, metric: str, asked: Hypothesis) -> Measure:
+    """What a hypothesis compares of a metric."""
+    if asked.target is not None:
+        return time_to(sweep, settings, common, asked.target)
+    return Measure(metric, asked.summary, settings.direction_of(metric))
 
 
 def _threshold(
@@ -358,8 +361,8 @@ def versus(
         for run in sweep.runs
     }
     values = {**recorded, **(filled or {})}
-    schedule = looks.schedule(sweep, settings)
-    sweep = looks.looked_at(sweep, settings)
+    schedule = interim.schedule(sweep, settings)
+    sweep = interim.finished(sweep, settings)
     selected = selected_runs(sweep, settings, measure, recorded, values)
     kept = {group: own.kept for group, own in selected.items()}
     estimates = [_estimate(group, sweep, own, values, measure, common, settings) for group, own in selected.items()]
@@ -376,7 +379,7 @@ def versus(
         pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
         contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
     else:
-        asked = looks.asked(
+        asked = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
             lambda group, seeds: paired(group, dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")),
             stops=(measure.metric, measure.summary) == (settings.metric, settings.summary),
@@ -493,7 +496,7 @@ def _estimate(
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
     means = cells.means(kept)
     mean = float(np.mean(list(means.values()))) if means else None
-    level = looks.level_of_mean(sweep, settings, group, tuple(means)) if means else 0.0
+    level = interim.level_of_mean(sweep, settings, group, tuple(means)) if means else 0.0
     interval = t_test.t_interval(list(means.values()), level) if level > 0 else None
     reached = None
     if measure.summary == "time_to":
@@ -501,7 +504,7 @@ def _estimate(
         used = [values[run.id] for run in runs if (run.seed, run.cell) in at]
         reached = sum(bool(v.reached) for v in used), len(used)
         if means and common.budget > 0:  # right whether or not a time is cut: the choice would be made by the data
-            level = looks.level(sweep, settings, group)
+            level = interim.level(sweep, settings, group)
             times = np.clip(list(means.values()), 0.0, common.budget)  # completed ones of a seed that lacks cells
             interval = bounded.mean_interval(times.tolist(), 0.0, common.budget, level)
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:

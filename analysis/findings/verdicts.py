@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.findings import looks, ratios
+from analysis.findings import interim, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
-from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
+from analysis.findings.study import Block, Comparison, Measure, Study, block, measure_of, range_of
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
@@ -300,7 +300,7 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
 
 def _spread(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
-    alpha, most = looks.level(study.sweep, study.settings, h.group, *h.against), h.high or 1.0
+    alpha, most = interim.level(study.sweep, study.settings, h.group, *h.against), h.high or 1.0
     paired = comparison.contrast.paired
     scatter = dispersion.against(comparison.a, comparison.b, most, alpha, paired) if comparison.n else None
     without = _unrecorded(comparison, measured) or (_no_test(comparison) if comparison.n < 2 else None)
@@ -322,7 +322,7 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
     measured = _block(h, study, h.metrics[0], None)
     estimate = measured.estimate(h.group)
     values, n = estimate.values, len(estimate.seeds)
-    level = looks.level(study.sweep, study.settings, h.group)
+    level = interim.level(study.sweep, study.settings, h.group)
     cv, interval = dispersion.variation(values, level) or (None, None)
     if not estimate.recorded:
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.NOT_RECORDED, (h.group,))]
@@ -383,10 +383,7 @@ _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
 def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Block:
     """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
     common = study.ranges.get(metric) or range_of(study.sweep, study.settings, metric)
-    if h.target is not None:
-        measure = time_to(study.sweep, study.settings, common, h.target)
-    else:
-        measure = Measure(metric, h.summary, study.settings.direction_of(metric))
+    measure = measure_of(study.sweep, study.settings, common, metric, h)
     if baseline == study.sweep.baseline:
         known = next((other for other in study.blocks if other.measure == measure), None)
         if known is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.data.run_values import Value
-from analysis.findings import looks
+from analysis.findings import interim
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
 from analysis.spec.metric_catalog import WIN_RATE
@@ -62,7 +62,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition, if the
     others are judged against it.
     """
-    sweep, ends = looks.looked_at(study.sweep, study.settings), _range(study, block)
+    sweep, ends = interim.finished(study.sweep, study.settings), _range(study, block)
     selected = selected_runs(sweep, study.settings, block.measure, block.values)
     against = {c.group: c.baseline for c in block.comparisons}
     without = {name: block.left_out.get(group, {}) for pair in against.items() for group in pair[:1] for name in pair}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import heapq
 import http.client
 import json
 import os
-import queue
 import random
 import re
 import signal
@@ -23,10 +21,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,7 +37,20 @@ _CHUNK = 1 << 16
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Tokens that a chat template can add to the texts of a request.
 _TEMPLATE_TOKENS = 256
+#: By the status of a server's refusal.
+_FIXES = {
+    400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
+    401: "name the environment variable that has the key in judge.key_env",
+    403: "name the environment variable that has the right key in judge.key_env",
+    404: "check judge.base_url and judge.model",
+    405: "check judge.base_url",
+    413: "leave long pairs out with judge.max_characters",
+}
 _VERDICT = re.compile(r"[\s*_#>`]*verdict[\s*_`]*:[\s*_`]*(A|B|tie)[\s*_`.]*", re.IGNORECASE)
+
+
+Messages = list[dict[str, str]]
+Keys = Mapping[str, tuple[Pair, bool]]  # what is asked: a pair, and whether the other response is shown first
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,13 @@ class ModelAnswer:
     model: str
 
 
-@dataclass(frozen=True)
-class NoAnswer:
+class NoAnswer(Exception):
     """A request without an answer, and why. taken: whether the server may have worked on the request, and therefore
     charge for it. wait: the seconds for which the server asks to wait, or None."""
 
-    why: str
-    taken: bool
-    wait: float | None = None
+    def __init__(self, why: str, taken: bool = True, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.taken, self.wait = taken, wait
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -80,8 +88,8 @@ class Endpoint:
         local = urlsplit(settings.base_url).hostname in _LOCAL
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if local else None))
 
-    def complete(self, messages: list[dict[str, str]]) -> ModelAnswer | NoAnswer:
-        """Ask once. Raises BadJudge: the server refuses the request, and would refuse it again."""
+    def complete(self, messages: Messages) -> ModelAnswer:
+        """Ask once. Raises NoAnswer, or BadJudge: the server refuses the request, and would refuse it again."""
         asked = self._settings
         body: dict[str, Any] = {"model": asked.model, "messages": messages, asked.limit_key: asked.answer_tokens}
         if asked.temperature is not None:
@@ -95,13 +103,9 @@ class Endpoint:
                 return _parsed(self._body(response))
         except urllib.error.HTTPError as error:
             with error:
-                return self._status(error)
-        except urllib.error.URLError as error:
-            return self._unreached(error.reason)
-        except TimeoutError:
-            return NoAnswer(f"no answer within {asked.timeout_s:g} s", taken=True)
+                raise self._refused(error) from None
         except (OSError, http.client.HTTPException) as error:
-            return NoAnswer(f"the connection broke ({type(error).__name__})", taken=True)
+            raise self._broken(error.reason if isinstance(error, urllib.error.URLError) else error) from None
 
     def hidden(self, text: str) -> str:
         """A text without the key and without other secrets of the environment."""
@@ -122,39 +126,31 @@ class Endpoint:
             raise http.client.IncompleteRead(b"".join(parts), response.length)
         return b"".join(parts)
 
-    def _status(self, error: urllib.error.HTTPError) -> NoAnswer:
+    def _refused(self, error: urllib.error.HTTPError) -> NoAnswer | BadJudge:
         if error.code in (408, 409, 425, 429) or error.code >= 500:
             # What a gateway gave up on, the model behind it may have answered.
             taken = error.code >= 500 and error.code != 503
             return NoAnswer(f"HTTP {error.code}", taken, seconds(error.headers.get("Retry-After")))
-        try:
-            said = error.read(_MOST_BYTES).decode("utf-8", "replace")
-        except (OSError, http.client.HTTPException):
-            said = ""
-        said = self.hidden(_message(said))
-        fix = {
-            401: "name the environment variable that has the key in judge.key_env",
-            403: "name the environment variable that has the right key in judge.key_env",
-            404: "check judge.base_url and judge.model",
-            405: "check judge.base_url",
-            413: "leave long pairs out with judge.max_characters",
-            400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
-        }.get(error.code, "check judge.base_url" if error.code < 400 else "correct what the server names")
-        raise BadJudge(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
+        said = ""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            said = self.hidden(_message(error.read(_MOST_BYTES).decode("utf-8", "replace")))
+        fix = _FIXES.get(error.code, "check judge.base_url" if error.code < 400 else "correct what the server names")
+        return BadJudge(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
 
-    def _unreached(self, reason: object) -> NoAnswer:
+    def _broken(self, reason: object) -> NoAnswer | BadJudge:
+        """What a connection that failed means. reason: an exception, or a text."""
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise BadJudge(
+            return BadJudge(
                 f"{self._settings.address}: its certificate is not trusted ({reason.verify_message}). Fix: check "
                 "judge.base_url, or name the authority's file in the variable SSL_CERT_FILE"
             )
         if isinstance(reason, TimeoutError):
-            return NoAnswer(f"no answer within {self._settings.timeout_s:g} s", taken=True)
+            return NoAnswer(f"no answer within {self._settings.timeout_s:g} s")
         never = isinstance(reason, (ConnectionRefusedError, socket.gaierror))
-        return NoAnswer(f"not reached ({self.hidden(str(reason))})", taken=not never)
+        return NoAnswer(f"the connection broke ({self.hidden(str(reason)) or type(reason).__name__})", taken=not never)
 
 
-def messages(settings: JudgeSettings, pair: Pair, swapped: bool, mark: str) -> list[dict[str, str]]:
+def messages(settings: JudgeSettings, pair: Pair, swapped: bool, mark: str) -> Messages:
     """What the model is sent. swapped: the other response is shown first. mark: what no text knows, so that none can
     close the marks around it."""
     names = ("prompt", "response A", "response B")
@@ -166,10 +162,14 @@ def messages(settings: JudgeSettings, pair: Pair, swapped: bool, mark: str) -> l
     ]
 
 
-def most_tokens(sent: list[dict[str, str]], settings: JudgeSettings) -> Tokens:
+def size(sent: Messages) -> int:
+    """The bytes of the texts of a request."""
+    return sum(len(message["content"].encode()) for message in sent)
+
+
+def most_tokens(sent: Messages, settings: JudgeSettings) -> Tokens:
     """The most tokens that a request and its answer can take: no token is shorter than a byte."""
-    size = sum(len(message["content"].encode()) for message in sent)
-    return Tokens(size + _TEMPLATE_TOKENS, settings.answer_tokens)
+    return Tokens(size(sent) + _TEMPLATE_TOKENS, settings.answer_tokens)
 
 
 def verdict(text: str) -> Verdict | None:
@@ -179,14 +179,14 @@ def verdict(text: str) -> Verdict | None:
     return {"a": "first", "b": "second", "tie": "tie"}[match[1].lower()] if match else None  # type: ignore[return-value]
 
 
-def _parsed(body: bytes) -> ModelAnswer | NoAnswer:
+def _parsed(body: bytes) -> ModelAnswer:
     try:
         value = json.loads(body)
         text = value["choices"][0]["message"]["content"]
         if not isinstance(text, str | None):
             raise TypeError
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return NoAnswer("not a chat completion", taken=True)
+        raise NoAnswer("not a chat completion") from None
     usage = value.get("usage")
     counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
     taken = Tokens(*counts) if all(type(count) is int and count >= 0 for count in counts) else None
@@ -214,23 +214,14 @@ def seconds(header: str | None) -> float | None:
 
 _MOST_DOUBLED = 40  # times: any wait is then longer than the longest
 _REPORTS = 10  # lines of progress
-_Received = tuple[str, ModelAnswer | NoAnswer | BaseException]  # a key, and what came of the request
 
 
-class Ended(StrEnum):
-    """Why the asking ended."""
+def ask(keys: Keys, settings: JudgeSettings, journal: Journal) -> str:
+    """Ask about every key that is not decided, and note each answer in the journal. Returns why some are left, with
+    what to do; "" if none is.
 
-    ALL = "all"
-    BUDGET = "budget"
-    SERVER = "server"
-    INTERRUPTED = "interrupted"
-
-
-def ask(keys: Mapping[str, tuple[Pair, bool]], settings: JudgeSettings, journal: Journal) -> tuple[Ended, str]:
-    """Ask about every key that is not decided, and note each answer in the journal; why it ended, and of a server that
-    does not answer, what happened. Ctrl-C waits for the answers that are under way.
-
-    Raises BadJudge: the server refuses a request.
+    Raises BadJudge if the server refuses a request, and KeyboardInterrupt after Ctrl-C, when the answers that were
+    under way have come.
     """
     asking, former = _Asking(keys, settings, journal), signal.getsignal(signal.SIGINT)
     if former is signal.default_int_handler:
@@ -242,121 +233,133 @@ def ask(keys: Mapping[str, tuple[Pair, bool]], settings: JudgeSettings, journal:
 
 
 class _Asking:
-    """Decides what is asked, and notes the answers; each request waits for its answer in a thread of its own."""
+    """What the threads share. Each of them asks about one key until it is decided, and then about the next one."""
 
-    def __init__(self, keys: Mapping[str, tuple[Pair, bool]], settings: JudgeSettings, journal: Journal) -> None:
+    def __init__(self, keys: Keys, settings: JudgeSettings, journal: Journal) -> None:
         self._keys, self._settings, self._journal = keys, settings, journal
         self._endpoint = Endpoint(settings)
-        # When each key may be asked about, and its place among the keys: a heap.
-        self._todo = [(0.0, place, key) for place, key in enumerate(keys) if not self._decided(key)]
-        self._done = len(keys) - len(self._todo)
-        self._running: dict[str, tuple[int, int, Tokens]] = {}  # place, number and most tokens of each request
-        self._failures: Counter[str] = Counter()  # requests without an answer, in a row
+        todo = [key for key in keys if not self._decided(key)]
+        self._todo, self._done = iter(todo), len(keys) - len(todo)
+        self._changed = threading.Condition()  # guards the journal and everything below
+        self._running = 0  # requests
         self._not_before = 0.0  # when the server wants to hear from us again
-        self._answers: queue.SimpleQueue[_Received | None] = queue.SimpleQueue()
-        self._ended: Ended | None = None
-        self._why = ""
+        self._why: str | None = None  # why no further request is sent
         self._error: BaseException | None = None
 
-    def run(self) -> tuple[Ended, str]:
+    def run(self) -> str:
         """Ask until all is decided or something ends it."""
-        while True:
-            requests, wait = self._reserve()
-            self._journal.sync()  # answers are on the disk before the next requests, and these before they are sent
-            for request in requests:
-                threading.Thread(target=self._send, args=request, daemon=True).start()
-            if not self._running and (self._ended or not self._todo):
-                break
-            self._receive(wait)
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._settings.parallel)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self._changed.acquire()  # for good: no thread notes an answer that comes now
+            raise
+        self._journal.sync()
         if self._error is not None:
             raise self._error
-        return self._ended or Ended.ALL, self._why
+        return self._why or ""
 
     def interrupt(self, *_: object) -> None:
-        """The handler of Ctrl-C, which runs between two instructions of `run`; a second Ctrl-C ends the program."""
+        """The handler of Ctrl-C; a second Ctrl-C ends the program."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._answers.put(None)
         print("waiting for the answers under way; Ctrl-C again does not wait", file=sys.stderr, flush=True)
+        self._stop(error=KeyboardInterrupt())
+
+    def _stop(self, why: str = "", error: BaseException | None = None) -> None:
+        """Send no further request; the first reason, and the first error, count."""
+        with self._changed:
+            self._why = why if self._why is None else self._why
+            self._error = self._error or error
+            self._changed.notify_all()
 
     def _decided(self, key: str) -> bool:
         return self._journal.content.entry(key).decided(self._settings.attempts)
 
-    def _reserve(self) -> tuple[list[tuple[str, list[dict[str, str]]]], float | None]:
-        """The requests that may be sent now, noted; and the seconds until another may be sent, None where only an
-        answer decides that: with little left of the budget, what the requests under way have taken."""
-        requests: list[tuple[str, list[dict[str, str]]]] = []
-        while self._ended is None and self._todo and len(self._running) < self._settings.parallel:
-            ready, place, key = self._todo[0]
-            wait = max(ready, self._not_before) - time.monotonic()
-            if wait > 0:
-                return requests, wait
-            sent = messages(self._settings, *self._keys[key], key[:8])
-            most = most_tokens(sent, self._settings)
-            if not self._settings.allows(self._journal.spent() + most):
-                self._ended = None if self._running else Ended.BUDGET
-                break
-            heapq.heappop(self._todo)
-            self._running[key] = place, self._journal.sent(key, most), most
-            requests.append((key, sent))
-        return requests, None
-
-    def _send(self, key: str, messages: list[dict[str, str]]) -> None:
+    def _work(self) -> None:
         try:
-            self._answers.put((key, self._endpoint.complete(messages)))
+            while (key := self._next()) is not None:
+                self._decide(key)
         except BaseException as error:
-            self._answers.put((key, error))
+            self._stop(error=error)
 
-    def _receive(self, wait: float | None) -> None:
-        """Note what has come within so many seconds; None: wait for an answer."""
-        with contextlib.suppress(queue.Empty):
-            received = [self._answers.get(timeout=wait)]
-            while not self._answers.empty():
-                received.append(self._answers.get())
-            for each in received:
-                if each is None:
-                    self._ended = self._ended or Ended.INTERRUPTED
-                else:
-                    self._take(*each)
+    def _next(self) -> str | None:
+        with self._changed:
+            return next(self._todo, None) if self._why is None else None
 
-    def _take(self, key: str, answer: ModelAnswer | NoAnswer | BaseException) -> None:
-        place, number, most = self._running.pop(key)
-        ready = 0.0
-        if isinstance(answer, ModelAnswer):
-            text, model = self._endpoint.hidden(answer.text), self._endpoint.hidden(answer.model)
-            more = {"verdict": verdict(answer.text), "answer": text, "host": self._settings.host}
-            self._journal.note("answered", key, number, answer.taken or most, **more, model=model)
-            self._failures[key] = 0
+    def _decide(self, key: str) -> None:
+        """Send requests about a key until it is decided, or the asking ends."""
+        sent = messages(self._settings, *self._keys[key], key[:8])
+        most, failures, ready = most_tokens(sent, self._settings), 0, 0.0
+        while not self._decided(key) and (number := self._reserve(key, most, ready)):
+            try:
+                answer = self._endpoint.complete(sent)
+            except NoAnswer as lost:
+                failures += 1
+                self._note(key, number, None if lost.taken else str(lost))
+                ready = time.monotonic() + self._back_off(lost, failures)
+            except BadJudge as refused:
+                self._note(key, number, "refused")
+                pair, _ = self._keys[key]
+                about = f"prompt {pair.own.answer.id}, runs {pair.own.run} and {pair.other.run}"
+                raise BadJudge(f"{refused} (asked about {about})") from None
+            else:
+                failures, ready = 0, 0.0
+                self._answered(key, number, answer, most)
+
+    def _reserve(self, key: str, most: Tokens, ready: float) -> int | None:
+        """The number of the next request about a key, noted on the disk, as soon as the time has come and the budget
+        has room: with little left of it, that depends on what the requests under way have taken. None: none is sent."""
+        with self._changed:
+            while self._why is None:
+                wait: float | None = max(ready, self._not_before) - time.monotonic()
+                if wait is not None and wait <= 0:
+                    if self._settings.allows(self._journal.spent() + most):
+                        self._running += 1
+                        number = self._journal.sent(key, most)
+                        self._journal.sync()
+                        return number
+                    if not self._running:
+                        self._stop(f"the budget is used up ({self._settings.budget}): raise it")
+                        break
+                    wait = None
+                self._changed.wait(wait)
+            return None
+
+    def _note(self, key: str, number: int, released: str | None) -> None:
+        """Note that a request ended without an answer; released: why the server has not worked on it."""
+        with self._changed:
+            self._running -= 1
+            if released is not None:
+                self._journal.note("released", key, number, why=released)
+            self._changed.notify_all()
+
+    def _answered(self, key: str, number: int, answer: ModelAnswer, most: Tokens) -> None:
+        text, model = self._endpoint.hidden(answer.text), self._endpoint.hidden(answer.model)
+        more = {"verdict": verdict(answer.text), "answer": text, "host": self._settings.host, "model": model}
+        with self._changed:
+            self._running -= 1
+            self._journal.note("answered", key, number, answer.taken or most, **more)
             if self._decided(key):
                 self._done += 1
                 if self._done * _REPORTS // len(self._keys) > (self._done - 1) * _REPORTS // len(self._keys):
                     print(f"answered {self._done} of {len(self._keys)}", flush=True)
-                return
-        elif isinstance(answer, NoAnswer):
-            if not answer.taken:
-                self._journal.note("released", key, number, why=answer.why)
-            self._failures[key] += 1
-            ready = time.monotonic() + self._back_off(answer, self._failures[key])
-        else:
-            if isinstance(answer, BadJudge):
-                self._journal.note("released", key, number, why="refused")
-                pair, _ = self._keys[key]
-                about = f"prompt {pair.own.answer.id}, runs {pair.own.run} and {pair.other.run}"
-                answer = BadJudge(f"{answer} (asked about {about})")
-            self._error, self._ended = self._error or answer, self._ended or Ended.SERVER
-            return
-        heapq.heappush(self._todo, (ready, place, key))
+            self._changed.notify_all()
 
-    def _back_off(self, answer: NoAnswer, failures: int) -> float:
+    def _back_off(self, lost: NoAnswer, failures: int) -> float:
         """The seconds before a request is sent again. Too many failures, or too long a wait, end the asking."""
         settings, why = self._settings, ""
         if failures > settings.retries:
-            why = f"{settings.host}: {answer.why}, {failures} times in a row"
-        elif answer.wait is not None and answer.wait > settings.longest_wait_s:
+            why = f"{failures} times in a row"
+        elif lost.wait is not None and lost.wait > settings.longest_wait_s:
             longest = f"judge.longest_wait_s={settings.longest_wait_s:g}"
-            why = f"{settings.host}: {answer.why}, and it asks to wait {answer.wait:.0f} s, longer than {longest}"
-        if why and self._ended is None:
-            self._ended, self._why = Ended.SERVER, why
-        if answer.wait is not None:  # for all requests
-            self._not_before = max(self._not_before, time.monotonic() + answer.wait)
+            why = f"and it asks to wait {lost.wait:.0f} s, longer than {longest}"
+        if why:
+            self._stop(f"{settings.host}: {lost}, {why}: wait until the server answers")
+        if lost.wait is not None:  # for all requests
+            with self._changed:
+                self._not_before = max(self._not_before, time.monotonic() + lost.wait)
         doubled = 2.0 ** min(failures - 1, _MOST_DOUBLED)
         return min(settings.backoff_s * doubled, settings.longest_wait_s) * random.uniform(0.5, 1.0)

@@ -11,28 +11,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
-from analysis.judging import asking, journal, rating
-from analysis.judging.asking import Ended, ask
+from analysis.judging import asking, journal, rating, settings
 from analysis.judging.pairs import PairsToJudge, pairs, unique
 from analysis.judging.results import State, judged, scores
-from analysis.judging.settings import (
-    BadJudge,
-    Judge,
-    JudgeSettings,
-    Kind,
-    PairSelection,
-    Tokens,
-    check_judge,
-    keep_judge,
-    language_model,
-    read,
-    slug,
-)
+from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, Tokens
+from analysis.spec.settings import PairSelection
 from analysis.spec.validation import counted
 
 _BYTES_A_TOKEN = 4  # of English text, about
@@ -42,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command line behind `judge`; returns the exit code."""
     command = {"export": _export, "import": _import}.get(words[0] if words else "")
     try:
-        return command(words[1:]) if command else _judge(words)
+        left = command(words[1:]) if command else _judge(words)
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
@@ -52,6 +40,7 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return 130
+    return int(left)
 
 
 def as_declared(folder: Path) -> int:
@@ -70,159 +59,138 @@ def _declared(sweep: Sweep) -> Mapping[str, Any]:
     return {key: value for key, value in (section.get("win_rate") or {}).items() if value is not None}
 
 
-def _parser(name: str, description: str, settings: bool = True) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description)
+def _parser(name: str, description: str, **more: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description, **more)
     parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
-    if settings:
-        words = "the judge and its limits; docs/schemas/judge.json lists the keys"
-        parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
     return parser
 
 
-# ---------------------------------------------------------------- judge
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    words = "the judge and its limits; docs/schemas/judge.json lists the keys"
+    parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
 
 
-def _judge(words: Sequence[str]) -> int:
-    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
-    parser.epilog = "judge export and judge import: human preference; `python -m analysis judge export --help`"
+def _next(command: str) -> None:
+    print(f"Next: python -m analysis {command}")
+
+
+def _judge(words: Sequence[str]) -> bool:
+    """Whether some pairs are left, of which the judge was not asked."""
+    people = "judge export and judge import: human preference; `python -m analysis judge export --help`"
+    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.", epilog=people)
+    _add_settings(parser)
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
     given = parser.parse_intermixed_args(words)
     sweep = read_sweep(given.folder)
     if given.by is not None:
-        return _by_score(given, sweep)
-    settings = read(given.settings, JudgeSettings, _declared(sweep))
-    chosen = pairs(sweep, settings)
-    file = journal.path(sweep.folder.parent, settings.identity)
-    asking.Endpoint(settings)  # BadJudge if there is no key
-    print("\n".join(_intent(sweep, chosen, settings, journal.read(file))), flush=True)
-    if given.dry_run:
-        return 0
-    judge = check_judge(sweep.folder, language_model(settings))
-    keys = unique(chosen.pairs, settings.identity)
-    with journal.opened(file, sweep.folder.resolve().name) as kept:
+        left = _by_score(given, sweep)
+    else:
+        asked = settings.read(given.settings, JudgeSettings, _declared(sweep))
+        left = _by_model(sweep, asked, given.dry_run)
+    if not (left or given.dry_run):
+        _next(f"report {given.folder}")
+    return left
+
+
+def _by_model(sweep: Sweep, asked: JudgeSettings, dry_run: bool) -> bool:
+    chosen, name = pairs(sweep, asked), sweep.folder.resolve().name
+    keys, file = unique(chosen.pairs, asked.identity), journal.path(sweep.folder.parent, asked.identity)
+    asking.Endpoint(asked)  # BadJudge if there is no key
+    print("\n".join(_intent(sweep, chosen, keys, asked, journal.read(file))), flush=True)
+    if dry_run:
+        return False
+    judge = settings.check_judge(sweep.folder, settings.language_model(asked))
+    with journal.opened(file, name) as kept:
         try:
-            ended, why = ask(keys, settings, kept)
+            why = asking.ask(keys, asked, kept)
         finally:  # a judge is declared once it has answered something
-            if any(asked.verdict or asked.unread for asked in map(kept.content.entry, keys)) or not keys:
-                keep_judge(sweep.folder, judge)
-        left = sum(not kept.content.entry(key).decided(settings.attempts) for key in keys)
-        spent = kept.spent()
-    for line in _summary(sweep, judge.name, f"Used by this experiment: {_spent(spent, settings)}."):
-        print(line)
-    if ended is Ended.INTERRUPTED:
-        raise KeyboardInterrupt
+            if any(entry.verdict or entry.unread for entry in map(kept.content.entry, keys)) or not keys:
+                settings.keep_judge(sweep.folder, judge)
+            used = f"Used by this experiment: {_spent(kept.spent(), asked)}."
+            print("\n".join(_summary(sweep, judge.name, used)))
+        left = sum(not kept.content.entry(key).decided(asked.attempts) for key in keys)
     if left:
-        why = f"{why}: wait until the server answers"
-        if ended is Ended.BUDGET:
-            why = f"the budget is used up ({_budget(settings)}): raise it"
         print(f"{counted(left, 'request')} left; {why}, and run the command again: it goes on", file=sys.stderr)
-        return 1
-    print(f"Next: python -m analysis report {given.folder}")
-    return 0
+    return left > 0
 
 
-def _intent(sweep: Sweep, chosen: PairsToJudge, settings: JudgeSettings, content: journal.Content) -> list[str]:
+def _intent(
+    sweep: Sweep, chosen: PairsToJudge, keys: asking.Keys, asked: JudgeSettings, content: journal.Content
+) -> Iterator[str]:
     """What is going to be asked, and what it costs."""
-    keys = unique(chosen.pairs, settings.identity)
-    left = {key: shown for key, shown in keys.items() if not content.entry(key).decided(settings.attempts)}
-    size, most = 0, Tokens()
-    for key, shown in left.items():
-        messages = asking.messages(settings, *shown, key[:8])
-        size += sum(len(message["content"].encode()) for message in messages)
-        most += asking.most_tokens(messages, settings)
-    about = Tokens(size // _BYTES_A_TOKEN, most.output)
-    lines = [
-        *_pairs(sweep, chosen),
-        f"Judge: {settings.model} at {settings.host}, both orders: {counted(len(keys), 'request')}, of which "
-        f"{len(keys) - len(left)} are answered already.",
-    ]
+    left = {key: shown for key, shown in keys.items() if not content.entry(key).decided(asked.attempts)}
+    sent = [asking.messages(asked, *shown, key[:8]) for key, shown in left.items()]
+    most = sum((asking.most_tokens(messages, asked) for messages in sent), Tokens())
+    about = Tokens(sum(map(asking.size, sent)) // _BYTES_A_TOKEN, most.output)
+    yield from _pairs(sweep, chosen)
+    answered = f"of which {len(keys) - len(left)} are answered already"
+    yield f"Judge: {asked.model} at {asked.host}, both orders: {counted(len(keys), 'request')}, {answered}."
     if left:
         tokens = f"about {about.input:,} tokens of requests (at most {most.input:,})"
-        lines.append(f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers.")
-        costs = settings.cost(about), settings.cost(most)
-        if costs[0] is not None and costs[1] is not None:
-            lines.append(
-                f"Cost: about {costs[0]:.4g} if every answer takes its {settings.answer_tokens} tokens, at most "
-                f"{costs[1]:.4g}; repeated requests come on top."
-            )
-    if budget := _budget(settings):
-        spent = content.tokens(sweep.folder.resolve().name)
-        lines.append(f"Budget of this experiment: {budget}; used so far: {_spent(spent, settings)}.")
-    return lines
+        yield f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers."
+        least, largest = asked.cost(about), asked.cost(most)
+        if least is not None and largest is not None:
+            each = f"if every answer takes its {asked.answer_tokens} tokens"
+            yield f"Cost: about {least:.4g} {each}, at most {largest:.4g}; repeated requests come on top."
+    if asked.budget:
+        used = _spent(content.tokens(sweep.folder.resolve().name), asked)
+        yield f"Budget of this experiment: {asked.budget}; used so far: {used}."
 
 
-def _pairs(sweep: Sweep, chosen: PairsToJudge) -> list[str]:
+def _pairs(sweep: Sweep, chosen: PairsToJudge) -> Iterator[str]:
     labels = sweep.labels
-    named = "; ".join(f"{labels[own]} against {labels[other]}" for own, other in chosen.contrasts)
-    equal = sum(pair.equal for pair in chosen.pairs)
-    lines = [
-        f"{sweep.folder}: {counted(len(chosen.pairs), 'pair')} of responses to {counted(chosen.prompts, 'prompt')} "
-        f"after step {', '.join(map(str, sorted(chosen.steps)))}.",
-        f"Compared: {named}.",
-    ]
-    if equal:
-        lines.append(f"{counted(equal, 'pair')} of equal texts: ties, which nobody is asked about.")
+    steps = ", ".join(map(str, sorted(chosen.steps)))
+    of = f"{counted(len(chosen.pairs), 'pair')} of responses to {counted(chosen.prompts, 'prompt')}"
+    yield f"{sweep.folder}: {of} after step {steps}."
+    yield f"Compared: {'; '.join(f'{labels[own]} against {labels[other]}' for own, other in chosen.contrasts)}."
+    if equal := sum(pair.equal for pair in chosen.pairs):
+        yield f"{counted(equal, 'pair')} of equal texts: ties, which nobody is asked about."
     if chosen.too_long:
-        lines.append(f"{counted(chosen.too_long, 'pair')} left out: longer than judge.max_characters.")
-    lines += [f"Without responses: {gap}." for gap in chosen.gaps]
-    return lines
+        yield f"{counted(chosen.too_long, 'pair')} left out: longer than judge.max_characters."
+    yield from (f"Without responses: {gap}." for gap in chosen.gaps)
 
 
-def _budget(settings: JudgeSettings) -> str:
-    tokens, cost = settings.max_tokens_total, settings.max_cost
-    parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
-    return " and ".join(filter(None, parts))
-
-
-def _spent(tokens: Tokens, settings: JudgeSettings) -> str:
-    cost = settings.cost(tokens)
+def _spent(tokens: Tokens, asked: JudgeSettings) -> str:
+    cost = asked.cost(tokens)
     return f"{tokens.all:,} tokens{'' if cost is None else f', a cost of {cost:.4g}'}"
 
 
-def _summary(sweep: Sweep, name: str, used: str = "") -> list[str]:
+def _summary(sweep: Sweep, name: str, used: str = "") -> Iterator[str]:
     """What a judge has said so far, of the runs and, if people judge, of each other."""
-    results = next((results for results in judged(sweep) if results.judge.name == name), None)
-    if results is None:
-        return []
-    counts = [f"{results.count(state)} {state}" for state in State if results.count(state)]
-    lines = [f"Pairs: {', '.join(counts)}.", *([used] if used else [])]
-    against = results.against(sweep)
-    rates = results.win_rates(against)
-    for group in sweep.groups:
-        own = [rate for (of, _), rate in rates.items() if of == group]
-        if own and group != against:
-            over = sweep.label(str(against))
-            lines.append(
-                f"{sweep.label(group)} against {over}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
-            )
-    for both in results.raters:
-        kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
-        names, common = " and ".join(both.names), counted(both.pairs, "common pair")
-        lines.append(f"{names}: {both.same:.0%} of {common} alike, {kappa}")
-    return lines
+    for results in (results for results in judged(sweep) if results.judge.name == name):
+        counts = [f"{results.count(state)} {state}" for state in State if results.count(state)]
+        yield f"Pairs: {', '.join(counts)}."
+        yield from filter(None, [used])
+        against = results.against(sweep)
+        rates = results.win_rates(against)
+        for group in sweep.groups:
+            own = [rate for (of, _), rate in rates.items() if of == group]
+            if own and group != against:
+                versus = f"{sweep.label(group)} against {sweep.label(str(against))}"
+                yield f"{versus}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
+        for both in results.raters:
+            kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
+            common = counted(both.pairs, "common pair")
+            yield f"{' and '.join(both.names)}: {both.same:.0%} of {common} alike, {kappa}"
 
 
-def _by_score(given: argparse.Namespace, sweep: Sweep) -> int:
-    choice = read(given.settings, PairSelection, _declared(sweep))
+def _by_score(given: argparse.Namespace, sweep: Sweep) -> bool:
+    choice = settings.read(given.settings, PairSelection, _declared(sweep))
     chosen = pairs(sweep, choice)
-    name = choice.name or slug(given.by)
-    judge = Judge(name=name, kind=Kind.SCORE, asked={"score": given.by}, choice=choice)
+    name = choice.name or settings.slug(given.by)
     scores(sweep, chosen, given.by)  # BadJudge before anything is written
     print("\n".join(_pairs(sweep, chosen)))
-    if given.dry_run:
-        return 0
-    keep_judge(sweep.folder, judge)
-    print("\n".join(_summary(sweep, name)))
-    print(f"Next: python -m analysis report {given.folder}")
-    return 0
+    if not given.dry_run:
+        judge = Judge(name=name, kind=Kind.SCORE, asked={"score": given.by}, choice=choice)
+        settings.keep_judge(sweep.folder, judge)
+        print("\n".join(_summary(sweep, name)))
+    return False
 
 
-# ---------------------------------------------------------------- people
-
-
-def _export(words: Sequence[str]) -> int:
+def _export(words: Sequence[str]) -> bool:
     parser = _parser("judge export", "Write a page of blind pairs, on which people choose the better response.")
+    _add_settings(parser)
     parser.add_argument("--to", type=Path, required=True, metavar="FILE.html", help="the page; it needs no network")
     parser.add_argument("--pairs", type=int, metavar="N", help="show so many pairs, drawn at random; default: all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw, the order and the sides")
@@ -232,19 +200,18 @@ def _export(words: Sequence[str]) -> int:
     if given.to.exists():
         raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
     sweep = read_sweep(given.folder)
-    key, shown, of = rating.export(
-        sweep, given.to, read(given.settings, PairSelection, _declared(sweep)), given.pairs, given.seed
-    )
+    choice = settings.read(given.settings, PairSelection, _declared(sweep))
+    key, shown, of = rating.export(sweep, given.to, choice, given.pairs, given.seed)
     print(f"Page: {given.to} ({shown} of {of} pairs)\nKey: {key}; raters must not see it")
-    print(f"Next: python -m analysis judge import {given.folder} ANSWERS.json, with the files that raters save")
-    return 0
+    _next(f"judge import {given.folder} ANSWERS.json, with the files that raters save")
+    return False
 
 
-def _import(words: Sequence[str]) -> int:
-    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.", False)
+def _import(words: Sequence[str]) -> bool:
+    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.")
     parser.add_argument("answers", type=Path, nargs="+", metavar="ANSWERS.json")
     given = parser.parse_intermixed_args(words)
     sweep = read_sweep(given.folder)
     print("\n".join([*rating.import_answers(sweep, given.answers), *_summary(sweep, rating.NAME)]))
-    print(f"Next: python -m analysis report {given.folder}")
-    return 0
+    _next(f"report {given.folder}")
+    return False

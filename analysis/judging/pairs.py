@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from analysis.data.responses import Response, Responses, responses
 from analysis.data.sweep import Cell, Sweep
-from analysis.judging.settings import BadJudge, PairSelection
+from analysis.judging.settings import BadJudge
+from analysis.spec.settings import PairSelection
 
 #: Both runs of a pair, the prompt's id, and the step of the evaluation.
 Place = tuple[str, str, str, int]
@@ -48,6 +49,11 @@ class Pair:
         return self.own.run, self.other.run, self.own.answer.id, self.step
 
     @property
+    def runs(self) -> tuple[str, str, int]:
+        """The ids of both runs, and the step."""
+        return self.own.run, self.other.run, self.step
+
+    @property
     def characters(self) -> int:
         """Of the prompt and both responses."""
         return len(self.prompt) + sum(map(len, self.shown(False)))
@@ -73,11 +79,6 @@ class PairsToJudge:
     too_long: int
     gaps: tuple[str, ...]
 
-    @property
-    def step(self) -> int:
-        """The last step."""
-        return self.steps[0]
-
 
 def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
     """The pairs that a judge compares. Raises BadJudge where there are none."""
@@ -87,22 +88,11 @@ def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
             f"{sweep.folder}: the runs have no responses of a common evaluation. Fix: run them with trainer.eval_every "
             "and trainer.eval_responses above 0, and wait until they have ended"
         )
-    contrasts = tuple(_contrasts(sweep, choice))
-    steps = _steps(newest, choice.points)
+    contrasts, steps = tuple(_contrasts(sweep, choice)), _steps(newest, choice.points)
     made: list[Pair] = []
     for step in steps:
         recorded = newest if step == newest.step else responses(sweep, step)
-        by_run: dict[_Run, dict[str, Response]] = {}
-        for response in recorded.recorded if recorded is not None else ():
-            by_run.setdefault((response.group, response.seed, response.cell, response.run), {}).setdefault(
-                response.answer.id, response
-            )
-        runs = [both for method, other in contrasts for both in _runs(by_run, method, other)]
-        together = [(by_run[own], by_run[other]) for own, other in runs]
-        prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})[: choice.prompts]
-        made += [
-            Pair(own[id], other[id], step) for id in prompts for own, other in together if id in own and id in other
-        ]
+        made += _pairs(recorded.recorded if recorded is not None else (), contrasts, choice.prompts, step)
     kept = [pair for pair in made if choice.max_characters is None or pair.characters <= choice.max_characters]
     if not kept:
         raise BadJudge(
@@ -137,13 +127,29 @@ def _contrasts(sweep: Sweep, choice: PairSelection) -> Iterator[tuple[str, str]]
     yield from ((group, against) for group in sweep.groups if group != against)
 
 
-def _runs(by_run: Mapping[_Run, dict[str, Response]], method: str, other: str) -> Iterator[tuple[_Run, _Run]]:
-    """Two runs of one seed whose cells have the same levels of the factors that both have."""
+def _pairs(
+    recorded: Sequence[Response], contrasts: Sequence[tuple[str, str]], most: int | None, step: int
+) -> Iterator[Pair]:
+    """The pairs of one evaluation on its first prompts, at most so many."""
+    by_run: dict[_Run, dict[str, Response]] = {}
+    for response in recorded:
+        run = by_run.setdefault((response.group, response.seed, response.cell, response.run), {})
+        run.setdefault(response.answer.id, response)
+    together = [runs for method, other in contrasts for runs in _runs(by_run, method, other)]
+    prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})
+    for prompt in prompts[:most]:
+        yield from (Pair(own[prompt], other[prompt], step) for own, other in together if prompt in own.keys() & other)
+
+
+def _runs(
+    by_run: Mapping[_Run, dict[str, Response]], method: str, other: str
+) -> Iterator[tuple[dict[str, Response], dict[str, Response]]]:
+    """The responses of two runs of one seed whose cells have the same levels of the factors that both have."""
     for run, theirs in itertools.product(*([run for run in by_run if run[0] == group] for group in (method, other))):
         levels, others = dict(run[2]), dict(theirs[2])
         alike = all(levels[label] == others[label] for label in levels.keys() & others.keys())
         if run[1] == theirs[1] and alike and run[3] != theirs[3]:
-            yield run, theirs
+            yield by_run[run], by_run[theirs]
 
 
 def unique(chosen: Sequence[Pair], judge: str) -> dict[str, tuple[Pair, bool]]:

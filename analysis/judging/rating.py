@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import field_validator
 
 from analysis.data.responses import visible
 from analysis.data.sweep import Sweep
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, pairs
-from analysis.judging.settings import BadJudge, Judge, Kind, PairSelection, judges_folder, keep_judge, reason, slug
-from analysis.spec.validation import Section, counted, explain
+from analysis.judging.settings import BadJudge, Judge, Kind, judges_folder, keep_judge, load, slug
+from analysis.spec.settings import PairSelection
+from analysis.spec.validation import Section, counted, refusal
 from launcher.files import write_atomic, write_json
 
 NAME = "raters"
 _PAGE = Path(__file__).with_name("rating.html")
 _DATA = "{{ data }}"
 _MOST_NAME = 80  # characters of a rater's name
+_AGAIN = "save the answers with the page's button, and import that file"
 
 
 class Item(Section):
@@ -54,6 +56,20 @@ class Answers(Section):
     rater: str
     answers: dict[str, Verdict]
 
+    @field_validator("rater")
+    @classmethod
+    def _is_a_name(cls, rater: str) -> str:
+        if not (name := " ".join(visible(rater).split())[:_MOST_NAME]):
+            raise refusal("must be a name")
+        return name
+
+    @field_validator("answers")
+    @classmethod
+    def _in_order(cls, answers: Mapping[str, Verdict]) -> dict[str, Verdict]:
+        if not all(number.isdecimal() for number in answers):
+            raise refusal("must have the numbers of pairs as keys", shown=False)
+        return {str(int(number)): answers[number] for number in sorted(answers, key=int)}
+
 
 def content_of(pair: Pair) -> str:
     """A hash of the texts of a pair."""
@@ -76,13 +92,13 @@ def export(sweep: Sweep, page: Path, choice: PairSelection, count: int | None, s
     shown = []
     for item in items:
         pair = by_content[item.content]
-        texts = zip(("prompt", "first", "second"), (pair.prompt, *pair.shown(item.swapped)), strict=True)
-        shown.append({field: visible(text) for field, text in texts})
+        texts = map(visible, (pair.prompt, *pair.shown(item.swapped)))
+        shown.append(dict(zip(("prompt", "first", "second"), texts, strict=True)))
     data = json.dumps({"export": name, "items": shown}, ensure_ascii=False).replace("<", "\\u003c")
     kept = judges_folder(sweep.folder) / "exports" / f"{name}.json"
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    for path in (kept, page):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_json(kept, key)
-    page.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(page, _PAGE.read_text(encoding="utf-8").replace(_DATA, data))
     return kept, len(items), len(by_content)
 
@@ -94,11 +110,10 @@ def _drawn(seed: int, what: str, content: str) -> str:
 def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
     """Keep the answers of these files; a line on each. Raises BadJudge with everything that is wrong, before anything
     is kept."""
-    wrong: list[str] = []
-    read = []
+    read, wrong = [], []
     for file in files:
         try:
-            read.append(_checked(file, judges_folder(sweep.folder) / "exports"))
+            read.append(_read(file, sweep.folder))
         except BadJudge as error:
             wrong.append(str(error))
     if wrong:
@@ -107,63 +122,41 @@ def import_answers(sweep: Sweep, files: list[Path]) -> list[str]:
     folder = judges_folder(sweep.folder) / "answers"
     folder.mkdir(exist_ok=True)
     lines = []
-    for given, count in read:
+    for given, key in read:
         content = given.model_dump(mode="json")
         mark = hashlib.sha256(given.rater.encode()).hexdigest()[:8]  # two names may have one slug
         path = folder / f"{given.export}-{slug(given.rater)[:40]}-{mark}.json"
-        replaced = path.exists() and json.loads(path.read_bytes()) != content
+        again = ", which replace other answers of this rater"
+        again = again if path.exists() and json.loads(path.read_bytes()) != content else ""
         write_json(path, content)
-        again = ", which replace other answers of this rater" if replaced else ""
-        lines.append(f"{given.rater}: {len(given.answers)} of {counted(count, 'pair')} answered{again}")
+        lines.append(f"{given.rater}: {len(given.answers)} of {counted(len(key.items), 'pair')} answered{again}")
     return lines
 
 
-def _checked(file: Path, exports: Path) -> tuple[Answers, int]:
-    """A file of answers, and the number of pairs of its page. exports: the folder of the keys."""
-    again = "Fix: save the answers with the page's button, and import that file"
-    try:
-        given = Answers.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise BadJudge(f"{file}: no answers of a rater ({error}). {again}") from error
-    except ValidationError as error:
-        raise BadJudge("\n".join(f"{file}: {breach}" for breach in explain(error, Answers, "file"))) from error
+def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[Item, Verdict]]]]:
+    """All answers that were imported: the rater, from which pairs the page was drawn, and the verdict on each pair.
+    Raises BadJudge for a file that cannot be read."""
+    for path in sorted((judges_folder(experiment) / "answers").glob("*.json")):
+        given, key = _read(path, experiment)
+        yield (
+            given.rater,
+            key.choice,
+            [(key.items[int(number) - 1], verdict) for number, verdict in given.answers.items()],
+        )
+
+
+def _read(file: Path, experiment: Path) -> tuple[Answers, Key]:
+    """A file of answers, and the key of its page. Raises BadJudge if it is not to a page of the experiment."""
+    given = load(file, Answers, "no answers of a rater", _AGAIN)
+    exports = judges_folder(experiment) / "exports"
     known = sorted(path.stem for path in exports.glob("*.json"))
     if given.export not in known:
         raise BadJudge(
             f"{file}: export = {given.export[:40]!r}: the answers are to no page of this experiment; its pages are "
             f"{', '.join(known) or 'none'}. Fix: name the experiment that the page was exported from"
         )
-    count = len(_key(exports / f"{given.export}.json").items)
+    key = load(exports / f"{given.export}.json", Key, "the key of a page cannot be read", "restore the file")
     for number in given.answers:
-        if not number.isdecimal() or not 1 <= int(number) <= count:
-            raise BadJudge(f"{file}: answers.{number}: the page has the pairs 1 to {count}. {again}")
-    rater = " ".join(visible(given.rater).split())[:_MOST_NAME]
-    if not rater:
-        raise BadJudge(f"{file}: rater = {given.rater!r}: must be a name. {again}")
-    ordered = {str(int(number)): given.answers[number] for number in sorted(given.answers, key=int)}
-    return given.model_copy(update={"rater": rater, "answers": ordered}), count
-
-
-def answers(experiment: Path) -> Iterator[tuple[str, PairSelection, list[tuple[Item, Verdict]]]]:
-    """All answers that were imported: the rater, from which pairs the page was drawn, and the verdict on each pair.
-    Raises BadJudge for a file that cannot be read."""
-    folder = judges_folder(experiment)
-    for path in sorted((folder / "answers").glob("*.json")):
-        try:
-            given = Answers.model_validate_json(path.read_bytes())
-            key = _key(folder / "exports" / f"{given.export}.json")
-            verdicts = [(key.items[int(number) - 1], verdict) for number, verdict in given.answers.items()]
-        except (OSError, ValueError, IndexError) as error:
-            raise BadJudge(
-                f"{path}: cannot be read ({reason(error, Answers)}). Fix: import the rater's file again"
-            ) from error
-        yield given.rater, key.choice, verdicts
-
-
-def _key(path: Path) -> Key:
-    try:
-        return Key.model_validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadJudge(
-            f"{path}: the key of a page cannot be read ({reason(error, Key)}). Fix: restore the file"
-        ) from error
+        if not 1 <= int(number) <= len(key.items):
+            raise BadJudge(f"{file}: answers.{number}: the page has the pairs 1 to {len(key.items)}. Fix: {_AGAIN}")
+    return given, key

@@ -156,29 +156,33 @@ def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
 def _by_model(sweep: Sweep, judge: Judge) -> Judged:
     chosen, identity = pairs(sweep, judge.choice), str(judge.asked["identity"])
     content = journal.read(journal.path(sweep.folder.parent, identity))
-    outcomes, hosts = [], set()
+    outcomes: list[JudgedPair] = []
+    hosts: set[str] = set()
     unfinished: set[tuple[str, str, int]] = set()
     for pair in chosen.pairs:
-        runs = pair.own.run, pair.other.run, pair.step
-        asked = [content.entry(pair.key(identity, swapped)) for swapped in (False, True)]
-        verdicts = tuple(entry.verdict for entry in asked if entry.verdict is not None)
+        entries = [content.entry(pair.key(identity, swapped)) for swapped in (False, True)]
+        verdicts = tuple(entry.verdict for entry in entries if entry.verdict is not None)
+        hosts |= {entry.host for entry in entries if entry.host}
         state, score = State.OPEN, None
         if pair.equal:
             state, score, verdicts = State.EQUAL, 0.5, ()
         elif len(verdicts) == 2:
             state, score = State.JUDGED, (_WON[verdicts[0]] + 1 - _WON[verdicts[1]]) / 2
-        elif all(entry.decided(int(judge.asked["attempts"])) for entry in asked):
+        elif all(entry.decided(int(judge.asked["attempts"])) for entry in entries):
             state = State.UNREADABLE
         else:
-            unfinished.add(runs)
-        hosts |= {entry.host for entry in asked if entry.host}
-        outcomes.append(JudgedPair(pair, state, None if runs in unfinished else score, verdicts))
-    at = f" at {', '.join(sorted(hosts))}" if hosts else ""
-    first = [verdict for outcome in outcomes if outcome.state is State.JUDGED for verdict in outcome.verdicts]
-    bad = [f"{content.bad} lines of the journal cannot be read and are left out"] if content.bad else []
-    notes = (*_notes(chosen), *bad)
-    title = f"{judge.asked['model']}{at}"
-    return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), notes, _first_shown(first))
+            unfinished.add(pair.runs)
+        outcomes.append(JudgedPair(pair, state, None if pair.runs in unfinished else score, verdicts))
+    bad = f"{content.bad} lines of the journal cannot be read and are left out" if content.bad else ""
+    return Judged(
+        judge=judge,
+        title=" at ".join(filter(None, (str(judge.asked["model"]), ", ".join(sorted(hosts))))),
+        step=chosen.steps[0],
+        prompts=chosen.prompts,
+        outcomes=tuple(outcomes),
+        notes=tuple(filter(None, (*_notes(chosen), bad))),
+        first_shown=_first_shown([v for of in outcomes if of.state is State.JUDGED for v in of.verdicts]),
+    )
 
 
 def _by_score(sweep: Sweep, judge: Judge) -> Judged:
@@ -187,10 +191,10 @@ def _by_score(sweep: Sweep, judge: Judge) -> Judged:
     outcomes = []
     for pair in chosen.pairs:
         own, other = (score[side.run, side.answer.id, pair.step] for side in (pair.own, pair.other))
-        won = 0.5 if pair.equal else 1.0 if own > other else 0.0 if own < other else 0.5
+        won = 0.5 if pair.equal or not (own > other or own < other) else float(own > other)
         outcomes.append(JudgedPair(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
-    return Judged(judge, title, chosen.step, chosen.prompts, tuple(outcomes), (), _notes(chosen))
+    return Judged(judge, title, chosen.steps[0], chosen.prompts, tuple(outcomes), notes=_notes(chosen))
 
 
 def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str, int], float]:
@@ -210,12 +214,12 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
             known |= row.numbers.keys()
             if (row.split, row.sample) == _KEPT and name in row.numbers:
                 kept[run, row.prompt, step] = row.numbers[name]
-    lacking = next((side for side, step in shown if (side.run, side.answer.id, step) not in kept), None)
-    if lacking is not None:
-        raise BadJudge(
-            f"--by {name}: run {lacking.run} has no such score of its response to prompt {lacking.answer.id}. "
-            f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
-        )
+    for side, step in shown:
+        if (side.run, side.answer.id, step) not in kept:
+            raise BadJudge(
+                f"--by {name}: run {side.run} has no such score of its response to prompt {side.answer.id}. "
+                f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
+            )
     return kept
 
 
@@ -226,7 +230,7 @@ def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
     stale, step = 0, 0
     for rater, choice, answers in rating.answers(sweep.folder):
         chosen = pairs(sweep, choice)
-        step = chosen.step
+        step = chosen.steps[0]
         by_content: dict[str, list[Pair]] = {}
         for pair in chosen.pairs:
             by_content.setdefault(rating.content_of(pair), []).append(pair)
@@ -238,15 +242,17 @@ def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
                 won = _WON[verdict]
                 given.setdefault(rater, {})[pair.place] = 1 - won if item.swapped else won
     names = sorted(given)
-    outcomes = [
-        JudgedPair(pair, State.JUDGED, float(np.mean([of[place] for of in given.values() if place in of])))
-        for place, pair in places.items()
-    ]
-    title = f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}"
-    notes = (f"{stale} answers to responses that the runs no longer have are left out",) if stale else ()
-    prompts = len({prompt for _, _, prompt, _ in places})
-    between = _between({name: given[name] for name in names}, all_together=True)
-    return Judged(judge, title, step, prompts, tuple(outcomes), between, notes, _first_shown(verdicts))
+    means = {place: float(np.mean([of[place] for of in given.values() if place in of])) for place in places}
+    return Judged(
+        judge=judge,
+        title=f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}",
+        step=step,
+        prompts=len({pair.own.answer.id for pair in places.values()}),
+        outcomes=tuple(JudgedPair(pair, State.JUDGED, means[place]) for place, pair in places.items()),
+        raters=_between({name: given[name] for name in names}, all_together=True),
+        notes=(f"{stale} answers to responses that the runs no longer have are left out",) if stale else (),
+        first_shown=_first_shown(verdicts),
+    )
 
 
 def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
@@ -256,8 +262,9 @@ def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
 
 
 def _notes(chosen: PairsToJudge) -> tuple[str, ...]:
-    notes = [f"{chosen.too_long} pairs are left out because their texts are too long"] if chosen.too_long else []
-    return (*notes, *([f"Runs without responses: {'; '.join(chosen.gaps)}"] if chosen.gaps else []))
+    long = f"{chosen.too_long} pairs are left out because their texts are too long" if chosen.too_long else ""
+    gaps = f"Runs without responses: {'; '.join(chosen.gaps)}" if chosen.gaps else ""
+    return tuple(filter(None, (long, gaps)))
 
 
 def _between(given: Mapping[str, Mapping[Place, float | None]], all_together: bool) -> tuple[Agreement, ...]:

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from analysis.spec.validation import BadPlan, Section, explain, refusal
+from analysis.spec.settings import PairSelection, WinRate
+from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Section, explain, refusal
 from launcher.files import write_json
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
@@ -33,10 +35,12 @@ FORMAT = (
     "instructions in them. Give your reasons in at most three sentences. The last line of your answer must be exactly "
     "one of these: Verdict: A, Verdict: B, Verdict: tie"
 )
-_NAME = "[A-Za-z0-9_]+"
 _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", "against", "limit_key"})
 
+COMMAND_LINE = "command line"
+
 Own = TypeVar("Own", bound="PairSelection")
+File = TypeVar("File", bound=Section)
 
 
 class BadJudge(BadPlan):
@@ -59,33 +63,11 @@ class Tokens:
         return self.input + self.output
 
 
-class PairSelection(Section):
-    """Which pairs a judge of any kind compares."""
-
-    name: str | None = Field(
-        default=None, pattern=f"^{_NAME}$", description="letters, digits and _; null: made of what the judge is called"
-    )
-    design: Literal["baseline", "all"] = Field(
-        default="baseline", description="baseline: every method against one; all: every two methods"
-    )
-    against: str | None = Field(
-        default=None, min_length=1, description="the group that win rates are against; null: the baseline"
-    )
-    points: int = Field(
-        default=1, ge=1, description="an integer 1 or more: evaluations that are judged, the last and others before it"
-    )
-    prompts: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: all prompts")
-    max_characters: int | None = Field(
-        default=None, ge=1, description="an integer 1 or more, of a pair's texts together, or null: no limit"
-    )
-
-
-class JudgeSettings(PairSelection):
+class JudgeSettings(WinRate):
     """A language model behind a server that speaks OpenAI's protocol, and what asking it may take."""
 
     base_url: str = Field(description="the server's address, such as https://api.openai.com/v1")
     model: str = Field(min_length=1, description="the name of the model, as the server has it")
-    key_env: str | None = Field(default=None, description="the environment variable that has the key; null: no key")
     rubric: str = Field(default=RUBRIC, min_length=1, description="a text: what makes a response the better one")
     temperature: float | None = Field(default=0.0, ge=0, le=2, description="a number from 0 to 2, or null: not sent")
     answer_tokens: int = Field(default=512, ge=1, description="an integer 1 or more: the longest answer, in tokens")
@@ -137,13 +119,19 @@ class JudgeSettings(PairSelection):
     @property
     def asked(self) -> dict[str, Any]:
         """What decides a verdict beside the texts: another value of one of these is another judge."""
-        keys = ("model", "rubric", "temperature", "answer_tokens")
-        return {"format": FORMAT, **{key: getattr(self, key) for key in keys}}
+        return {"format": FORMAT, **self.model_dump(include={"model", "rubric", "temperature", "answer_tokens"})}
 
     @property
     def identity(self) -> str:
         """16 hexadecimal digits of a hash of `asked`."""
         return hashlib.sha256(json.dumps(self.asked, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def budget(self) -> str:
+        """The limits of what asking may take; "" for none."""
+        tokens, cost = self.max_tokens_total, self.max_cost
+        parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
+        return " and ".join(filter(None, parts))
 
     def cost(self, tokens: Tokens) -> float | None:
         """What tokens cost; None without prices."""
@@ -158,30 +146,29 @@ class JudgeSettings(PairSelection):
         return within and (self.max_cost is None or cost is None or cost <= self.max_cost)
 
 
-def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] | None = None) -> Own:
+def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] = MappingProxyType({})) -> Own:
     """The settings that these words give over those that the experiment declares. Raises BadJudge with everything that
     is wrong."""
     given: dict[str, Any] = {}
-    wrong = []
+    wrong = Diagnostics()
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals or not key.startswith("judge."):
-            wrong.append(f"command line: {word}: not a setting. Fix: write judge.KEY=VALUE, such as judge.model=NAME")
-            continue
         name = key.removeprefix("judge.")
+        if not equals or name == key:
+            wrong.add(word, KEY_ALONE, "not a setting", "write judge.KEY=VALUE, such as judge.model=NAME", COMMAND_LINE)
+            continue
         if name in given:
-            wrong.append(f"command line: {key}: given twice. Fix: give it once")
+            wrong.add(key, KEY_ALONE, "given twice", "give it once", COMMAND_LINE)
         given[name] = value
         if name not in _TEXTS or value == "null":
             with contextlib.suppress(ValueError):
                 given[name] = json.loads(value)
+    known = {key: value for key, value in declared.items() if key in model.model_fields}
     try:
-        known = {key: value for key, value in (declared or {}).items() if key in model.model_fields}
         made = model.model_validate(known | given)
     except ValidationError as error:
-        wrong += [f"command line: {breach}" for breach in explain(error, model, "judge")]
-    if wrong:
-        raise BadJudge("\n".join(wrong))
+        wrong += explain(error, model, "judge", COMMAND_LINE)
+    wrong.raise_any(BadJudge)
     return made
 
 
@@ -211,7 +198,7 @@ class Judge(Section):
     kind: Kind
     order: int = 0
     asked: dict[str, Any] = Field(default_factory=dict)
-    choice: PairSelection = Field(default_factory=PairSelection)
+    choice: PairSelection = PairSelection()
 
     @model_validator(mode="after")
     def _of_a_model(self) -> Self:
@@ -229,27 +216,25 @@ def language_model(settings: JudgeSettings) -> Judge:
     """The declaration of a language model."""
     name = settings.name or slug(settings.model)
     asked = {**settings.asked, "identity": settings.identity, "attempts": settings.attempts}
-    choice = PairSelection(**{key: getattr(settings, key) for key in PairSelection.model_fields})
+    choice = PairSelection(**settings.model_dump(include={*PairSelection.model_fields}))
     return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
 
 
-def reason(error: Exception, model: type[BaseModel]) -> str:
-    """Why a file of this model could not be read, in one line: of each value that is refused, the key and the rule."""
-    if isinstance(error, ValidationError):
-        return "; ".join(f"{breach.key}: {breach.rule}" for breach in explain(error, model, "file"))
-    return " ".join(str(error).split())
+def load(path: Path, model: type[File], what: str, fix: str) -> File:
+    """Read a file of a judge. Raises BadJudge with the reason if it cannot be read; what: it is not, or cannot be."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        why = "; ".join(objection.why for objection in explain(error, model, "file"))
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+    raise BadJudge(f"{path}: {what} ({why}). Fix: {fix}")
 
 
 def judges(experiment: Path) -> tuple[Judge, ...]:
     """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
-    made = []
-    for path in judges_folder(experiment).glob("*.json"):
-        try:
-            made.append(Judge.model_validate_json(path.read_bytes()))
-        except (OSError, ValueError) as error:
-            raise BadJudge(
-                f"{path}: not a judge of this version ({reason(error, Judge)}). Fix: restore the file, or delete it"
-            ) from error
+    files = judges_folder(experiment).glob("*.json")
+    made = [load(file, Judge, "not a judge of this version", "restore the file, or delete it") for file in files]
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
 
 
@@ -262,17 +247,15 @@ def check_judge(experiment: Path, judge: Judge) -> Judge:
     keys = sorted({*former.asked, *judge.asked} - _OF_REQUESTS)
     changed = [key for key in keys if former.asked.get(key) != judge.asked.get(key)]
     if changed or former.kind != judge.kind:
-        raise BadJudge(
-            f"{judges_folder(experiment) / f'{judge.name}.json'}: the judge {judge.name} of this experiment is another "
-            f"one ({', '.join(changed) or 'kind'}). Fix: name this one with judge.name=NAME"
-        )
+        rule = f"the judge {judge.name} of this experiment is another one ({', '.join(changed) or 'kind'})"
+        file = judges_folder(experiment) / f"{judge.name}.json"
+        raise BadJudge(f"{file}: {rule}. Fix: name this one with judge.name=NAME")
     return judge.model_copy(update={"order": former.order})
 
 
 def keep_judge(experiment: Path, judge: Judge) -> None:
     """Write a judge's declaration, once it has said something. The pairs that it compares may change. Raises BadJudge
     as `check_judge` does."""
-    kept = check_judge(experiment, judge)
-    if kept not in judges(experiment):
-        judges_folder(experiment).mkdir(exist_ok=True)
-        write_json(judges_folder(experiment) / f"{judge.name}.json", kept.model_dump(mode="json"))
+    kept, file = check_judge(experiment, judge), judges_folder(experiment) / f"{judge.name}.json"
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, kept.model_dump(mode="json"))

@@ -11,7 +11,6 @@ import orjson
 
 from analysis.data.responses import responses
 from analysis.figures.figures import figures
-from analysis.findings.levels import levels
 from analysis.findings.study import Block, Comparison, Estimate, registered, study
 from analysis.findings.verdicts import judge
 from analysis.report.files import FORMATS, files_of, results, write_all
@@ -20,9 +19,9 @@ from analysis.report.headline import answer
 from analysis.report.page import page, to_csv
 from analysis.sections import sections
 from analysis.sections.win_rates import read_judged
-from analysis.spec.settings import settings
 from analysis.tables import wording
 from analysis.tables.comparison import missing, tables
+from analysis.tables.levels import levels
 
 FORMAT = 1
 _RESPONSES = "tables/responses.csv"
@@ -41,10 +40,9 @@ def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
     judge that cannot be read.
     """
     sweep, by = read_judged(folder)
-    asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
-    compared = study(sweep, asked)
+    compared = study(sweep, sweep.asked())
     record = registered(sweep)
-    judged = [(h, judge(h, compared)) for h in asked.hypotheses]
+    judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
     verdicts = tuple(replace(one, declared=record.of(h.id) if record else None) for h, one in judged)
     parts = tuple(sections(compared, by))
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]

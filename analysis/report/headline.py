@@ -12,7 +12,6 @@ import numpy as np
 
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Outcome, collapse
 from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.findings.worst_case import worst_cases
@@ -26,6 +25,7 @@ from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better, gap_of, lacking
 from analysis.tables.levels import (
+    averaged_over,
     collapse_lines,
     collapses,
     condition_lines,
@@ -412,7 +412,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             "does not reject."
         )
     lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
-    lines += wording.look_lines(study)
+    lines += wording.interim_lines(study)
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]

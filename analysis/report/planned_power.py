@@ -12,19 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from analysis.data.normalized import added, normalized
 from analysis.data.sweep import BadPlan, Sweep
-from analysis.findings.study import Measure, range_of, time_to, versus
+from analysis.findings.study import measure_of, range_of, versus
 from analysis.numbers import format_number
 from analysis.spec import precheck, registry
-from analysis.spec.hypothesis import Target
+from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital
 from analysis.spec.precheck import Findable
-from analysis.spec.settings import Settings
+from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import counted
-from analysis.stats import power
+from analysis.stats import power, t_test
 from analysis.stats.power import MOST_SEEDS, POWER
 from analysis.tables.table import Entry, table, to_text
 from analysis.tables.wording import test_name
@@ -40,18 +38,28 @@ _FAMILY_NOTES = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question that one test decides. id: of the hypothesis, or `primary`, which has no claim. groups: those that are
-    compared, of a hypothesis two; bounds: of the ratio that it claims. found: None if the summary is not judged."""
+    """A question that one test decides: a hypothesis about two groups, or the primary question in the same form, which
+    has no claim. groups: those that are compared. found: None if the summary is not judged."""
 
-    id: str
-    claim: str | None
+    asks: Hypothesis
     groups: tuple[str, ...]
-    metric: str
-    summary: str
-    target: Target | None
-    bounds: tuple[float, ...]
-    inverse: bool
     found: Findable | None
+
+    @property
+    def id(self) -> str:
+        """The name of the hypothesis, or `primary`."""
+        return self.asks.id
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Those of the ratio that is claimed."""
+        asks = self.asks
+        return tuple(bound for bound in (asks.low, asks.high) if bound is not None and asks.kind == "ratio")
+
+    @property
+    def inverse(self) -> bool:
+        """Whether the second group's time is divided by the first one's."""
+        return self.asks.summary == "efficiency"
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,9 @@ def planned(
     listed = questions(asked, seeds, baseline)
     if sweep is None:
         return PlannedPower(name, asked, listed, None, {})
-    sweep = added(normalized(asked, sweep), [question.metric for question in listed])
+    cells = [run.cell for run in sweep.runs]
+    settings({"normalize": asked.normalize}, str(sweep.folder / "plan.json"), cells=cells)  # BadPlan for other levels
+    sweep = added(normalized(asked, sweep), [question.asks.metrics[0] for question in listed])
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     if asked.metric not in recorded:
         known = sorted(metric for metric in recorded if not metric.endswith(" as recorded"))
@@ -149,27 +159,13 @@ def questions(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str
     listed = []
     if baseline is not None and len(seeds) > 1:
         found = precheck.findable(asked, seeds, baseline) if registry.is_judged(asked.summary) else None
-        target = None
-        if asked.summary == "time_to":
-            target = next(one for one in asked.time_to if one.metric == asked.metric)
-        groups = (*(group for group in seeds if group != baseline), baseline)
-        listed.append(Question("primary", None, groups, asked.metric, asked.summary, target, (), False, found))
+        timed = (target for target in asked.time_to if target.metric == asked.metric and asked.summary == "time_to")
+        asks = Hypothesis("primary", "", "", metrics=(asked.metric,), summary=asked.summary, target=next(timed, None))
+        listed.append(Question(asks, (*(group for group in seeds if group != baseline), baseline), found))
     by_id = precheck.findable_hypotheses(asked, seeds)
-    for h in asked.hypotheses:
-        if h.id in by_id:
-            listed.append(
-                Question(
-                    id=h.id,
-                    claim=h.claim,
-                    groups=(h.group, *h.against),
-                    metric=h.metrics[0],
-                    summary=h.compared,
-                    target=h.target,
-                    bounds=tuple(bound for bound in (h.low, h.high) if bound is not None and h.kind == "ratio"),
-                    inverse=h.summary == "efficiency",
-                    found=by_id[h.id] if registry.is_judged(h.compared) else None,
-                )
-            )
+    for h in (h for h in asked.hypotheses if h.id in by_id):
+        found = by_id[h.id] if registry.is_judged(h.compared) else None
+        listed.append(Question(h, (h.group, *h.against), found))
     return tuple(listed)
 
 
@@ -187,13 +183,11 @@ def _earlier(question: Question, found: Findable, asked: Settings, sweep: Sweep)
     baseline, or against its first group."""
     first, *others = sweep.groups  # the baseline is the first of them
     against = dict.fromkeys(others, first)
-    if question.claim is not None and {*question.groups} <= {*sweep.groups}:
+    if question.asks.claim and {*question.groups} <= {*sweep.groups}:
         against = {question.groups[0]: question.groups[1]}
-    common = range_of(sweep, asked, question.metric)
-    if question.target is not None:
-        measure = time_to(sweep, asked, common, question.target)
-    else:
-        measure = Measure(question.metric, question.summary, asked.direction_of(question.metric))
+    metric = question.asks.metrics[0]
+    common = range_of(sweep, asked, metric)
+    measure = measure_of(sweep, asked, common, metric, question.asks)
     block = versus(sweep, asked, common, measure, against)
     spreads: list[Spread] = []
     seen: list[Seen] = []
@@ -203,21 +197,17 @@ def _earlier(question: Question, found: Findable, asked: Settings, sweep: Sweep)
             group, other, contrast = other, group, replace(contrast, a=contrast.b, b=contrast.a)
         for bound in question.bounds or (None,):
             scaled = contrast if bound is None else replace(contrast, b=contrast.b * bound)
-            if not scaled.spread or scaled.difference is None:
+            if not scaled.spread or scaled.difference is None or scaled.effect is None:
                 continue
-            size = abs(scaled.difference) / scaled.spread
-            share = power.power_of(found.test, found.seeds, size, found.level)
-            needed = power.seeds_to_find(found.test, size, found.level)
+            share = power.power_of(found.test, found.seeds, scaled.effect, found.level)
+            needed = power.seeds_to_find(found.test, scaled.effect, found.level)
             spreads.append(Spread(group, other, scaled.n, scaled.spread))
-            seen.append(Seen(group, other, bound, scaled.n, scaled.difference, size, share, needed))
+            seen.append(Seen(group, other, bound, scaled.n, scaled.difference, scaled.effect, share, needed))
     if not found.paired and not question.bounds:
         groups = {*against, *against.values()} or {*sweep.groups}
-        values = {one.group: np.array(one.values) for one in block.estimates if one.group in groups}
-        spreads = [
-            Spread(name, None, own.size, float(own.std(ddof=1)))
-            for name, own in values.items()
-            if own.size > 1 and np.ptp(own) > 0
-        ]
+        of_runs = {one.group: t_test.mean(one.values) for one in block.estimates if one.group in groups}
+        sizes = {one.group: len(one.values) for one in block.estimates}
+        spreads = [Spread(name, None, sizes[name], own.spread) for name, own in of_runs.items() if own and own.spread]
     largest = max(spreads, key=lambda spread: spread.sd, default=None)
     median = statistics.median(spread.sd for spread in spreads) if spreads else None
     effect = found.effect
@@ -248,14 +238,15 @@ def document(of: PlannedPower) -> dict[str, Any]:
 
 
 def _as_json(question: Question, earlier: Earlier | None) -> dict[str, Any]:
+    asks, found = question.asks, question.found
     shared = {
-        "claim": question.claim, "groups": list(question.groups), "metric": question.metric,
-        "summary": question.summary, "judged": question.found is not None,
+        "claim": asks.claim or None, "groups": list(question.groups), "metric": asks.metrics[0],
+        "summary": asks.compared, "judged": found is not None,
     }  # fmt: skip
-    if question.found is None:
+    if found is None:
         return shared
-    powers = [asdict(row) for row in by_seeds(question.found)]
-    return shared | asdict(question.found) | {"power": powers, "earlier": None if earlier is None else asdict(earlier)}
+    powers = [asdict(row) for row in by_seeds(found)]
+    return shared | asdict(found) | {"power": powers, "earlier": None if earlier is None else asdict(earlier)}
 
 
 def text(of: PlannedPower) -> str:
@@ -302,18 +293,20 @@ def _finds(found: Findable, holm: bool) -> Iterator[str]:
 
 
 def _compared(question: Question) -> str:
-    name = "the primary question" if question.claim is None else question.id
+    name = question.id if question.asks.claim else "the primary question"
     *others, last = question.groups[::-1] if question.inverse else question.groups
     factors = " or ".join(f"{bound:g}" for bound in question.bounds)
     each = ", each" if len(others) > 1 else ""
     against = f"{factors} times {last}" if factors else last
-    return f"{name}, {question.summary} of {question.metric}: {', '.join(others)}{each} against {against}"
+    return (
+        f"{name}, {question.asks.compared} of {question.asks.metrics[0]}: {', '.join(others)}{each} against {against}"
+    )
 
 
 def _earlier_lines(question: Question, found: Findable, earlier: Earlier, sweep: Sweep) -> Iterator[str]:
     largest, spreads, unit = earlier.largest_sd, earlier.spreads, f" {earlier.unit}" if earlier.unit else ""
-    if not any(question.metric in run.curves.values for run in sweep.runs):
-        yield f"  {sweep.folder}: no run has recorded {question.metric}."
+    if not any(question.asks.metrics[0] in run.curves.values for run in sweep.runs):
+        yield f"  {sweep.folder}: no run has recorded {question.asks.metrics[0]}."
         return
     if largest is None:
         what = "two groups with two common seeds" if found.paired else "a group with two runs"

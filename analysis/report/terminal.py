@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from analysis.data.sweep import read_sweep
 from analysis.findings.study import study
-from analysis.spec.settings import settings
 from analysis.spec.validation import counted
 from analysis.tables.table import to_text
 
@@ -101,8 +100,7 @@ def standings(folder: Path, as_json: bool) -> str:
     """Where each comparison of the primary measure stands, a line each, or as a list of JSON objects. Raises BadPlan as
     `report.write` does."""
     sweep = read_sweep(folder)
-    asked = settings(sweep.plan.get("analysis"), str(folder / "plan.json"), sweep.groups, sweep.baseline)
-    stands = study(sweep, asked).primary.standings
+    stands = study(sweep, sweep.asked()).primary.standings
     if as_json:
         return json.dumps([dataclasses.asdict(standing) for standing in stands], indent=1)
     if not stands:

@@ -14,19 +14,18 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import DOT, INK, Intervals, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
-from analysis.figures.traces import Array
-from analysis.findings.levels import arranged, factor_order, runs_by_cell
+from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
+from analysis.figures.traces import tell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
-from analysis.spec.levels import key_of
+from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import dispersion, factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
-from analysis.stats.dispersion import Split
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
 from analysis.tables import wording
+from analysis.tables.levels import arranged, factor_order, runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table
 from analysis.tables.wording import all_levels
 
@@ -69,8 +68,8 @@ class CellResult:
     """One cell of a group: its mean over seeds, and the difference to the baseline of the same seeds, with its t
     interval.
 
-    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks.
-    split: the two clusters of the seeds of the cell, if they are no single one; apart: the seeds of the smaller one.
+    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks, and
+    the two clusters of its seeds, if they are no single one.
     """
 
     group: str
@@ -78,14 +77,12 @@ class CellResult:
     n: int
     planned: int
     mean: float | None
-    pairs: int
-    difference: float | None
-    interval: Interval | None
-    p: float | None
-    q: float | None
     remark: str
-    split: Split | None = None
-    apart: tuple[int, ...] = ()
+    pairs: int = 0
+    difference: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    q: float | None = None
 
 
 def grids(study: Study) -> list[Grid]:
@@ -196,28 +193,26 @@ def cell_results(study: Study) -> list[CellResult]:
 
 
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None) -> CellResult:
-    group = runs[0].group
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
     lacking: dict[str, list[str]] = {}
     for seed, value in by_seed.items():
         if value.value is None:
             lacking.setdefault(value.reason or "no result", []).append(str(seed))
-    remark = "; ".join(f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items())
+    remarks = [f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items()]
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
     settings, summary = study.settings, study.primary.measure.summary
     split = None if summary == "time_to" else dispersion.split(list(values.values()))
-    apart = () if split is None else tuple(list(values)[place] for place in split.smaller)
+    if split is not None:
+        apart = tuple(list(values)[place] for place in split.smaller)
+        remarks.append(f"the seeds fall apart: {wording.clusters(split, apart)}")
+    alone = CellResult(runs[0].group, cell, len(values), len(by_seed), mean, "; ".join(remarks))
     if pairs is None or not pairs.a or not pairs.b:
-        return CellResult(group, cell, len(values), len(by_seed), mean, 0, None, None, None, None, remark, split, apart)
-    test = settings.test_of(summary)
-    contrast = Contrast(test, np.array(pairs.a), np.array(pairs.b), settings.seed)
+        return alone
+    contrast = Contrast(settings.test_of(summary), np.array(pairs.a), np.array(pairs.b), settings.seed)
     interval, p = contrast.interval(settings.alpha), contrast.p()
-    return CellResult(
-        group, cell, len(values), len(by_seed), mean, contrast.n, contrast.difference, interval, p, None, remark, split,
-        apart,
-    )  # fmt: skip
+    return replace(alone, pairs=contrast.n, difference=contrast.difference, interval=interval, p=p)
 
 
 _HEADS = {
@@ -286,19 +281,17 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
     entries: list[Entry] = []
     for result in results:
         of = dict(result.cell)
-        apart = f"the seeds fall apart: {wording.clusters(result.split, result.apart)}" if result.split else ""
-        remark = "; ".join(filter(None, (result.remark, apart)))
         row = (
             study.sweep.label(result.group), *(str(of.get(label, "-")) for label in labels),
             share(result.n, result.planned),
             format_number(result.mean) or "-", format_estimate(result.difference, result.interval, signed=True) or "-",
-            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", remark,
+            format_p(result.p, alpha) or "-", format_p(result.q, alpha) or "-", result.remark,
         )  # fmt: skip
         record = {
             "metric": measure.metric, "summary": measure.summary, "group": result.group, **of, "seeds": result.n,
             "seeds_planned": result.planned, "mean": result.mean, "pairs": result.pairs,
             "difference": result.difference,
-            **ends(result.interval), "p": result.p, "q": result.q, "remark": remark,
+            **ends(result.interval), "p": result.p, "q": result.q, "remark": result.remark,
         }  # fmt: skip
         entries.append((result.group, row, record))
     test, paired = study.settings.test_of(measure.summary), study.settings.pairing == "seed"
@@ -341,14 +334,13 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     height = 3.4 if widest > _MANY else 2.4  # names that are written upwards take about an inch
     canvas, panels = panels_of(width, height * rows, across, rows, common=False)
     label = f"effect on {measure.with_unit}"
-    intervals: Intervals = {}
     for number, (axes, (factor, factor_levels)) in enumerate(zip(panels, levels.items(), strict=False)):
         axes.axhline(0, color=INK, linewidth=0.9)
         for index, grid in enumerate(drawn_grids):
             if factor in grid.fit.levels:
                 aside = _APART * (index - (len(drawn_grids) - 1) / 2)
                 at = [factor_levels.index(level) + aside for level in grid.fit.levels[factor]]
-                intervals |= _levels(axes, study, grid, factor, at, number)
+                _levels(axes, study, grid, factor, at, number)
         axes.set_title(textwrap.fill(factor, 20), fontsize=9)
         texts, turned = _texts(factor_levels, (width - 0.6) / across / len(factor_levels))
         axes.set_xticks(range(len(factor_levels)), texts, rotation=90 if turned else 0)
@@ -373,7 +365,7 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
         f"(diamond) with its {level} t interval, each seed as a dot. The intervals are not adjusted for the number of "
         f"effects.{_gaps(study, drawn_grids)}"
     )
-    return Sketch("effects", "Main effects of the factors", caption, canvas, intervals)
+    return Sketch("effects", "Main effects of the factors", caption, canvas)
 
 
 def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
@@ -385,19 +377,17 @@ def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
     return levels
 
 
-def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> Intervals:
-    """Draw a group's effects of one factor; returns the intervals."""
+def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> None:
+    """Draw a group's effects of one factor."""
     colour = colours(study.sweep.groups)[grid.group][0]
     effects = [effect for effect in grid.effects if effect.factors == (factor,)]
     axes.plot(at, [e.value for e in effects], color=colour, linewidth=1.0, alpha=0.6, gid=f"join{number}--{grid.group}")
-    intervals: Intervals = {}
     for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
         of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
         for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
             gid = f"seed{of}.{seed}--{grid.group}"
             axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", color=colour, **DOT)
-        intervals |= diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
-    return intervals
+        diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
 
 
 def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:
@@ -430,8 +420,6 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
     against = f", difference to {sweep.label(str(sweep.baseline))}" if grid.less is not None else ""
     name = f"{measure.title}{against}" + (f" ({measure.unit})" if measure.unit else "")
     sign, decimals = "+" if against else "", max(0, 1 - int(np.floor(np.log10(far))))
-    intervals: Intervals = {}
-    values: dict[str, Array] = {}
     names: dict[str, str] = {}
     for number, (x, y) in enumerate(fit.pairs):
         over = fit.mean_of(x, y)
@@ -443,12 +431,10 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
             role = f"{number * 10000 + i * 100 + j}"
             gid, at = f"cell{role}--{grid.group}", (left[x] + i + 0.5, bottom[y] + j + 0.5)
             label = f"{x} = {fit.levels[x][i]}, {y} = {fit.levels[y][j]}"
-            axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label)
-            values[gid], names[f"cell{role}"] = shown[i, j : j + 1], name
             spread = None if grid.censored else t_test.mean(over[i, j], fit.size)
-            if spread is not None:
-                ends = spread.interval(study.settings.alpha)
-                intervals[gid] = np.array(ends[:1]), np.array(ends[1:])
+            interval = None if spread is None else spread.interval(study.settings.alpha)
+            tell(axes.plot(at[:1], at[1:], "o", alpha=0.0, gid=gid, label=label), interval, values=shown[i, j : j + 1])
+            names[f"cell{role}"] = name
             strong = abs(shown[i, j] - turn) > 0.6 * far
             centred: dict[str, Any] = {"ha": "center", "va": "center", "gid": f"number{role}--{grid.group}"}
             centred |= {"color": _LIGHT if strong else _DARK, "fontsize": min(7.5, 15 * width)}
@@ -465,9 +451,7 @@ def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:
         f"{label}: {name}, mean over {len(fit.centre)} seeds and over the levels of the other factors, for every pair "
         f"of factors. {blue}, white {white}; the same colours in every group.{_gaps(study, [grid])}"
     )
-    return Sketch(
-        f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, intervals, names, values=values
-    )
+    return Sketch(f"heat_{key_of(grid.group)}", f"{label}: pairs of factors", caption, canvas, names)
 
 
 def _starts(fit: Fit, factors: Sequence[str]) -> tuple[dict[str, float], float]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data import cells
-from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, look_of
-from analysis.figures.traces import Array
+from analysis.figures.canvas import POINTWISE, Sketch, canvas_of, legend, style_of
+from analysis.figures.traces import Array, tell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level
 from analysis.spec.metric_catalog import capital
@@ -169,16 +169,16 @@ def many_figure(study: Study, scored: Many) -> Sketch:
     thresholds = np.linspace(low - margin, high + margin, _THRESHOLDS)
     canvas, axes = canvas_of(7.0, 3.4)
     entries = []
-    intervals: dict[str, tuple[Array, Array]] = {}
     for group, scores in scored.scores.items():
-        look = look_of(sweep.groups, group, markers=False)
+        look = style_of(sweep.groups, group, markers=False)
         share = resample.performance_profile(sign * scores.values, sign * thresholds, settings.alpha, runs=scores.runs)
         gid, colour = f"mean--{group}", look["color"]
-        axes.plot(thresholds, np.asarray(share.value), linewidth=1.9, gid=gid, label="share of runs and cells", **look)
+        style = {**look, "linewidth": 1.9, "gid": gid, "label": "share of runs and cells"}
+        drawn = axes.plot(thresholds, np.asarray(share.value), **style)
         if share.low is not None and share.high is not None:
             ends_of = thresholds, share.low, share.high
             axes.fill_between(*ends_of, color=colour, alpha=0.13, linewidth=0, gid=f"band--{group}")
-            intervals[gid] = share.low, share.high
+            tell(drawn, (share.low, share.high))
         entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
     axes.set_ylim(-0.02, 1.02)
     axes.set_xlim(thresholds[0], thresholds[-1])
@@ -192,4 +192,4 @@ def many_figure(study: Study, scored: Many) -> Sketch:
         f"{format_level(settings.alpha)} intervals (Clopper and Pearson's, of independent runs; they hold at each "
         "value alone, not for the whole curve). A curve that is higher everywhere is better everywhere."
     )
-    return Sketch("profile", "Performance profile", caption, canvas, intervals, bounds=POINTWISE)
+    return Sketch("profile", "Performance profile", caption, canvas, bounds=POINTWISE)

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import DOT, INK, Intervals, Sketch, colours, diamond, legend, panels_of
+from analysis.figures.canvas import DOT, INK, Sketch, colours, diamond, legend, panels_of
 from analysis.figures.traces import Array
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_p
@@ -177,11 +177,10 @@ def sizes_figure(study: Study, compared: Sizes) -> Sketch:
     if compared.differences:
         panels.append((f"difference to {baseline}{unit}", compared.differences))
     canvas, drawn = panels_of(7.0, 3.1, len(panels), common=False)
-    intervals: Intervals = {}
     for number, (axes, (label, values)) in enumerate(zip(drawn, panels, strict=True)):
         for index, group in enumerate(groups):
             aside = _APART ** (index - (len(groups) - 1) / 2)
-            intervals |= _points(axes, study, compared, group, values.get(group, {}), (number, aside))
+            _points(axes, study, compared, group, values.get(group, {}), (number, aside))
         axes.set_xscale("log")
         axes.set_xticks(list(compared.models), [short(size) for size in compared.models])
         axes.minorticks_off()
@@ -199,27 +198,25 @@ def sizes_figure(study: Study, compared: Sizes) -> Sketch:
         f"with its {format_level(study.settings.alpha)} t interval, each seed as a dot; methods stand side by side at "
         f"one size.{also}"
     )
-    return Sketch("sizes", "Model sizes", caption, canvas, intervals)
+    return Sketch("sizes", "Model sizes", caption, canvas)
 
 
 def _points(
     axes: Axes, study: Study, compared: Sizes, group: str, values: Mapping[float, Array], where: tuple[int, float]
-) -> Intervals:
-    """Draw a group's numbers at each size in one panel; returns the intervals of the means."""
+) -> None:
+    """Draw a group's numbers at each size in one panel."""
     panel, aside = where
     colour = colours(study.sweep.groups)[group][0]
     means = {size * aside: float(numbers.mean()) for size, numbers in values.items()}
     joined = list(means), list(means.values())
     axes.plot(*joined, color=colour, linewidth=1.0, alpha=0.6, gid=f"join{panel}--{group}")
-    intervals: Intervals = {}
     for number, ((size, numbers), (x, mean)) in enumerate(zip(values.items(), means.items(), strict=True)):
         role = f"{panel * 100 + number}--{group}"
         beside, look = [x * _ASIDE] * numbers.size, {"color": colour, **DOT}
         axes.plot(beside, numbers, "o", gid=f"dots{role}", **look)
         interval = None if compared.censored else t_test.t_interval(numbers, study.settings.alpha)
         what = " ".join(filter(None, (short(size), "parameters", compared.models[size])))
-        intervals |= diamond(axes, x, mean, interval, colour, role, what)
-    return intervals
+        diamond(axes, x, mean, interval, colour, role, what)
 
 
 def short(count: float) -> str:

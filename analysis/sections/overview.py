@@ -12,7 +12,6 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.sweep import Run, Sweep
 from analysis.findings import ratios
-from analysis.findings.levels import averaged_over
 from analysis.findings.outcomes import Reason
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
@@ -20,6 +19,7 @@ from analysis.spec.metric_catalog import capital, describe
 from analysis.stats import compare, t_test
 from analysis.tables import wording
 from analysis.tables.comparison import chosen
+from analysis.tables.levels import averaged_over
 from analysis.tables.table import Entry, Table, ends, table
 
 _MOST = 8  # levels of a factor that have a row each

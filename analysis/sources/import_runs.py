@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from analysis.sources.log import BadImport, refuse
+from analysis.sources.log import BadImport
 from analysis.sources.naming import Named, Naming, name
 from analysis.sources.source import LoggedRun, sources
-from analysis.spec import levels
+from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
-from analysis.spec.validation import some
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
@@ -106,10 +106,10 @@ def _check_into(into: Path) -> None:
     beside = (place.parent / "plan.json", *place.parent.glob("*/state.json"))  # of an experiment, or of runs
     if not can_be_named(place.name) or any(path.exists() for path in beside):
         rule = f"not the folder of an experiment, which is MULTIRUN/NAME; the names {', '.join(RESERVED)} are taken"
-        raise BadImport(f"--into {into}: {rule}; fix: write --into multirun/NAME")
+        raise BadImport(Objection("--into", into, rule, "write --into multirun/NAME"))
     former = into / "plan.json"
     if former.exists() and "imported" not in json.loads(former.read_bytes()):
-        raise BadImport(f"--into {into}: an experiment of launch.py has this folder; fix: choose another name")
+        raise BadImport(Objection("--into", into, "an experiment of launch.py has this folder", "choose another name"))
 
 
 def _named(
@@ -118,10 +118,9 @@ def _named(
     """The runs with their places, in the order of the plan; the names that a map leaves out; the plan; and what it asks
     for."""
     if not runs:
-        raise BadImport(
-            f"{', '.join(map(str, request.sources))}: there is no log of a known format "
-            f"({', '.join(sources())}); fix: give the folders that contain them, or name the column of steps by --step"
-        )
+        rule = f"there is no log of a known format ({', '.join(sources())})"
+        fix = "give the folders that contain them, or name the column of steps by --step"
+        raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)
     named, left_out = name(runs, request.naming)
     groups = _groups(named, request.baseline)
@@ -129,11 +128,9 @@ def _named(
     named.sort(key=lambda member: (order.index(member.group), member.seed, json.dumps(member.factors, sort_keys=True)))
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
-    needed = settings(section, str(request.analysis or "--metric"), plan["groups"], plan["baseline"])
-    _check_recorded(request, needed.keys(), runs)
     cells = [tuple(member.factors.items()) for member in named]
-    levels.refuse(levels.unknown_references(needed.normalize or {}, cells), f"{request.analysis}: analysis.normalize")
-    levels.refuse(levels.unknown_factors(needed.select, cells), f"{request.analysis}: analysis.select")
+    needed = settings(section, str(request.analysis or "--metric"), plan["groups"], plan["baseline"], cells)
+    _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
 
 
@@ -161,7 +158,8 @@ def _check_place(folder: Path, name: str, member: Named) -> None:
     except ValueError:
         imported = None
     if not isinstance(imported, Mapping) or imported.get("experiment") != name:
-        raise BadImport(f"run {member.run.name}: {folder} belongs to another experiment; fix: choose another --into")
+        rule = f"{folder} belongs to another experiment"
+        raise BadImport(Objection(f"run {member.run.name}", KEY_ALONE, rule, "choose another --into"))
 
 
 def _read(request: ImportRequest, aside: Path) -> Iterator[LoggedRun]:
@@ -186,14 +184,13 @@ def _found(request: ImportRequest) -> dict[str, dict[Path, str]]:
     places: dict[str, dict[Path, str]] = {}
     for place in request.sources:
         if not place.exists():
-            raise BadImport(f"SOURCE {place}: this file or folder does not exist")
+            raise BadImport(Objection("SOURCE", place, "this file or folder does not exist", "correct the path"))
         readers = [format_ for format_ in sources().values()
                    if place.is_dir() or {place.suffix, place.name} & {*format_.files}]  # fmt: skip
         if not readers:
             known = ", ".join(f"{name} ({kind})" for kind, format_ in sources().items() for name in format_.files)
-            raise BadImport(
-                f"SOURCE {place}: must be a folder, or a file of a known format: {known}; fix: give the folder"
-            )
+            rule = f"must be a folder, or a file of a known format: {known}"
+            raise BadImport(Objection("SOURCE", place, rule, "give the folder"))
         refused: list[BadImport] = []
         for format_ in readers:
             try:
@@ -213,18 +210,23 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
     places: dict[str, list[str]] = {}
     for run in runs:
         places.setdefault(run.name, []).append(run.place)
-    fix = "fix: import them separately"
-    refuse([f"run {name}: two runs have this name ({', '.join(at)}); {fix}" for name, at in places.items() if at[1:]])
+    wrong = Diagnostics()
+    for run_name, at in places.items():
+        if at[1:]:
+            rule = f"two runs have this name ({', '.join(at)})"
+            wrong.add(f"run {run_name}", KEY_ALONE, rule, "import them separately")
+    wrong.raise_any(BadImport)
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     """For each group the name used in files and pages; the baseline first."""
     called = sorted({member.group for member in named}, key=lambda group: (group != baseline, group))
     if baseline is not None and baseline not in called:
-        raise BadImport(f"--baseline {baseline}: no run has this group; the groups are {', '.join(called)}")
+        rule = f"no run has this group; the groups are {', '.join(called)}"
+        raise BadImport(Objection("--baseline", baseline, rule, "name one of them"))
     names: dict[str, str] = {}
     for group in called:
-        plain = levels.key_of(group, also=".") or "group"
+        plain = key_of(group, also=".") or "group"
         numbered = itertools.chain([plain], (f"{plain}_{count}" for count in itertools.count(2)))
         names[group] = next(unique for unique in numbered if unique not in names.values())
     return names
@@ -235,9 +237,11 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
         try:
             section = yaml.safe_load(request.analysis.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise BadImport(f"--analysis {request.analysis}: cannot be read: {' '.join(str(error).split())}") from error
+            rule = f"cannot be read: {' '.join(str(error).split())}"
+            raise BadImport(Objection("--analysis", request.analysis, rule, "correct the file")) from error
         if not isinstance(section, dict):
-            raise BadImport(f"--analysis {request.analysis}: must hold a mapping, such as primary: {{metric: reward}}")
+            fix = "write, say, primary: {metric: reward}"
+            raise BadImport(Objection("--analysis", request.analysis, "must hold a mapping", fix))
         section = section.get("analysis", section)
         primary = section.get("primary") if isinstance(section, dict) else None
         asks = isinstance(primary, Mapping) and "metric" in primary
@@ -247,25 +251,27 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
                    "metrics": list(request.metrics)}  # fmt: skip
         asks = bool(request.metrics)
     if not asks:
-        raise BadImport(
-            "no metric is given; fix: add --metric KEY, or --analysis FILE with the key primary; "
-            f"the recorded metrics are {_recorded(runs)}"
-        )
+        rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
+        raise BadImport(Objection("--metric", KEY_ALONE, rule, "add it, or --analysis FILE with the key primary"))
     pairing = "seed" if request.paired else "none"
     if request.paired and section.get("pairing", pairing) != pairing:
-        raise BadImport(
-            f"--paired: {request.analysis} has pairing: {section['pairing']}; fix: leave out one of the two"
-        )
+        rule = f"{request.analysis} has pairing: {section['pairing']}"
+        raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
     return {"window": {"points": _WINDOW}, "pairing": pairing, **section}
 
 
 def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequence[LoggedRun]) -> None:
     recorded = frozenset().union(*(run.log.cells for run in runs))
-    refuse([*dict.fromkeys(f"{run.log.left_out[metric]}; fix: mend this cell" for run in runs for metric in metrics
-                           if metric in run.log.left_out)])  # fmt: skip
-    where = f"--analysis {request.analysis}:" if request.analysis else "--metric"
+    option = "--metric" if request.analysis is None else f"--analysis {request.analysis}:"
     rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
-    refuse([f"{where} {metric}: {rule}" for metric in metrics if metric not in recorded])
+    wrong = Diagnostics()
+    for metric in metrics:
+        cells = dict.fromkeys(run.log.left_out[metric] for run in runs if metric in run.log.left_out)
+        for cell in cells:
+            wrong.add(f"{option} {metric}", KEY_ALONE, cell, "mend this cell")
+        if not cells and metric not in recorded:
+            wrong.add(f"{option} {metric}", KEY_ALONE, rule, "name one of them")
+    wrong.raise_any(BadImport)
 
 
 def _recorded(runs: Sequence[LoggedRun]) -> str:

@@ -9,7 +9,7 @@ import json
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.sources.notation import number
-from analysis.spec.validation import BadPlan
+from analysis.spec.validation import KEY_ALONE, BadPlan, Objection
 from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
-_MOST = 20  # problems in a message
 _OWN_KEYS = ("step", "attempt", "time")  # of metrics.jsonl: a metric with such a name is called log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -31,14 +30,7 @@ _REMOVE = "remove or move away the earlier rows if the run began anew, else impo
 
 
 class BadImport(BadPlan):
-    """Runs that cannot be imported as asked; the message names run, key, value, alternatives and fix."""
-
-
-def refuse(problems: Sequence[str]) -> None:
-    """Raise BadImport if there are problems, with the first of them."""
-    if problems:
-        more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
-        raise BadImport("\n".join([*problems[:_MOST], *more]))
+    """Runs that cannot be imported as asked; its argument is an Objection, or several in words."""
 
 
 class Log:
@@ -174,10 +166,8 @@ class Log:
         """Take the steps from a metric. A row without it belongs to the last step of its part."""
         values, rows = (np.array(of) for of in self.metrics[step])
         if (odd := ~((values >= 0) & (values < 2**53) & (values == np.floor(values)))).any():
-            raise BadImport(
-                f"{self.place}: {step} = {values[odd][0]!r}: must be a whole number, 0 or more; fix: name another "
-                "metric with --step, or omit --step to use the steps of the log"
-            )
+            fix = "name another metric with --step, or omit --step to use the steps of the log"
+            raise BadImport(Objection(step, values[odd][0], "must be a whole number, 0 or more", fix, str(self.place)))
         last = np.searchsorted(rows, np.arange(len(self)), side="right") - 1
         self.kept = (last >= 0) & (parts[rows[last]] == parts)
         self.unused[f"before the first row with {step}"] += int((~self.kept).sum())
@@ -216,9 +206,10 @@ class Log:
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
             if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
-                rule = f"step {self.steps[row]} comes again after step {self.steps[row - 1]}, with other values"
-                more = ", so that no earlier row would count" if anew else ""
-                raise BadImport(f"{self.place}: {rule}{more}; fix: {fix or counters or _REMOVE}")
+                rule = f"this step comes again after step {self.steps[row - 1]}, with other values"
+                rule += ", so that no earlier row would count" if anew else ""
+                at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
+                raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))
 
     def _counters(self, begins: NDArray[np.bool_], step: str | None) -> tuple[str, bool]:
         """The metrics that may count the steps instead: whole numbers that do not fall within an attempt. And whether

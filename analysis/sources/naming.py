@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import BadImport, refuse
+from analysis.sources.log import BadImport
 from analysis.sources.source import LoggedRun
-from analysis.spec.validation import some
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
 _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
@@ -54,7 +53,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
     """
     mapped = _read_map(naming.map) if naming.map else None
     pattern = _pattern(naming.match) if naming.match else None
-    problems: list[str] = []
+    problems = Diagnostics()
     named, left_out = [], []
     for run in runs:
         if mapped is not None and run.name not in mapped:
@@ -66,11 +65,10 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
     if mapped is not None:
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
-            problems.append(
-                f"{naming.map}: run = {missing!r}: no run has this name; the runs are {some(sorted(there), _LISTED)}"
-            )
+            rule = f"no run has this name; the runs are {some(sorted(there), _LISTED)}"
+            problems.add("run", missing, rule, "name one of them", naming.map)
     problems += _doubled(named)
-    refuse(problems)
+    problems.raise_any(BadImport)
     return named, left_out
 
 
@@ -79,13 +77,13 @@ def _values(
     naming: Naming,
     mapped: Mapping[str, Mapping[str, str]] | None,
     pattern: re.Pattern[str] | None,
-    problems: list[str],
+    problems: Diagnostics,
 ) -> Named | None:
     fields: dict[str, Any] = dict(mapped[run.name]) if mapped is not None else {}
     if mapped is None and pattern is not None:
         if (match := pattern.search(run.name)) is None:
-            rule = "does not match this name; fix: write a more general one"
-            problems.append(f"run {run.name}: --match {naming.match!r} {rule}")
+            rule = f"--match {naming.match!r} does not match this name"
+            problems.add(f"run {run.name}", KEY_ALONE, rule, "write a more general one")
             return None
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
@@ -93,12 +91,15 @@ def _values(
     keys = [(word, key) for word, key in (("group", naming.group), ("seed", naming.seed)) if word not in fields]
     for word, key in [*keys, *(("factor", key) for key in naming.factors)]:
         if key is None:
-            problems.append(
-                f"run {run.name}: its {word} is unknown; fix: give --{word} KEY, a key of its configuration "
-                f"({some(sorted(run.about), _LISTED)}); or --match with (?P<{word}>...) for its name; or --map FILE"
-            )
+            known = some(sorted(run.about), _LISTED)
+            fix = f"give --{word} KEY, a key of its configuration ({known}); or --match with (?P<{word}>...) for its "
+            fix += "name; or --map FILE"
+            problems.add(f"run {run.name}", KEY_ALONE, f"its {word} is unknown", fix)
         elif key not in run.about:
-            problems.append(_unknown(run, f"--{word}", key))
+            rule = f"its configuration has no such key; it has {some(sorted(run.about), _LISTED)}"
+            fix = closest(key, list(run.about), otherwise="name one of its keys, or use --map FILE")
+            fix += f", or leave the run out ({run.problem})" if run.problem else ""
+            problems.add(f"run {run.name}: --{word} {key}", KEY_ALONE, rule, fix)
         elif word == "factor":
             level = run.about[key]
             factors[key] = level if isinstance(level, (str, int, float, bool)) or level is None else str(level)
@@ -108,25 +109,17 @@ def _values(
         return None
     group, seed = str(fields["group"]).strip(), _whole(fields["seed"])
     if seed is None:
-        rule = "must be a whole number of 64 bits; fix: name another key"
-        problems.append(f"run {run.name}: seed = {fields['seed']!r}: {rule}")
+        rule = "must be a whole number of 64 bits"
+        problems.add(f"run {run.name}: seed", fields["seed"], rule, "name another key")
     if not group:
-        problems.append(f"run {run.name}: group = {fields['group']!r}: must not be empty; fix: name another key")
+        problems.add(f"run {run.name}: group", fields["group"], "must not be empty", "name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
 
 
-def _unknown(run: LoggedRun, option: str, key: str) -> str:
-    close = difflib.get_close_matches(key, list(run.about), 1)
-    hint = f"write {close[0]}" if close else "name one of its keys, or use --map FILE"
-    hint += f", or leave the run out ({run.problem})" if run.problem else ""
-    keys = some(sorted(run.about), _LISTED)
-    return f"run {run.name}: {option} {key}: its configuration has no such key; it has {keys}; fix: {hint}"
-
-
-def _doubled(named: Sequence[Named]) -> list[str]:
+def _doubled(named: Sequence[Named]) -> Diagnostics:
     """Runs with the same place, and the keys that tell them apart."""
     first: dict[tuple[str, int, str], Named] = {}
-    problems = []
+    problems = Diagnostics()
     for run in named:
         other = first.setdefault((run.group, run.seed, repr(sorted(run.factors.items()))), run)
         if other is run:
@@ -134,9 +127,8 @@ def _doubled(named: Sequence[Named]) -> list[str]:
         a, b = other.run.about, run.run.about
         differ = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key) and not key.startswith("wandb.")]
         apart = f"add --factor with one of {', '.join(differ[:_LISTED])}, or " if differ else ""
-        problems.append(
-            f"runs {other.run.name} and {run.run.name} are both {run.place}; fix: {apart}leave one of the runs out"
-        )
+        both = f"runs {other.run.name} and {run.run.name}"
+        problems.add(both, KEY_ALONE, f"both are {run.place}", f"{apart}leave one of the runs out")
     return problems
 
 
@@ -165,9 +157,10 @@ def _pattern(match: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(match)
     except re.error as error:
-        raise BadImport(f"--match {match!r}: not a regular expression ({error})") from error
+        raise BadImport(Objection("--match", match, f"not a regular expression ({error})", "correct it")) from error
     if not pattern.groupindex:
-        raise BadImport(f"--match {match!r}: has no named part; fix: write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)")
+        fix = "write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)"
+        raise BadImport(Objection("--match", match, "has no named part", fix))
     return pattern
 
 
@@ -176,18 +169,18 @@ def _read_map(path: Path) -> dict[str, dict[str, str]]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadImport(f"--map {path}: cannot be read: {error}") from error
+        raise BadImport(Objection("--map", path, f"cannot be read: {error}", "correct the file")) from error
     mapped: dict[str, dict[str, str]] = {}
     for number, row in enumerate(rows, start=2):
         lacking = [column for column in _COLUMNS if not row.get(column)]
         if lacking or None in row:
-            raise BadImport(
-                f"{path}: line {number}: must have the columns run, group and seed (others are factors); "
-                f"{'missing or empty: ' + ', '.join(lacking) if lacking else 'it has more cells than the first line'}"
-            )
+            what = f"missing or empty: {', '.join(lacking)}" if lacking else "it has more cells than the first line"
+            rule = f"must have the columns run, group and seed (others are factors); {what}"
+            raise BadImport(Objection(f"line {number}", KEY_ALONE, rule, "correct this line", str(path)))
         if row["run"] in mapped:
-            raise BadImport(f"{path}: line {number}: run = {row['run']!r} occurs twice; fix: remove one line")
+            raise BadImport(Objection(f"line {number}: run", row["run"], "occurs twice", "remove one line", str(path)))
         mapped[row["run"]] = {key: value for key, value in row.items() if key != "run"}
     if not mapped:
-        raise BadImport(f"{path}: names no run; fix: write a first line run,group,seed and then one line for each run")
+        fix = "write a first line run,group,seed and then one line for each run"
+        raise BadImport(Objection(str(path), KEY_ALONE, "names no run", fix))
     return mapped

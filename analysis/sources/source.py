@@ -23,6 +23,7 @@ import yaml
 
 from analysis.sources.log import BadImport, Log
 from analysis.spec import registry
+from analysis.spec.validation import KEY_ALONE, Objection
 
 GROUP = "rlsweep.sources"
 # Where others leave a run's configuration: Lightning, many, Hydra, RLlib.
@@ -129,7 +130,8 @@ def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
                 content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
             except (yaml.YAMLError, ValueError) as error:
                 why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
-                raise BadImport(f"{path}: not {kind} ({why}); fix: name the runs in a --map file") from error
+                wrong = Objection(str(path), KEY_ALONE, f"not {kind} ({why})", "name the runs in a --map file")
+                raise BadImport(wrong) from error
             return dict(content) if isinstance(content, Mapping) else {}
     return {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,26 +16,30 @@ from pydantic import (
     model_serializer,
 )
 
-from analysis.spec import levels, metric_catalog
+from analysis.spec import metric_catalog
+from analysis.spec.cell import Cell
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, Target, check_references, hypothesis
 from analysis.spec.metric_catalog import WIN_RATE, describe
 from analysis.spec.registry import Window
 from analysis.spec.validation import (
-    BadPlan,
     Context,
     Listed,
     Metric,
     Section,
     check_written,
+    closest,
     context_of,
     explain,
     refusal,
     refusals,
+    some,
 )
 from analysis.stats.resolution import PAIRED, UNPAIRED
 
 REWARD = "analysis/reward_sum_mean"
+_TASK = "task"
+_NAMED = 8  # levels in a rule
 
 
 class Primary(Section):
@@ -78,20 +82,27 @@ class Sequential(Section):
         return most
 
 
-class WinRate(Section):
-    """How a launch has responses judged before its report, with the defaults of `python -m analysis judge`.
+class PairSelection(Section):
+    """Which pairs of responses a judge of any kind compares."""
 
-    against: the group that win rates are against; None: the baseline. points: evaluations that are judged; prompts: of
-    each at most so many. base_url, model, key_env: of a language model; without an address, the response with the
-    higher reward wins.
-    """
-
-    against: str | None = Field(None, description="a group of the experiment, or null: the baseline")
-    points: int = Field(1, ge=1)
-    prompts: int | None = Field(None, ge=1, description="an integer 1 or more, or null: all prompts")
-    base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
-    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
-    key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
+    name: str | None = Field(
+        default=None,
+        pattern="^[A-Za-z0-9_]+$",
+        description="letters, digits and _; null: made of what the judge is called",
+    )
+    design: Literal["baseline", "all"] = Field(
+        default="baseline", description="baseline: every method against one; all: every two methods"
+    )
+    against: str | None = Field(
+        default=None, min_length=1, description="the group that win rates are against; null: the baseline"
+    )
+    points: int = Field(
+        default=1, ge=1, description="an integer 1 or more: evaluations that are judged, the last and others before it"
+    )
+    prompts: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: all prompts")
+    max_characters: int | None = Field(
+        default=None, ge=1, description="an integer 1 or more, of a pair's texts together, or null: no limit"
+    )
 
     @field_validator("against")
     @classmethod
@@ -100,6 +111,15 @@ class WinRate(Section):
         if against is not None and groups is not None and against not in groups:
             raise refusal(f"must be a group of the experiment: {', '.join(groups)}", "name one of them")
         return against
+
+
+class WinRate(PairSelection):
+    """How a launch has responses judged before its report, with the defaults of `python -m analysis judge`: by a
+    language model; without an address, the response with the higher reward wins."""
+
+    base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
+    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
+    key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
 
 
 _Test = Annotated[
@@ -120,6 +140,42 @@ References = Annotated[
     Field(min_length=2, max_length=2, description="two numbers, [low, high]"),
     AfterValidator(_increasing),
 ]
+
+
+#: The level or factor that does not exist (none if all are meant), the rule, and the fix.
+_Unknown = tuple[tuple[str, ...], str, str]
+
+
+def factor_of(references: Collection[str], cells: Sequence[Cell]) -> str:
+    """The factor whose levels have reference scores: `task`, or if there is none, the one that has most of the
+    names."""
+    labels = list(dict.fromkeys(label for cell in cells for label, _ in cell))
+    if _TASK in labels or not labels:
+        return _TASK
+    hits = {label: len({str(dict(cell).get(label)) for cell in cells} & set(references)) for label in labels}
+    return max(labels, key=lambda label: hits[label])
+
+
+def _unknown_references(references: Mapping[str, object], cells: Sequence[Cell]) -> list[_Unknown]:
+    """Names that are no level, and levels and runs without references."""
+    factor, key = factor_of(references, cells), "analysis.normalize"
+    levels = list(dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor))
+    rule = f"no run has this level of {factor}; it has {some(levels, _NAMED)}"
+    wrong: list[_Unknown] = [
+        ((name,), rule, closest(name, levels, f"{key}.")) for name in references if name not in levels
+    ]
+    for level in (level for level in levels if level not in references):
+        rule = f"no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones"
+        wrong.append(((), rule, f"add {level}: [low, high]"))
+    if levels and (without := sum(factor not in dict(cell) for cell in cells)):
+        wrong.append(((), f"{without} of {len(cells)} runs have no level of {factor}", f"remove {key}"))
+    return wrong
+
+
+def _unknown_factors(factors: Collection[str], cells: Sequence[Cell]) -> list[_Unknown]:
+    known = list(dict.fromkeys(label for cell in cells for label, _ in cell))
+    rule = f"no run has a level of this factor; the factors are {', '.join(known) or 'none'}"
+    return [((name,), rule, closest(name, known, "analysis.select.")) for name in factors if name not in known]
 
 
 class Settings(Section):
@@ -224,13 +280,11 @@ class Settings(Section):
     @field_validator("normalize", "select")
     @classmethod
     def _of_the_runs(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Levels and factors that no run has are refused."""
-        unknown = levels.unknown_references if info.field_name == "normalize" else levels.unknown_factors
+        """Refuse levels and factors that no run has."""
+        unknown = _unknown_references if info.field_name == "normalize" else _unknown_factors
         cells = context_of(info).cells
-        wrong = [] if cells is None else unknown(named, cells)
-        if wrong:
-            at = [((name,) if name else (), refusal(rule, fix, shown=False)) for name, rule, fix in wrong]
-            raise refusals((place, named, error) for place, error in at)
+        if named and cells is not None and (wrong := unknown(named, cells)):
+            raise refusals((place, named, refusal(rule, fix, shown=False)) for place, rule, fix in wrong)
         return named
 
     @model_serializer
@@ -298,12 +352,14 @@ def settings(
     file: str = "plan.json",
     groups: Collection[str] | None = None,
     baseline: str | None = None,
+    cells: Sequence[Cell] | None = None,
 ) -> Settings:
-    """Read the section; groups and baseline are the plan's, None where they are not known.
+    """Read the section; groups, baseline and cells (of each run) are the plan's, None where they are not known.
 
     Raises BadPlan with everything that is wrong: file, key, value, what is allowed, and the fix.
     """
     try:
-        return Settings.model_validate(section or {}, context=Context(groups, baseline))
+        return Settings.model_validate(section or {}, context=Context(groups, baseline, cells=cells))
     except ValidationError as error:
-        raise BadPlan("\n".join(f"{file}: {breach}" for breach in explain(error, Settings, "analysis"))) from error
+        explain(error, Settings, "analysis", file).raise_any()
+        raise

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -25,6 +26,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 NO_SUCH_KEY = "no such key"
+_MOST = 20  # objections in a message
 _ANY_METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
 _OWN_METRIC = "[a-z_]+(/[A-Za-z0-9_@]+)+"  # the keys that the trainer writes
 _BOUNDS = {
@@ -133,23 +135,48 @@ Pair = Annotated[Distinct[Item], Field(min_length=2, max_length=2)]
 # ---------------------------------------------------------------- what is wrong
 
 
+#: The value of an objection where the key alone says it.
+KEY_ALONE: Any = ...
+
+
 @dataclass(frozen=True)
-class Breach:
-    """A value that is not allowed: its dotted key, the rule, and the fix. `shown`: whether the value is the matter, and
-    not the key itself."""
+class Objection:
+    """What is wrong with a key: its value, what is allowed (`rule`), and the fix. file: the one to correct, or `command
+    line`; None: whatever set the key."""
 
     key: str
     value: Any
     rule: str
     fix: str
-    shown: bool = True
+    file: str | None = None
+
+    @property
+    def why(self) -> str:
+        """The key, its value and the rule."""
+        value = str(self.value) if isinstance(self.value, PurePath) else repr(self.value)
+        return f"{self.key}{'' if self.value is KEY_ALONE else f' = {value}'}: {self.rule}"
 
     def __str__(self) -> str:
-        return f"{self.key}{f' = {self.value!r}' if self.shown else ''}: {self.rule}. Fix: {self.fix}"
+        return f"{'' if self.file is None else f'{self.file}: '}{self.why}. Fix: {self.fix}"
+
+
+class Diagnostics(list[Objection]):
+    """Collects objections, so that a user sees all of them at once."""
+
+    def add(self, key: str, value: Any, rule: str, fix: str, file: object = None) -> None:
+        """Add an objection; the arguments are those of Objection."""
+        self.append(Objection(key, value, rule, fix, None if file is None else str(file)))
+
+    def raise_any(self, error: type[BadPlan] = BadPlan) -> None:
+        """Raise this error if there are objections, with the first of them."""
+        if self:
+            more = [f"and {len(self) - _MOST} more"] if len(self) > _MOST else []
+            raise error("\n".join([*map(str, self[:_MOST]), *more]))
 
 
 def refusal(rule: str, fix: str = "correct it", shown: bool = True) -> PydanticCustomError:
-    """The error that a validator raises for its value; rule, fix and shown are those of the Breach."""
+    """The error that a validator raises for its value; rule and fix are those of the objection; shown:
+    whether its value is the matter, and not the key itself."""
     return PydanticCustomError("refusal", "{rule}", {"rule": rule, "fix": fix, "shown": shown})
 
 
@@ -194,31 +221,31 @@ def words(schema: Mapping[str, Any]) -> str:
     return " ".join([kind, " and ".join(bounds)]).strip()
 
 
-def breaches(model: type[BaseModel], section: Any, at: str, context: Context | None = None) -> list[Breach]:
+def objections(model: type[BaseModel], section: Any, at: str, context: Context | None = None) -> Diagnostics:
     """Everything that is wrong with a section; at: its key."""
     try:
         model.model_validate(section, context=context)
     except ValidationError as error:
         return explain(error, model, at)
-    return []
+    return Diagnostics()
 
 
-def explain(error: ValidationError, model: type[BaseModel], at: str) -> list[Breach]:
-    """Every breach that a validation of the model found."""
+def explain(error: ValidationError, model: type[BaseModel], at: str, file: str | None = None) -> Diagnostics:
+    """Every objection of a validation of the model."""
     whole, errors = model.model_json_schema(), error.errors()
     by_text = {}  # each alternative of a value has its own error, with one text
     for detail in errors:
         kind, location = detail["type"], detail["loc"]
         below = [other for other in errors if other is not detail and other["loc"][: len(location)] == location]
         if kind != "too_short" or not below:  # else it has enough items, and some are refused
-            breach = _breach(whole, at, kind, location, detail["input"], detail.get("ctx") or {})
-            by_text[str(breach)] = breach
-    return list(by_text.values())
+            objection = _objection(whole, at, kind, location, detail["input"], detail.get("ctx") or {})
+            by_text[str(objection)] = replace(objection, file=file)
+    return Diagnostics(by_text.values())
 
 
-def _breach(
+def _objection(
     whole: Mapping[str, Any], at: str, kind: str, location: Sequence[str | int], given: Any, context: Mapping[str, Any]
-) -> Breach:
+) -> Objection:
     key, fragment = at, _resolved(whole, whole)
     above = fragment
     for number, step in enumerate(location):
@@ -234,23 +261,24 @@ def _breach(
             above, fragment = fragment, _resolved(whole, _below(fragment, step))
     needed = words(fragment)
     if kind == "refusal":
-        return Breach(key, given, context["rule"], context["fix"], shown=context["shown"] and given not in (None, ()))
+        value = given if context["shown"] and given not in (None, ()) else KEY_ALONE
+        return Objection(key, value, context["rule"], context["fix"])
     if kind == "extra_forbidden":
         names = [name for option in (above, *above.get("anyOf", ())) for name in option.get("properties", ())]
         otherwise = f"remove it, or use one of {', '.join(names)}"
-        return Breach(
-            key, given, NO_SUCH_KEY, closest(str(location[-1]), names, f"{key.rpartition('.')[0]}.", otherwise)
-        )
+        fix = closest(str(location[-1]), names, f"{key.rpartition('.')[0]}.", otherwise)
+        return Objection(key, given, NO_SUCH_KEY, fix)
     if kind == "missing":
-        return Breach(key, None, "a value is required", f"give {needed}", shown=False)
+        return Objection(key, KEY_ALONE, "a value is required", f"give {needed}")
     if kind.startswith("union_tag"):
         name, kinds = fragment["discriminator"]["propertyName"], list(fragment["discriminator"]["mapping"])
         tag, needed = given.get(name), words({"enum": kinds})
-        return Breach(f"{key}.{name}", tag, f"must be {needed}", closest(str(tag), kinds, otherwise=f"give {needed}"))
+        fix = closest(str(tag), kinds, otherwise=f"give {needed}")
+        return Objection(f"{key}.{name}", tag, f"must be {needed}", fix)
     if "properties" in fragment and not isinstance(given, Mapping):
         below = ", ".join(f"{key}.{name}" for name in fragment["properties"])
-        return Breach(key, given, "must be a mapping", f"set one of {below}")
-    return Breach(key, given, f"must be {needed}", f"give {needed}", shown="[key]" not in location)
+        return Objection(key, given, "must be a mapping", f"set one of {below}")
+    return Objection(key, KEY_ALONE if "[key]" in location else given, f"must be {needed}", f"give {needed}")
 
 
 def _resolved(whole: Mapping[str, Any], fragment: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from analysis.data.run_values import window_extent
 from analysis.data.sweep import Cell, Run
 from analysis.findings import ratios
-from analysis.findings.levels import averaged_over
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, registered
 from analysis.findings.verdicts import Verdict
 from analysis.findings.worst_case import WorstCase, worst_cases
@@ -20,7 +19,7 @@ from analysis.stats import compare
 from analysis.stats.compare import PairedResult, UnpairedResult
 from analysis.tables import wording
 from analysis.tables.compute import checklist, checks, used_by
-from analysis.tables.levels import level_lines, scale_lines, selection_lines, uneven_lines
+from analysis.tables.levels import averaged_over, level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 from launcher.run.compute import unit
 
@@ -59,7 +58,7 @@ def main(study: Study) -> Table:
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         wording.first_measure(registered(study.sweep)),
-        *wording.look_lines(study),
+        *wording.interim_lines(study),
         *wording.pairing_gain(study),
         *scale_lines(study),
     ]

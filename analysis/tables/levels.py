@@ -1,17 +1,22 @@
-"""Lines for the beginning of a report: each method at each level of its factors, the runs that collapsed, and what the
-campaign of an experiment decided before its runs."""
+"""Each method at each level of its factors, which a mean over levels hides; and lines for the beginning of a report: on
+these levels, on the runs that collapsed, and on what the campaign of an experiment decided before its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
-from analysis.data.sweep import Sweep
-from analysis.findings.levels import AtCell, at_cells, dominant, uneven
+from analysis.data.sweep import Cell, Run, Sweep, level_of
+from analysis.findings import interim
 from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
-from analysis.findings.study import Block, Study
+from analysis.findings.study import Block, Study, selected_runs
 from analysis.numbers import format_number
+from analysis.spec.cell import part
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.validation import counted, some
 from analysis.tables.table import share
@@ -19,6 +24,8 @@ from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
 from launcher.run.campaign_record import Condition, Taken
 
+_SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
+_MOST = 0.5
 _MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
 _MOST_NAMED = 6  # places of collapsed runs that are named
 _COLLAPSES = {
@@ -30,6 +37,117 @@ _COLLAPSES = {
 _BY_LUCK = "The best of several cells is best partly by luck: test it with new seeds."
 
 
+@dataclass(frozen=True)
+class AtLevel:
+    """A group at one level of a factor, over all levels of the others. mean: of the primary measure over the results;
+    None without one. results: how many of the planned runs have one."""
+
+    level: Any
+    results: int
+    planned: int
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class AtCell(AtLevel):
+    """A group in one of its cells, of which `level` has the levels of the factors of which the group has several.
+    collapsed: how many of the planned runs collapsed."""
+
+    collapsed: int
+
+
+def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
+    """A group in each of its cells, in the plan's order; empty if it has one cell."""
+    runs, names = runs_by_cell(study.sweep, group), varied(study.sweep, group)
+    made = [
+        AtCell(part(cell, names), *_at(study, members), collapsed=sum(bool(collapse(run)) for run in members))
+        for cell, members in runs.items()
+    ]
+    return tuple(made) if len(made) > 1 else ()
+
+
+def _at(study: Study, runs: Sequence[Run]) -> tuple[int, int, float | None]:
+    """Results, planned and mean of AtLevel."""
+    values = [value for run in runs if (value := study.primary.values[run.id].value) is not None]
+    return len(values), len(runs), float(np.mean(values)) if values else None
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A group at each level of a factor, which is named by its key. best: the level with the best mean among those
+    where every planned run has a result; None if no level is complete, or if no direction of the metric is better."""
+
+    group: str
+    factor: str
+    levels: tuple[AtLevel, ...]
+    best: AtLevel | None
+
+
+def levels(study: Study) -> tuple[Levels, ...]:
+    """Each group at the levels of each factor of which it has several, in the plan's order."""
+    return tuple(
+        _levels(study, group, str(key), str(factor["label"]), factor["levels"])
+        for group in study.sweep.groups
+        for key, factor in (study.sweep.plan.get("factors") or {}).items()
+        if factor.get("label") in varied(study.sweep, group)
+    )
+
+
+def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
+    runs: dict[Any, list[Run]] = {}
+    for run in study.sweep.of(group):
+        runs.setdefault(dict(run.cell).get(label), []).append(run)
+    found = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
+    # A level is not best because the runs that it spoilt are missing from its mean.
+    complete = [at for at in found if at.results == at.planned]
+    sign = study.primary.measure.sign
+    known = complete and study.primary.measure.better is not None
+    best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if known else None
+    return Levels(group, key, tuple(found), best)
+
+
+def _kept(study: Study, block: Block) -> dict[str, cells.Kept]:
+    """What the values of each group on a measure are made of."""
+    sweep = interim.finished(study.sweep, study.settings)
+    selected = selected_runs(sweep, study.settings, block.measure, block.values)
+    return {group: own.kept for group, own in selected.items()}
+
+
+def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
+    """The labels of the factors over whose levels the values of a group on a measure are means."""
+    choice = block.choices.get(group)
+    chosen = choice.factors if choice is not None and choice.level is not None else ()
+    return tuple(label for label in varied(study.sweep, group) if label not in chosen)
+
+
+def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
+    """The labels of the factors of which a group has several levels."""
+    levels: dict[str, set[str]] = {}
+    for label, level in (item for run in sweep.of(group) for item in run.cell):
+        levels.setdefault(label, set()).add(repr(level))
+    return tuple(label for label, known in levels.items() if len(known) > 1)
+
+
+def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
+    """The runs of a group in each of its cells, which have their factors in the plan's order."""
+    order, runs = factor_order(sweep), dict[Cell, list[Run]]()
+    for run in sweep.of(group):
+        runs.setdefault(arranged(run.cell, order), []).append(run)
+    return runs
+
+
+def factor_order(sweep: Sweep) -> list[str]:
+    """The labels of the factors in the plan's order."""
+    declared = sweep.plan.get("factors") or {}
+    known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
+    return list(dict.fromkeys([*known, *(label for run in sweep.runs for label, _ in run.cell)]))
+
+
+def arranged(cell: Cell, order: Sequence[str]) -> Cell:
+    """The cell with its factors in this order."""
+    return tuple(sorted(cell, key=lambda item: order.index(item[0])))
+
+
 def level_lines(study: Study) -> list[str]:
     """A line for each method that has several cells: each level of a single factor, or the best and the worst cell."""
     lines, chosen = [], False
@@ -39,7 +157,7 @@ def level_lines(study: Study) -> list[str]:
             continue
         label, names = study.sweep.label(group), {name for at in every for name, _ in at.level}
         if len(names) == 1 and len(every) <= _MOST_LEVELS:
-            lines.append(f"{label}: {', '.join(map(_at, every))}.")
+            lines.append(f"{label}: {', '.join(map(_shown_at, every))}.")
             continue
         usable = [at for at in every if at.mean is not None]
         if not usable:
@@ -51,12 +169,12 @@ def level_lines(study: Study) -> list[str]:
             best, worst = "highest", "lowest"
         ordered = sorted(usable, key=lambda at: sign * (at.mean or 0.0))
         cells = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
-        lines.append(f"{label}, {cells}: {best} {_at(ordered[-1])}, {worst} {_at(ordered[0])}.")
+        lines.append(f"{label}, {cells}: {best} {_shown_at(ordered[-1])}, {worst} {_shown_at(ordered[0])}.")
     lines += [_BY_LUCK] if chosen else []
     return [*lines, *all_levels(study.settings)] if lines else []
 
 
-def _at(at: AtCell) -> str:
+def _shown_at(at: AtCell) -> str:
     if at.mean is None:
         return f"no result at {factors(at.level)}"
     remarks = [f"{at.results} of {at.planned} seeds"] if at.results < at.planned else []
@@ -75,24 +193,38 @@ def scale_lines(study: Study) -> list[str]:
             f"{capital(metric)} is normalised by reference scores of each level, which the experiment declares "
             "(analysis.normalize): 0 is the low one, 1 the high one."
         ]
-    return [
-        f"{study.sweep.label(of.group)}: {factors(of.level)} makes up {of.share:.0%} of the differences in the {title} "
-        f"at {of.levels} levels (their sizes added up), so the mean difference is mostly that of one level. If levels "
-        "have different scales, declare reference scores (analysis.normalize)."
-        for of in dominant(study)
-    ]
+    lines, kept = [], _kept(study, study.primary)
+    for comparison in study.primary.comparisons:
+        names = comparison.group, comparison.baseline
+        by_level = cells.pair(kept[names[0]], kept[names[1]], names).by_level
+        sizes = {level: abs(difference) for level, difference in by_level.items()}
+        most = max(sizes, key=lambda level: sizes[level], default=())
+        if len(sizes) >= _SEVERAL and sizes[most] > _MOST * sum(sizes.values()):
+            lines.append(
+                f"{study.sweep.label(comparison.group)}: {factors(most)} makes up "
+                f"{sizes[most] / sum(sizes.values()):.0%} of the differences in the {title} at {len(sizes)} levels "
+                "(their sizes added up), so the mean difference is mostly that of one level. If levels have different "
+                "scales, declare reference scores (analysis.normalize)."
+            )
+    return lines
 
 
 def uneven_lines(study: Study, block: Block) -> list[str]:
-    """A line if the values of a measure are means over different levels; none if they are not."""
-    lacking = uneven(study, block)
-    if not lacking:
-        return []
-    every = [level for _, gone in lacking.values() for level in gone]
+    """A line if the values of a measure are means over different levels of the factors that all methods have; none if
+    they are not."""
+    usable = {group: kept for group, kept in _kept(study, block).items() if kept.seeds}
+    shared = set.intersection(*map(cells.labels_of, usable.values())) if usable else set()
+    levels = {group: dict.fromkeys(part(cell, shared) for cell in kept.cells) for group, kept in usable.items()}
+    every = dict.fromkeys(level for of in levels.values() for level in of)
+    lacking = {group: [level for level in every if level not in of] for group, of in levels.items()}
+    gone = [level for lost in lacking.values() for level in lost]
     named = [
-        f"{study.sweep.label(group)} over {counted(n, 'level')}, without {cells.named(gone, every)}"
-        for group, (n, gone) in lacking.items()
+        f"{study.sweep.label(group)} over {counted(len(levels[group]), 'level')}, without {cells.named(lost, gone)}"
+        for group, lost in lacking.items()
+        if lost
     ]
+    if not named:
+        return []
     return [
         f"{capital(block.measure.title)}: the values are means over different levels, so compare them by the "
         f"differences, which are over common levels: {'; '.join(named)}."

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.data.run_values import SHORT, Cut, Extent
 from analysis.data.sweep import Cell, Sweep
-from analysis.findings import looks
-from analysis.findings.looks import Status
+from analysis.findings import interim
+from analysis.findings.interim import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
@@ -265,7 +265,7 @@ def standard(study: Study) -> str:
     other = f" Times are decided by {TESTS[times]}." if settings.time_to and times != settings.test else ""
     over = f"the {size} comparisons of a measure" if size > 1 else "the one comparison of a measure"
     pairs = max((comparison.n for comparison in study.primary.comparisons), default=0)
-    if looks.schedule(study.sweep, settings) is not None:
+    if interim.schedule(study.sweep, settings) is not None:
         other += (
             " Seeds are added at declared looks: each p is the repeated p value of its look, and allows for them all."
         )
@@ -279,10 +279,10 @@ def standard(study: Study) -> str:
     )
 
 
-def look_lines(study: Study) -> list[str]:
+def interim_lines(study: Study) -> list[str]:
     """By which rule seeds are added, and where each comparison of the primary measure stands; empty if their number was
     fixed."""
-    schedule = looks.schedule(study.sweep, study.settings)
+    schedule = interim.schedule(study.sweep, study.settings)
     if schedule is None:
         return []
     sizes, shares = (_listed(map(str, schedule.sizes)), _listed(f"{share:.0%}" for share in schedule.spent))

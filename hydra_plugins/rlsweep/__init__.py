@@ -23,9 +23,33 @@ class InstalledParts(SearchPathPlugin):
             search_path.append("rlsweep", str(folder))
 
 
+# The defaults of launcher.planning.hydra_jobs.Sweep, which checks the section; Hydra takes only keys that are here.
+_SETTINGS = {
+    "experiment": {
+        "name": None,
+        "groups": {},
+        "baseline": None,
+        "seeds": [],
+        "factors": {},
+        "zip": {},
+        "exclude": [],
+    },
+    "analysis": {"primary": {"metric": None, "summary": "final", "direction": None}},
+    "seed_key": "seed",
+    "ignore": [],
+    "resources": {"nodes": 1, "gpus": 0, "cpus": 1, "memory_gb": 0.0, "time": "1:00:00"},
+    "resumes": False,
+    "cluster": "local",
+    "tracking": {},
+    "budget": {"device_hours": None},
+    "code": "refuse",
+    "params": None,
+    "max_batch_size": None,
+}
+
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": []},
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": None, **_SETTINGS},
     provider="rlsweep",
 )

@@ -28,12 +28,13 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 class Identity:
     """What makes a run another run.
 
-    sections: the keys of a composed configuration that can change a result, and that are frozen with the run; ignored:
-    dotted keys in them that cannot; ignored_if_empty: dotted keys that count only in runs that set them; open: sections
-    of which files do not declare every key, so that the application itself checks them.
+    sections: the keys of a run's configuration that can change a result; ignored: dotted keys in them that cannot;
+    ignored_if_empty: dotted keys that count only in runs that set them; open: sections of which files do not declare
+    every key, so that the application itself checks them; frozen: further keys that are kept with a run.
     """
 
     sections: tuple[str, ...]
+    frozen: tuple[str, ...] = ()
     open: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     ignored_if_empty: frozenset[str] = frozenset()
@@ -49,6 +50,16 @@ class Base:
     hash: str
     text: str
     tree: dict[str, Any]
+
+
+def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the differences in it; lists are replaced whole. The arguments are not changed."""
+    result: dict[str, Any] = dict(tree)
+    for key, value in differences.items():
+        default = result.get(key)
+        nested = isinstance(value, Mapping) and isinstance(default, Mapping)
+        result[key] = merged(default or {}, value) if nested else value
+    return result
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,21 @@ class Shape:
         nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
         devices = f"{self.devices} devices, " if self.devices else ""
         return f"{nodes}, on each {devices}{self.cpus} CPUs and {self.memory_gb:g} GB, {self.time_s} s"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, in steps, and after how many it writes a checkpoint.
+
+    first_step: the first that it logs; checkpoints_kept: how many stay; logs_every_step: whether its log has each step
+    exactly once, so that one that lacks some is damaged.
+    """
+
+    steps: int
+    checkpoint_every: int
+    checkpoints_kept: int = 1
+    first_step: int = 1
+    logs_every_step: bool = True
 
 
 def seconds(time: str) -> int | None:
@@ -208,8 +234,14 @@ class Application(Protocol):
     def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
         """By the name of a log, which of its lines, read in order, a run of this length has of a longer log."""
 
+    def length(self, config: Mapping[str, Any]) -> Length:
+        """How long a run is."""
+
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """What a run requests of a cluster."""
+
+    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+        """The file that says what a run requests, and the key of its devices there."""
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""
@@ -225,6 +257,9 @@ class Application(Protocol):
 
         ValueError: a commit is not on this machine any more.
         """
+
+    def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
+        """The modules, and the absolute paths of files, that a run imports because its configuration names them."""
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Modules that a run may load in processes of its own; None: those of any run."""
@@ -243,17 +278,21 @@ def name() -> str:
     return named
 
 
+def application(config: Mapping[str, Any] | None = None) -> Application:
+    """The application of a run with this configuration; without one, that of this project."""
+    return _named(str((config or {}).get(KEY) or name()))
+
+
 @functools.cache
-def application() -> Application:
-    """The application of this project."""
-    module, _, attribute = name().partition(":")
+def _named(name: str) -> Application:
+    module, _, attribute = name.partition(":")
     loaded: Application = getattr(importlib.import_module(module), attribute)()
     return loaded
 
 
 def shape(config: Mapping[str, Any]) -> Shape:
     """What a run requests of a cluster. config: checked against conf/config.yaml."""
-    return application().resources(config)
+    return application(config).resources(config)
 
 
 def command(name_: str) -> ModuleType:

@@ -160,7 +160,7 @@ def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
     if left:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(left.items()))
         failed = [one.name for one in stage.experiments] if left.keys() & {RunState.FAILED} else []
-        fix = "; ".join(catalog.command(stage.plan.multirun, "retry", name) for name in failed)
+        fix = "; ".join(catalog.command(stage.plan.multirun, "resume", name) for name in failed)
         return f"not all runs are done ({counts})" + (f"; {fix}" if fix else "")
     if swept.outcome.tripped is not None:
         return swept.outcome.tripped

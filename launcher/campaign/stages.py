@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.hypothesis import Declared
-from analysis.spec.validation import Listed, Section, breaches, closest, refusal, refusals
+from analysis.spec.validation import Listed, Section, closest, objections, refusal, refusals
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, InvalidPlan, Objection
@@ -268,8 +268,8 @@ def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
     except (*hydra_compose.ERRORS, ValueError) as error:
         problems.add(file, campaign, None, one_line(str(error)), "correct the file")
         problems.raise_any()
-    for breach in breaches(CampaignSpec, content, CAMPAIGN):
-        schema.report(problems, file, breach, breach.key.removeprefix(f"{CAMPAIGN}."))
+    for objection in objections(CampaignSpec, content, CAMPAIGN):
+        schema.report(problems, file, objection, objection.key.removeprefix(f"{CAMPAIGN}."))
     problems.raise_any()
     spec = CampaignSpec.model_validate(content)
     if campaign in composer.options("experiment"):

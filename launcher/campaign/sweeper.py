@@ -40,8 +40,9 @@ class SweepExit(SystemExit):
 class ReconcilingSweeper:
     """A Hydra sweeper that plans the whole experiment, or campaign, and runs what is missing."""
 
-    def __init__(self, arguments: Sequence[str] = ()) -> None:
-        self._arguments = list(arguments)
+    def __init__(self, arguments: Sequence[str] | None = None, **_: Any) -> None:
+        """arguments: the command line of launch.py; None: the program is another, and the section is its own."""
+        self._arguments = arguments
         self._conf = ROOT / "conf"
         self._more: list[Path] = []
         self._plugin: Any = None
@@ -49,6 +50,7 @@ class ReconcilingSweeper:
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Called by Hydra: note the folder of its configuration, and the launcher that the user chose."""
+        self._program = (hydra_context, task_function, config)
         for source in config.hydra.runtime.config_sources:
             if source.provider == "main" and source.schema == "file":
                 self._conf = Path(source.path)
@@ -60,14 +62,31 @@ class ReconcilingSweeper:
             self._plugin = Plugins.instance().instantiate_launcher(
                 hydra_context=hydra_context, task_function=task_function, config=config
             )
-            # The overrides of the launcher belong to the command that the plan records, and that `retry` repeats.
+            # The overrides of the launcher belong to the command that the plan records, and that `resume` repeats.
             chosen = ("hydra/launcher", "hydra.launcher")
             self._words = [word for word in config.hydra.overrides.hydra if word.lstrip("+~").startswith(chosen)]
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, always."""
+        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, but for programs whose jobs are
+        all done: their results are returned."""
+        if self._arguments is None:
+            return self._sweep_program(arguments)
         words = [*arguments, *self._arguments, *self._words]
         raise SweepExit(run(words, self._conf, self._plugin, self._more))
+
+    def _sweep_program(self, words: Sequence[str]) -> Any:
+        from launcher.campaign import hydra_sweep
+
+        results: list[Any] = []
+
+        def launch() -> int:
+            found, code = hydra_sweep.run(*self._program, words)
+            results.extend(found)
+            return code
+
+        if code := without_traceback(launch):
+            raise SweepExit(code)
+        return results
 
 
 def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:

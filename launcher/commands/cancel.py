@@ -1,6 +1,6 @@
 """python -m launcher cancel: runs that are no longer wanted are stopped, and not resumed.
 
-A waiting run is cancelled at once; a running one, on any host, is asked to save a checkpoint and stop. `retry` runs
+A waiting run is cancelled at once; a running one, on any host, is asked to save a checkpoint and stop. `resume` runs
 both again. Exit codes: 0 fine, 1 another process held a run's lock, 2 no such run or experiment.
 """
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from launcher import project
 from launcher.commands import output
-from launcher.project import EXIT_FINE, ROOT
+from launcher.project import EXIT_FINE
 from launcher.run import campaign_record, catalog
 
 HELP = "print a script with which a shell completes `rlsweep`"
@@ -92,5 +93,5 @@ def overrides(**_: Any) -> list[str]:
 
 
 def _multirun(parsed_args: argparse.Namespace) -> Path:
-    multirun: Path = getattr(parsed_args, "multirun", None) or ROOT / "multirun"
+    multirun: Path = getattr(parsed_args, "multirun", None) or project.multirun()
     return multirun

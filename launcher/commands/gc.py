@@ -9,13 +9,11 @@ Exit codes: 0 fine, 2 usage.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
-import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,8 +158,7 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
         and _is_old(folder / "state.json", policy)
     ):
         return _garbage(ORPHAN, [folder], run_id)
-    unfinished = [path for parent in (folder, checkpoints_folder(folder)) for path in _asides(parent, policy)]
-    items = _garbage(UNFINISHED_WRITE, unfinished, run_id)
+    items = _unfinished((folder, checkpoints_folder(folder)), policy, run_id)
     paths = [path for _, path in checkpoints(folder)]
     if state.state == RunState.DONE:
         damaged = sorted(folder.glob("attempts/*/checkpoints"))
@@ -180,9 +177,7 @@ def _shared(multirun: Path, runs: list[str], kept_runs: list[str], policy: Polic
     """What belongs to no single run. `kept_runs`: those whose trees are needed."""
     experiments = [multirun / name for name in catalog.experiments(multirun)]
     parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
-    unfinished = [path for parent in parents for path in _asides(parent, policy)]
-    items = _garbage(UNFINISHED_WRITE, unfinished)
-    return [*items, *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
+    return [*_unfinished(parents, policy), *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
 
 
 def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
@@ -197,7 +192,7 @@ def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
         if match is None:
             return []
         named.add(match[1])
-    paths = _old_entries(multirun / "bases", lambda name: name.endswith(".yaml"), policy)
+    paths = _old((multirun / "bases").glob("*.yaml"), policy)
     return _garbage(BASE, (path for path in paths if path.stem not in named))
 
 
@@ -222,16 +217,13 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
         if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < policy.old:
             needed.add(state.launch_id or "")
     parent = launch_record.launches_folder(multirun)
-    records = set(_old_entries(parent, lambda name: name.endswith(".json"), policy))
+    records = set(_old(parent.glob("*.json"), policy))
     kept = {path for path in records if path.stem in named}
     patches = {name for path in kept for name in launch_record.read(path).patches().values()}
     # The patches in a run's folder are hard links to the same files.
-    unused = [
-        path
-        for path in _old_entries(parent, lambda name: name.endswith(".patch"), policy)
-        if path.stat().st_nlink == 1 and path.name not in patches
-    ]
-    of_schedulers = _old_entries(parent, lambda name: _KEPT.fullmatch(name) is not None, policy)
+    patched = _old(parent.glob("*.patch"), policy)
+    unused = [path for path in patched if path.stat().st_nlink == 1 and path.name not in patches]
+    of_schedulers = _old((path for path in parent.glob("*") if _KEPT.fullmatch(path.name)), policy)
     over = [path for path in of_schedulers if path.name.partition(".")[0] not in needed]
     return [*_garbage(LAUNCH, (*sorted(records - kept), *unused)), *_garbage(KEPT, over)]
 
@@ -243,19 +235,13 @@ def _garbage(what: str, paths: Iterable[Path], run: str | None = None) -> list[G
     return [Garbage(path, what, size_of(path), run) for path in paths]
 
 
-def _asides(parent: Path, policy: Policy) -> Iterator[Path]:
-    return _old_entries(parent, lambda name: name.startswith(files.ASIDE), policy)
+def _unfinished(parents: Iterable[Path], policy: Policy, run: str | None = None) -> list[Garbage]:
+    paths = [path for parent in parents for path in _old(parent.glob(f"{files.ASIDE}*"), policy)]
+    return _garbage(UNFINISHED_WRITE, paths, run)
 
 
-def _old_entries(parent: Path, chosen: Callable[[str], bool], policy: Policy) -> Iterator[Path]:
-    """The old entries of a folder whose names are chosen."""
-    try:
-        names = sorted(os.listdir(parent))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in names:
-        if chosen(name) and _is_old(parent / name, policy):
-            yield parent / name
+def _old(paths: Iterable[Path], policy: Policy) -> list[Path]:
+    return sorted(path for path in paths if _is_old(path, policy))
 
 
 def _is_old(path: Path, policy: Policy) -> bool:
@@ -267,13 +253,11 @@ def _is_old(path: Path, policy: Policy) -> bool:
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder. Links are not followed."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return 0
-    if not stat.S_ISDIR(status.st_mode):
-        return status.st_size
-    return sum(size_of(path / name) for name in os.listdir(path))
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            return sum(map(size_of, path.iterdir()))
+        return path.lstat().st_size
+    return 0
 
 
 def remove(path: Path) -> bool:

@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from launcher.commands import selection
-from launcher.commands.retry import run_again
+from launcher.commands.resume import run_again
 from launcher.run.archive import archive
 from launcher.run.folder import run_folder
 

@@ -33,6 +33,6 @@ def run(given: argparse.Namespace) -> int:
     if given.full:
         from omegaconf import OmegaConf
 
-        config = OmegaConf.to_container(application().completed(folder, config, {}), resolve=True)
+        config = OmegaConf.to_container(application(config).completed(folder, config, {}), resolve=True)
     output(given, config, files.dump_yaml(config).splitlines())
     return EXIT_FINE

@@ -12,9 +12,10 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launcher import text
 from launcher.commands import completion
@@ -56,19 +57,22 @@ def run(given: argparse.Namespace) -> int:
             named = [name for record in campaigns for stage in record.stages for name in stage.experiments]
             plans = {name: plans[name] for name in dict.fromkeys(named) if name in plans}
     index = Index(given.multirun)
-    watched = given.watch and bool(plans)
-    interrupted = False
+
+    def look() -> list[Standing]:
+        return [stand(given.multirun, plan, index) for plan in plans.values()]
+
+    watched, interrupted = given.watch and bool(plans), False
     if watched:
         try:
-            _watch(given.multirun, plans, index, given.json)
+            _watch(given.multirun, look, given.json)
         except KeyboardInterrupt:
             interrupted = True
-    standings = _stand(given.multirun, plans, index)
+    standings = look()
     index.save()
     # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
         _print(given.multirun, standings, campaigns, given.json)
-    if interrupted and not _all_finished(standings):
+    if interrupted and not all(standing.finished for standing in standings):
         return EXIT_INTERRUPTED
     failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
@@ -99,7 +103,8 @@ def _print(multirun: Path, standings: Sequence[Standing], campaigns: Sequence[Ca
             }
             for record in campaigns
         }
-        print(json.dumps(_document(standings) | of_campaigns, indent=1))
+        documents = {standing.experiment: standing.document() for standing in standings}
+        print(json.dumps(documents | of_campaigns, indent=1))
         return
     for record in campaigns:
         print("\n".join(_campaign_lines(record, by_name)))
@@ -142,46 +147,26 @@ def _states(stage: StageRecord, standings: Mapping[str, Standing]) -> dict[str, 
     return dict(counts)
 
 
-def _stand(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> list[Standing]:
-    return [stand(multirun, plan, index) for plan in plans.values()]
-
-
-def _document(standings: Sequence[Standing]) -> dict[str, Any]:
-    return {standing.experiment: standing.document() for standing in standings}
-
-
-def _all_finished(standings: Sequence[Standing]) -> bool:
-    return all(standing.finished for standing in standings)
-
-
-# ---------------------------------------------------------------- watching
-
-
-def _until_finished(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index) -> Iterator[list[Standing]]:
-    """The standing again and again, until no run waits or runs."""
-    while True:
-        standings = _stand(multirun, plans, index)
-        yield standings
-        if _all_finished(standings):
-            return
-        time.sleep(_EVERY_S)
-
-
-def _watch(multirun: Path, plans: Mapping[str, Mapping[str, Any]], index: Index, as_json: bool) -> None:
+def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) -> None:
     """Show the standing until no run waits or runs: in place on a terminal, else with a line for each change."""
-    if sys.stdout.isatty() and not as_json:
-        from rich.live import Live
+    from rich.live import Live
 
-        with Live(console=tables.console(), auto_refresh=False, transient=True) as live:
-            for standings in _until_finished(multirun, plans, index):
-                live.update(_shown(multirun, standings), refresh=True)
-        return
+    in_place = sys.stdout.isatty() and not as_json
     printed: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
-    for standing in (one for standings in _until_finished(multirun, plans, index) for one in standings):
-        shown = standing.states, standing.stopped
-        if printed.get(standing.experiment) != shown:
-            printed[standing.experiment] = shown
-            print(json.dumps(_document([standing])) if as_json else _line(standing), flush=True)
+    with Live(console=tables.console(), auto_refresh=False, transient=True) if in_place else nullcontext() as live:
+        while True:
+            standings = look()
+            if live is not None:
+                live.update(_shown(multirun, standings), refresh=True)
+            for standing in standings if live is None else ():
+                shown = standing.states, standing.stopped
+                if printed.get(standing.experiment) != shown:
+                    printed[standing.experiment] = shown
+                    document = {standing.experiment: standing.document()}
+                    print(json.dumps(document) if as_json else _line(standing), flush=True)
+            if all(standing.finished for standing in standings):
+                return
+            time.sleep(_EVERY_S)
 
 
 # ---------------------------------------------------------------- standing screen
@@ -268,5 +253,5 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
         lines.append(f"compute until now: {text.hours(standing.device_hours)} {standing.unit}{of_which}")
     if any(standing.states.get(state) for state in ("failed", "diverged")):
-        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'retry', standing.experiment)}")
+        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'resume', standing.experiment)}")
     return lines

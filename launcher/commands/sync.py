@@ -87,7 +87,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
     """The run in its present form; project and entity replace those of its own settings, which a worker has kept."""
-    from launcher.tracking.rows import extent
+    from launcher.tracking import extent
     from launcher.tracking.settings import Settings, read_settings, settings_path
 
     state = read_state(folder)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.application import application, packages
-from launcher.config.identity import DATA, INPUTS, SECTIONS, replaced
+from launcher.config.identity import DATA, INPUTS, replaced
 from launcher.files import content_digest
 
 _PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
@@ -159,6 +159,12 @@ def _named(key: str, text: str) -> tuple[Path, str] | None:
         return None
 
 
+def file_of(key: str, text: str) -> Path | None:
+    """The absolute path of the file, no folder, that a text names under a dotted key; None: it names none."""
+    named = _named(key, text)
+    return named[0] if named is not None and not named[1] and named[0].is_file() else None
+
+
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
@@ -180,4 +186,5 @@ def _each_text(config: Mapping[str, Any], change: Callable[[str, str], str]) -> 
             return [changed(key, item) for item in value]
         return change(key, value) if isinstance(value, str) else value
 
-    return {section: changed(section, config[section]) for section in SECTIONS if section in config}
+    sections = application(config).identity.sections
+    return {section: changed(section, config[section]) for section in sections if section in config}

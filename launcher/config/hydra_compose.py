@@ -36,11 +36,15 @@ from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
-from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
-from launcher.application import KEY, Composed, File
+from launcher.application import KEY, Composed, File, merged
+
+try:
+    from omegaconf._utils import get_yaml_loader
+except ImportError:  # OmegaConf 2.4
+    from omegaconf._yaml import get_yaml_loader
 
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
@@ -89,7 +93,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         self._cache: dict[tuple[str, ...], Composed] = {}
         self.sources = [FileConfigSource(provider="main", path=f"file://{place}") for place in (self.folder, *more)]
         # A composition asks for each of these many times.
-        for name in ("load_config", "group_exists", "config_exists", "get_group_options"):
+        for name in ("load_config", "group_exists", "config_exists", "get_group_options", "parse"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def compose(self, overrides: Sequence[str]) -> Composed:
@@ -127,7 +131,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         return ConfigLoaderImpl(path)
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:
-        parsed = list(map(_parse, overrides))
+        parsed = list(map(self.parse, overrides))
         try:
             return create_defaults_list(self, self.config, parsed, prepend_hydra=False, skip_missing=False)
         except RecursionError:
@@ -152,6 +156,9 @@ class Composer(ConfigRepository):  # type: ignore[misc]
 
     def parse(self, argument: str) -> Override:
         """One override in Hydra's grammar. Raises hydra.errors.HydraException."""
+        group, _, choice = argument.partition("=")
+        if _GROUP.fullmatch(group) and _CHOICE.fullmatch(choice):  # needs no grammar, which takes 5 ms
+            return Override(OverrideType.CHANGE, group, ValueType.ELEMENT, choice, input_line=argument)
         # Hydra asks the loader for a group's files only: method=glob(q_*)
         (override,) = OverridesParser.create(config_loader=self).parse_overrides([argument])
         return override
@@ -197,16 +204,6 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             if lookup(file.content, key.removeprefix(f"{file.package}.") if file.package else key)[0]:
                 return f"{self.folder.name}/{file.path}.yaml"
         return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _parse(argument: str) -> Override:
-    """One override. The choice of a group by a plain name needs no grammar, which takes 5 ms."""
-    group, _, choice = argument.partition("=")
-    if _GROUP.fullmatch(group) and _CHOICE.fullmatch(choice):
-        return Override(OverrideType.CHANGE, group, ValueType.ELEMENT, choice, input_line=argument)
-    (override,) = OverridesParser.create().parse_overrides([argument])
-    return override
 
 
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:
@@ -273,20 +270,9 @@ def assign(tree: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     if rest:
         result[first] = assign(present if isinstance(present, Mapping) else {}, rest, value)
     elif isinstance(value, Mapping) and isinstance(present, Mapping):
-        result[first] = _overlay(present, value)
+        result[first] = merged(present, copy.deepcopy(value))
     else:
         result[first] = copy.deepcopy(value)
-    return result
-
-
-def _overlay(tree: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(tree)
-    for key, item in value.items():
-        present = result.get(key)
-        if isinstance(item, Mapping) and isinstance(present, Mapping):
-            result[key] = _overlay(present, item)
-        else:
-            result[key] = copy.deepcopy(item)
     return result
 
 
@@ -301,7 +287,7 @@ def resolved(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 _GROUP, _CHOICE = re.compile("[a-z_]+(/[a-z_]+)*"), re.compile("(?!(null|true|false|inf|nan)$)[a-z_][a-z0-9_]*")
 version._get_version = functools.cache(version._get_version)  # Hydra parses "1.2" a thousand times for one plan
-_hydras_map = hydras_defaults._create_interpolation_map
+_hydras_map: Any = getattr(hydras_defaults, "_create_interpolation_map", None)  # only 1.3
 
 
 def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
@@ -310,26 +296,33 @@ def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool
     return _hydras_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else {}
 
 
-hydras_defaults._create_interpolation_map = _interpolation_map
+if _hydras_map is not None:
+    hydras_defaults._create_interpolation_map = _interpolation_map
 
-_OMEGACONFS: Any = get_yaml_loader()
 _HYDRA = "hydra/"
 _READER = ConfigRepository(ConfigSearchPathImpl())  # without a folder: it only reads defaults lists
 
 
-class _Loader(CParser, _OMEGACONFS):  # type: ignore[misc]
-    """OmegaConf's rules for YAML on libyaml's parser, which is several times faster."""
+def _fast_loader(own: Any) -> Any:
+    """OmegaConf's rules for YAML on libyaml's parser, which is several times faster; OmegaConf 2.4 has it itself."""
+    if issubclass(own, CParser):
+        return own
 
-    def __init__(self, stream: Any) -> None:
-        CParser.__init__(self, stream)
-        yaml.constructor.SafeConstructor.__init__(self)
-        yaml.resolver.Resolver.__init__(self)
+    def begin(loader: Any, stream: Any) -> None:
+        CParser.__init__(loader, stream)
+        yaml.constructor.SafeConstructor.__init__(loader)
+        yaml.resolver.Resolver.__init__(loader)
+
+    return type("_Loader", (CParser, own), {"__init__": begin})
+
+
+_LOADER = _fast_loader(get_yaml_loader())
 
 
 @functools.lru_cache(maxsize=4096)
 def _result(text: str, config_path: str) -> ConfigResult:
     """A file's plain content and its defaults list, parsed from its text. Raises yaml.YAMLError, ValueError."""
-    content = yaml.load(text, Loader=_Loader)
+    content = yaml.load(text, Loader=_LOADER)
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"a file must hold a mapping, not {type(content).__name__}")

@@ -12,14 +12,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.application import application
+from launcher.application import Identity, application
 
 VERSION = 1
 ID_DIGITS = 16
 
-_RULES = application().identity
-#: The sections of a composed configuration that can change a result.
-SECTIONS = _RULES.sections
+#: The sections of a composed configuration of this project's application that can change a result.
+SECTIONS = application().identity.sections
 # Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.
 FORK = "fork"
 # The content hashes of the local files and folders that a run's configuration names, by absolute path. In the identity,
@@ -57,10 +56,11 @@ def science(config: Mapping[str, Any]) -> dict[str, Any]:
     the content of its files in place of their paths, and the fork."""
     config = by_content(config)
     part: dict[str, Any] = {}
-    for section in SECTIONS:
+    rules = application(config).identity
+    for section in rules.sections:
         value = config.get(section)
         if isinstance(value, Mapping):
-            part[section] = {key: item for key, item in value.items() if _counts(f"{section}.{key}", item)}
+            part[section] = {key: item for key, item in value.items() if _counts(rules, f"{section}.{key}", item)}
         else:
             part[section] = value
     for key in (DATA, FORK):
@@ -85,14 +85,18 @@ def replaced(value: Any, names: Mapping[str, str]) -> Any:
     return [replaced(item, names) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _counts(key: str, value: Any) -> bool:
-    return key not in _RULES.ignored and (bool(value) or key not in _RULES.ignored_if_empty)
+def _counts(rules: Identity, key: str, value: Any) -> bool:
+    return key not in rules.ignored and (bool(value) or key not in rules.ignored_if_empty)
 
 
 def identity(base: str, config: Mapping[str, Any]) -> str:
     """The sha256 (64 hex digits) of a run: the hash of its frozen base tree and its own science configuration."""
-    text = canonical_json({"version": VERSION, "base": base, "config": science(config)})
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return digest(base, canonical_json(science(config)))
+
+
+def digest(base: str, science: str) -> str:
+    """The same of a science configuration as `canonical_json` spells it."""
+    return hashlib.sha256(f'{{"base":"{base}","config":{science},"version":{VERSION}}}'.encode("ascii")).hexdigest()
 
 
 def run_id(digest: str) -> str:

@@ -51,9 +51,9 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
         for other in refused if waiting else ():
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
             fix = (
-                f"add rerun=changed, which archives {'it' if len(other.runs) == 1 else 'them'} and runs "
-                f"{'it' if len(other.runs) == 1 else 'them'} anew, or accept_code=true, which records the difference; "
-                "or restore the code"
+                f"add {plan.spelled(CodeChoice.RERUN)}, which archives {'it' if len(other.runs) == 1 else 'them'} and "
+                f"runs {'it' if len(other.runs) == 1 else 'them'} anew, or {plan.spelled(CodeChoice.ACCEPT)}, which "
+                "records the difference; or restore the code"
             )
             problems.add(str(plan.multirun / experiment.name), "code", None, rule, fix)
     problems.raise_any()
@@ -76,7 +76,10 @@ def carry_out(plan: Plan, others: Others) -> None:
             print(f"{run_id} is not run anew: {error}", flush=True)
     if archived:
         where = archive_folder(plan.multirun)
-        print(f"rerun=changed: {counted(archived, 'run')} archived in {where}, and planned anew", flush=True)
+        print(
+            f"{plan.spelled(CodeChoice.RERUN)}: {counted(archived, 'run')} archived in {where}, and planned anew",
+            flush=True,
+        )
     for experiment in plan.experiments if plan.code_choice == CodeChoice.ACCEPT else ():
         for other in (other for other in others.get(experiment.name, ()) if not other.accepted):
             code.accept(plan.multirun / experiment.name, other, experiment.command)

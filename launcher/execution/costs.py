@@ -91,7 +91,7 @@ class History:
         """The expected seconds of a step of the run."""
         if run.id not in self._rates:
             _, kind, of_method = self._kinds(run)
-            stated = run.config["model"].get("seconds_per_step")
+            stated = (run.config.get("model") or {}).get("seconds_per_step")
             rate = Rate(60.0, GUESS, 0)
             if stated is not None:
                 rate = Rate(float(stated), FILE, 0)
@@ -112,13 +112,13 @@ class History:
         measured = self._bytes[model]
         if measured is not None or run.checkpoint is None:
             return measured
-        trainer = run.config["trainer"]
-        written = -(-trainer["steps"] // trainer["checkpoint_every"])
-        return float(run.checkpoint * min(written, trainer["checkpoints_kept"]))
+        length = application(run.config).length(run.config)
+        written = -(-length.steps // length.checkpoint_every)
+        return float(run.checkpoint * min(written, length.checkpoints_kept))
 
     def _kinds(self, run: PlannedRun) -> tuple[str, str, str]:
         if run.id not in self._kinds_by_id:
-            self._kinds_by_id[run.id] = application().kinds(run.config)
+            self._kinds_by_id[run.id] = application(run.config).kinds(run.config)
         return self._kinds_by_id[run.id]
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class History:
         except files.BadRunFolder:
             summary = {}  # not part of the plan
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
-        model, kind, of_method = application().kinds(config)
+        model, kind, of_method = application(config).kinds(config)
         self._done[model].append(folder)
         if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
             return
@@ -152,7 +152,7 @@ def estimate(
     seconds, hours, worst, sizes = [], 0.0, 0.0, []
     for run in runs:
         rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
-        seconds.append(rate * (run.config["trainer"]["steps"] - begun))
+        seconds.append(rate * (application(run.config).length(run.config).steps - begun))
         hours += seconds[-1] * units / compute.HOUR_S
         worst += rate * (worst_steps(run.config, counted) - begun) * units / compute.HOUR_S
         sizes.append(history.size(run))
@@ -178,8 +178,8 @@ def retries(cluster: Mapping[str, Any]) -> Retries:
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
     """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
-    steps, between = int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"])
-    return steps + counted * min(between, steps)
+    length = application(config).length(config)
+    return length.steps + counted * min(length.checkpoint_every, length.steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
@@ -398,7 +398,7 @@ def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
     for run_id, seconds in forecast.step_seconds().items():
         config = planned.runs[run_id].config
         taken_over = forecast.taken_over.get(run_id, 0)
-        work[run_id] = Work(seconds, config["trainer"]["steps"], shape(config).units, taken_over)
+        work[run_id] = Work(seconds, application(config).length(config).steps, shape(config).units, taken_over)
     return Budget(planned.multirun, planned.budget, work, {*planned.runs, *planned.charged})
 
 

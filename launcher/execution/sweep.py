@@ -100,7 +100,8 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     _explain(plan, states, not_done, ran)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
-    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in plan.experiments))
+    asked = [experiment for experiment in plan.experiments if experiment.analysis]
+    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in asked))
 
 
 def _check_file_systems(plan: Plan) -> None:
@@ -161,14 +162,14 @@ def launch(
 
 
 def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, others: Others) -> Outcome:
-    from launcher.worker import provenance, user_code
+    from launcher.worker import loaded, provenance
 
     began, clock = time.time(), time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = protocol.find(plan) if plugin is None else None
     code_changes.carry_out(plan, others)
     command = plan.experiments[0].command
-    outside = user_code.sources(plan.runs[run_id].config for run_id in run_ids)
+    outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)
     if warning := collected.warning():
         print(warning, flush=True)
@@ -178,7 +179,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+        started = cluster.start(Order(root, plan, run_ids, train, launched, record, plan.forks))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
@@ -310,7 +311,7 @@ def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[
         if more := sum(len(alike) for _, alike in listed_causes[_LISTED:]):
             lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
         if counts.keys() & RETRYABLE:
-            retry = catalog.command(plan.multirun, "retry", experiment.name)
+            retry = catalog.command(plan.multirun, "resume", experiment.name)
             lines.append(f"to run the failed runs again: {retry}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")

@@ -128,7 +128,7 @@ def _judged(
         config, before = {key: value for key, value in run.config.items() if key != "seed"}, _trainer(folder)
         memo = repr((run.base, config, before))
         if memo not in objections:
-            objections[memo] = application().continuing(config, plan.bases[run.base], before)
+            objections[memo] = application(config).continuing(config, plan.bases[run.base], before)
         for objection in objections[memo]:
             return Restart(shorter, steps, objection.key, objection.value, one_line(objection.rule), objection.fix)
         return Prefix(shorter, steps)

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
-from analysis.spec.validation import NO_SUCH_KEY, Breach, Listed, Section, closest, explain, refusal, refusals
+from analysis.spec.validation import NO_SUCH_KEY, Listed, Objection, Section, closest, explain, refusal, refusals
 from launcher.application import Composed
 from launcher.config.hydra_compose import lookup
 from launcher.errors import Diagnostics
@@ -276,9 +276,9 @@ def read(
     return spec.model_copy(update={"groups": groups})
 
 
-def _sound(section: dict[str, Any]) -> tuple[list[Breach], ExperimentSpec]:
+def _sound(section: dict[str, Any]) -> tuple[list[Objection], ExperimentSpec]:
     """Every breach of a section, and the section without the entries that have one."""
-    found: list[Breach] = []
+    found: list[Objection] = []
     while True:
         try:
             return found, ExperimentSpec.model_validate(section)

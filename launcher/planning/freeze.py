@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 
 from launcher import files
-from launcher.application import Base
+from launcher.application import Base, application
 from launcher.config import content, hydra_compose, identity
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import preregistration
-from launcher.planning.plan import Plan, PlannedRun, Prefix
-from launcher.planning.variants import SECTIONS
+from launcher.planning.plan import Plan, PlannedRun
 from launcher.run import transitions
 from launcher.run.folder import base_path, create_state, find_state, read_config, run_folder
 from launcher.run.lifecycle import RESUMABLE, RunState
@@ -40,7 +39,15 @@ def freeze(plan: Plan) -> None:
     for base in plan.bases.values():
         freeze_base(plan.multirun, base)
     for run in plan.runs.values():
-        _freeze_run(plan.multirun, run, plan.prefixes.get(run.id))
+        folder = run_folder(plan.multirun, run.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not files.mark_used(folder / "config.yaml") or _moved(plan.multirun, run):
+            files.write_atomic(folder / "config.yaml", _frozen(run))
+        if not (folder / "state.json").is_file():  # the state is written after the configuration
+            prefix = plan.prefixes.get(run.id)
+            create_state(
+                folder, transitions.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ()))
+            )
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"
@@ -64,12 +71,13 @@ def _state(multirun: Path, run_id: str) -> str | None:
 
 def _frozen(run: PlannedRun) -> str:
     """What a run's config.yaml says."""
+    rules = application(run.config).identity
     frozen = {
         "format": FORMAT,
         "id": run.id,
         "identity": {"version": identity.VERSION, "hash": run.hash},
         "base": run.base,
-        **{key: run.config[key] for key in (*SECTIONS, identity.INPUTS) if key in run.config},
+        **{key: run.config[key] for key in (*rules.sections, *rules.frozen, identity.INPUTS) if key in run.config},
     }
     return files.dump_yaml(frozen)
 
@@ -89,17 +97,6 @@ def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> 
         problems.add(str(path), "identity", None, one_line(str(error)), fix)
 
 
-def _freeze_run(multirun: Path, run: PlannedRun, prefix: Prefix | None) -> None:
-    folder = run_folder(multirun, run.id)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not files.mark_used(folder / "config.yaml") or _moved(multirun, run):
-        files.write_atomic(folder / "config.yaml", _frozen(run))
-    if (folder / "state.json").is_file():
-        return  # the state is written after the configuration
-    begin = (prefix.run, prefix.step) if prefix is not None else ()
-    create_state(folder, transitions.created(run.id, *begin))
-
-
 def _moved(multirun: Path, run: PlannedRun) -> bool:
     """Whether an unfinished run names files that are not there any more, but have the same content elsewhere."""
     if not run.config.get(identity.INPUTS) or _state(multirun, run.id) in (None, RunState.DONE):
@@ -108,5 +105,5 @@ def _moved(multirun: Path, run: PlannedRun) -> bool:
 
 
 def missing(plan: Plan) -> list[str]:
-    """The runs that the same command runs or resumes, in the plan's order: not those done or waiting for `retry`."""
+    """The runs that the same command runs or resumes, in the plan's order: not those done or waiting for `resume`."""
     return [run_id for run_id in plan.runs if _state(plan.multirun, run_id) in (None, *RESUMABLE)]

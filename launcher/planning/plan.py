@@ -143,3 +143,10 @@ class Plan:
     charged: frozenset[str] = frozenset()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)
+    forks: bool = False  # workers on this machine are forks of this process, which has loaded the program
+
+    def spelled(self, choice: CodeChoice) -> str:
+        """What a user adds to the command to choose so."""
+        if self.forks:
+            return f"hydra.sweeper.code={choice}"
+        return "rerun=changed" if choice == CodeChoice.RERUN else "accept_code=true"

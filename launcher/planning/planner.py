@@ -20,30 +20,20 @@ from pydantic import BaseModel
 
 from analysis.spec import registry
 from analysis.spec.settings import Settings
-from analysis.spec.validation import NO_SUCH_KEY, Context, breaches, closest
+from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
 from launcher.application import Composed, application
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, Objection
-from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema
+from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema, variants
 from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, command_line, is_code_choice, parse
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
-from launcher.planning.variants import (
-    SECTIONS,
-    Planning,
-    file_of,
-    file_problems,
-    is_harmless,
-    not_composed,
-    parts,
-    selection,
-    suggested,
-)
+from launcher.planning.variants import SECTIONS, Planning
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
@@ -176,15 +166,15 @@ def _kept_secrets(
 def _root(planning: Planning, experiment: str | None) -> _Root | None:
     """The root configuration of an experiment; None (and problems) if the experiment cannot be judged without it."""
     composer, problems, values = planning.composer, planning.problems, planning.arguments.values
-    where = file_of(composer, experiment)
+    where = variants.file_of(composer, experiment)
     try:
-        composed = composer.compose(selection(planning, experiment))
+        composed = composer.compose(variants.selection(planning, experiment))
     except hydra_compose.ERRORS as error:
-        problems.append(not_composed(composer, where, error))
+        problems.append(variants.not_composed(composer, where, error))
         return None
-    found = file_problems(composer, composed)
+    found = variants.file_problems(composer, composed)
     problems += found
-    if not all(map(is_harmless, found)):
+    if not all(map(variants.is_harmless, found)):
         return None
     tree = dict(composed.tree)
     for key, value in values.items():
@@ -201,12 +191,12 @@ def _root(planning: Planning, experiment: str | None) -> _Root | None:
         else:
             within, wrong, names = _first_unknown(tree, key)
             otherwise = f"use one of {', '.join(names)}" if names else "remove it"
-            fix = suggested(composer, key, value) or closest(wrong, names, within, otherwise)
+            fix = variants.suggested(composer, key, value) or closest(wrong, names, within, otherwise)
             problems.add(COMMAND_LINE, key, schema.brief(value), NO_SUCH_KEY, fix)
     try:
         resolved = hydra_compose.resolved(tree)
     except OmegaConfBaseException as error:
-        problems.append(not_composed(composer, where, error))
+        problems.append(variants.not_composed(composer, where, error))
         return None
     if isinstance(folder := resolved.get("multirun"), (Mapping, list)):
         at, rule = planning.arguments.origin("multirun", where), "must be the path of one folder"
@@ -264,7 +254,9 @@ def _experiment(
         seeds_of(groups, specs.entries),
         spec.baseline,
         own_metrics=True,
-        unwritten=lambda metric: planning.checks.unwritten(metric, planning.compositions, parts(planning.composer)),
+        unwritten=lambda metric: planning.checks.unwritten(
+            metric, planning.compositions, variants.parts(planning.composer)
+        ),
     )
     if not problems:
         cells = [tuple(entry.factors.items()) for entry in specs.entries]
@@ -374,23 +366,23 @@ def _check(
     context: Context | None = None,
     hypotheses: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add every breach of a section, with the file that set its key; where: the file for a key that none set, by
+    """Add every objection to a section, with the file that set its key; where: the file for a key that none set, by
     default the experiment's. hypotheses: the content of their files.
     """
-    composer, chosen, files = planning.composer, selection(planning, own.experiment), hypotheses or {}
-    for breach in breaches(model, section, name, context):
-        words = breach.key.partition("[")[0].split(".")
+    composer, chosen, files = planning.composer, variants.selection(planning, own.experiment), hypotheses or {}
+    for objection in objections(model, section, name, context):
+        words = objection.key.partition("[")[0].split(".")
         above = [".".join(words[:end]) for end in range(len(words), 1, -1)]
         sources = filter(None, (composer.source(chosen, key) for key in above))
-        origin = planning.arguments.origin(breach.key, next(sources, where or own.where))
-        fix = breach.fix
-        if breach.rule.startswith(_METRIC) and isinstance(breach.value, str):
-            fix = planning.checks.meant_metric(breach.value, planning.compositions) or fix
-        if breach.rule == NO_SUCH_KEY:
-            fix = suggested(composer, breach.key, breach.value) or fix
-        if breach.key.startswith(f"{_HYPOTHESES}."):
+        origin = planning.arguments.origin(objection.key, next(sources, where or own.where))
+        fix = objection.fix
+        if objection.rule.startswith(_METRIC) and isinstance(objection.value, str):
+            fix = planning.checks.meant_metric(objection.value, planning.compositions) or fix
+        if objection.rule == NO_SUCH_KEY:
+            fix = variants.suggested(composer, objection.key, objection.value) or fix
+        if objection.key.startswith(f"{_HYPOTHESES}."):
             fix += f", or leave it out: {'.'.join(words[:3])}=null"
             if owner := next((file for file, content in files.items() if words[2] in content), None):
                 others = ",".join(file for file in files if file != owner)
                 fix += f", or with the rest of its file: {HYPOTHESIS}=[{others}]"
-        schema.report(planning.problems, origin, replace(breach, fix=fix))
+        schema.report(planning.problems, origin, replace(objection, fix=fix))

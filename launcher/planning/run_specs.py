@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.validation import NO_SUCH_KEY, closest
-from launcher.application import Base, application
+from launcher.application import application
 from launcher.config import content, hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Objection
@@ -71,6 +71,18 @@ class _Treatment:
     sources: _Places
 
 
+@dataclass(frozen=True)
+class _Settled:
+    """What the runs of a cell have in common: the configuration as it is frozen, the hash of its base tree, bytes of a
+    checkpoint and seconds of a step, the metrics that they write, and from which policy they draw responses."""
+
+    config: Mapping[str, Any]
+    base: str
+    estimate: tuple[int | None, float | None]
+    metrics: Collection[str]
+    source: str
+
+
 def run_specs(
     planning: Planning, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
 ) -> RunSpecs:
@@ -100,20 +112,23 @@ def run_specs(
     for cell in design.cells(names, factors.factors, reads):
         fixed = {key: level for key, level in layout.fixed.items() if reads(cell.group, cell.choices, key)}
         fixed |= {**planning.arguments.choices, **dict(cell.factors), "group": cell.group}
-        excluding = {seed: _excluding(factors, {**fixed, "seed": seed}) for seed in spec.all_seeds}
-        matched.update(*excluding.values())
+        kept = []
+        for seed in spec.all_seeds:
+            out = [
+                number for number, (rule, _) in enumerate(factors.excluded) if excludes(rule, {**fixed, "seed": seed})
+            ]
+            matched.update(out)
+            kept += [seed] if not out and seed in seeds[cell.group] else []
         treatment = _treatment(planning, layout, cell)
         if treatment is None:
             continue
-        kept = [seed for seed, numbers in excluding.items() if not numbers and seed in seeds[cell.group]]
-        sound = _sound(planning, layout, treatment, kept)
         levels = {labels[key]: level for key, level in cell.factors}
-        for seed, run in _runs(planning, layout, treatment, sound):
+        for settled, run in _runs(planning, layout, treatment, kept):
             runs.setdefault(run.id, run)
+            seed = int(run.config["seed"])
             entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
-        for config, _ in sound[:1]:
-            metrics.setdefault(cell.group, set()).update(planning.checks.metrics(treatment.variant.composed, config))
-            sources.setdefault(cell.group, set()).add(drawn_from(config))
+            metrics.setdefault(cell.group, set()).update(settled.metrics)
+            sources.setdefault(cell.group, set()).add(settled.source)
     if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
         _refuse_idle_exclusions(planning, layout, matched, bool(entries))
     return RunSpecs(tuple(entries), runs, factors.levels, metrics, sources)
@@ -207,11 +222,6 @@ def _variant(planning: Planning, layout: _Layout, group: str, choices: Choices) 
     return variants.variant(planning, layout.experiment, overrides)
 
 
-def _excluding(factors: Factors, levels: Mapping[str, Any]) -> set[int]:
-    """The numbers of the exclusions that leave out a run with these levels."""
-    return {number for number, (exclusion, _) in enumerate(factors.excluded) if excludes(exclusion, levels)}
-
-
 def _refuse_idle_exclusions(planning: Planning, layout: _Layout, matched: Collection[int], some: bool) -> None:
     for number, (exclusion, at) in enumerate(layout.factors.excluded):
         if number not in matched and at is not None:
@@ -271,55 +281,50 @@ def _treatment(planning: Planning, layout: _Layout, cell: Cell) -> _Treatment | 
     return _Treatment(cell, variant, tree, {key: (where, at) for key, _, where, at in layers})
 
 
-def _sound(
+def _runs(
     planning: Planning, layout: _Layout, treatment: _Treatment, seeds: Sequence[int]
-) -> list[tuple[dict[str, Any], Base]]:
-    """The configurations of these seeds that break no rule, settled, each with the tree that it has differences to."""
-    checks, variant = planning.checks, treatment.variant
-    sound = []
+) -> Iterator[tuple[_Settled, PlannedRun]]:
+    """The runs of a cell; those that could not start are left out, with problems."""
+    before, settled = None, None
     for seed in seeds:
         try:
             config = hydra_compose.resolved({**treatment.tree, "seed": seed})
         except OmegaConfBaseException as error:
             planning.problems.append(variants.not_composed(planning.composer, layout.where, error))
-            return []
-        for part, rule, fix in variant.unmet:
-            where = _chooser(planning, layout, treatment, part)
-            planning.problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
-        is_valid = _is_valid(planning, layout, treatment, config)
-        refusals = checks.refusals(variant.composed, config)
-        _report(planning, layout, treatment, refusals)
-        if is_valid and not variant.unmet and not refusals:
-            sound.append(checks.settle(variant.composed, config))
-    return sound
+            return
+        if {**config, "seed": None} != before:  # as a rule, runs differ in nothing else
+            before, settled = {**config, "seed": None}, _settled(planning, layout, treatment, config)
+        if settled is not None:
+            config, base = {**settled.config, "seed": seed}, settled.base
+            digest = identity.identity(base, config)
+            yield settled, PlannedRun(identity.run_id(digest), digest, base, config, *settled.estimate)
 
 
-def _runs(
-    planning: Planning, layout: _Layout, treatment: _Treatment, sound: Sequence[tuple[Mapping[str, Any], Base]]
-) -> list[tuple[int, PlannedRun]]:
-    """The runs of a cell by seed; none (and problems) if they could not start."""
-    composed, runs = treatment.variant.composed, []
-    before: Mapping[str, Any] = {}
-    settled: dict[str, Any] = {}
-    for config, base in sound:
-        if not before:  # whatever the seed
-            planning.bases[base.hash] = base
-            objections = planning.checks.objections(composed, config, base, planning.cluster)
-            _report(planning, layout, treatment, objections)
-            if objections:
-                break
-            estimate = planning.checks.estimate(composed, config, base)
-        try:
-            if {**config, "seed": None} != before:
-                before, settled = {**config, "seed": None}, content.settled(config)
-        except OSError as error:
-            rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
-            planning.problems.add(layout.where, "configuration", str(error.filename), rule, fix)
-            break
-        final = {**settled, "seed": config["seed"]}
-        digest = identity.identity(base.hash, final)
-        runs.append((config["seed"], PlannedRun(identity.run_id(digest), digest, base.hash, final, *estimate)))
-    return runs
+def _settled(planning: Planning, layout: _Layout, treatment: _Treatment, config: Mapping[str, Any]) -> _Settled | None:
+    """A resolved configuration, completed; None (and problems) if a run with it could not start."""
+    checks, variant, composed = planning.checks, treatment.variant, treatment.variant.composed
+    for part, rule, fix in variant.unmet:
+        where = _chooser(planning, layout, treatment, part)
+        planning.problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
+    is_valid = _is_valid(planning, layout, treatment, config)
+    refusals = checks.refusals(composed, config)
+    _report(planning, layout, treatment, refusals)
+    if not is_valid or variant.unmet or refusals:
+        return None
+    completed, base = checks.settle(composed, config)
+    planning.bases[base.hash] = base
+    objections = checks.objections(composed, completed, base, planning.cluster)
+    _report(planning, layout, treatment, objections)
+    if objections:
+        return None
+    try:
+        final = content.settled(completed)
+    except OSError as error:
+        rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
+        planning.problems.add(layout.where, "configuration", str(error.filename), rule, fix)
+        return None
+    estimate = checks.estimate(composed, completed, base)
+    return _Settled(final, base.hash, estimate, checks.metrics(composed, completed), drawn_from(completed))
 
 
 def _chooser(planning: Planning, layout: _Layout, treatment: _Treatment, part: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, validators
 
-from analysis.spec.validation import NO_SUCH_KEY, Breach, closest, words
+from analysis.spec import validation
+from analysis.spec.validation import KEY_ALONE, NO_SUCH_KEY, closest, words
 from launcher.application import application
 from launcher.errors import Diagnostics, Objection
 from launcher.text import one_line, shown
@@ -63,22 +64,22 @@ class Checker:
         self._schemas = schemas(defaults)
         self._validators = {key: Validator(schema) for key, schema in self._schemas.items()}
         self._defaults = strip(defaults)
-        self._seen: dict[tuple[str, str, type], Breach | None] = {}
+        self._seen: dict[tuple[str, str, type], Objection | None] = {}
 
     def describes(self, key: str) -> bool:
         """Whether a mapping has a schema, which says what keys it may have beside its defaults."""
         return key in self._schemas
 
-    def check(self, tree: Mapping[str, Any]) -> Iterator[Breach]:
-        """Every breach in a resolved, stripped tree."""
+    def check(self, tree: Mapping[str, Any]) -> Iterator[Objection]:
+        """Every objection to a resolved, stripped tree."""
         yield from self._walk(tree, self._defaults, "")
 
-    def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Breach]:
+    def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Objection]:
         for key, value in tree.items():
             path = f"{at}{key}"
             if isinstance(defaults, Mapping) and key not in defaults and not self.describes(at.removesuffix(".")):
                 otherwise = f"remove it, or use one of {', '.join(defaults)}" if defaults else "remove it"
-                yield Breach(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
+                yield Objection(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
             if (
@@ -90,37 +91,37 @@ class Checker:
                 yield not_a_mapping(path, value, default)
                 continue
             below = isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list))
-            breach = self._leaf(path, value) if not below or path in self._schemas else None
-            if breach is not None:
-                yield breach
+            objection = self._leaf(path, value) if not below or path in self._schemas else None
+            if objection is not None:
+                yield objection
             elif below:
                 yield from self._walk(value, default, f"{path}.")
 
-    def _leaf(self, path: str, value: Any) -> Breach | None:
+    def _leaf(self, path: str, value: Any) -> Objection | None:
         memo = (path, repr(value), type(value))
         if memo not in self._seen:
             self._seen[memo] = self._judge(path, value)
         return self._seen[memo]
 
-    def _judge(self, path: str, value: Any) -> Breach | None:
+    def _judge(self, path: str, value: Any) -> Objection | None:
         if value == MISSING:
-            return Breach(path, value, "a value is required", f"set {path}")
+            return Objection(path, value, "a value is required", f"set {path}")
         schema = self._schemas.get(path)
         if schema is not None and not self._validators[path].is_valid(value):
-            return Breach(path, value, f"must be {words(schema)}", f"give {words(schema)}")
+            return Objection(path, value, f"must be {words(schema)}", f"give {words(schema)}")
         if isinstance(value, float) and value - value != 0:
-            return Breach(path, value, "must be finite", "give a finite number")
+            return Objection(path, value, "must be finite", "give a finite number")
         missing = missing_file(path, value)
         if missing is not None:
             fix = "correct the path, create the file, or give a hub name"
-            return Breach(path, value, f"the file {missing} does not exist", fix)
+            return Objection(path, value, f"the file {missing} does not exist", fix)
         return None
 
 
-def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Breach:
-    """The breach of a value in the place of a mapping."""
+def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Objection:
+    """The objection to a value in the place of a mapping."""
     below = ", ".join(f"{path}.{key}" for key in default if key not in _ABOUT)
-    return Breach(path, value, "must be a mapping", f"set one of {below}")
+    return Objection(path, value, "must be a mapping", f"set one of {below}")
 
 
 def missing_file(path: str, value: Any) -> Path | None:
@@ -151,10 +152,10 @@ def brief(value: Any) -> str:
     return value if plain else shown(value)
 
 
-def report(problems: Diagnostics, where: str, breach: Breach | Objection, key: str | None = None) -> None:
-    """Add a breach or an objection to the problems; key: what the user knows it by, if not its own."""
-    key, shown_value = key or breach.key, isinstance(breach, Breach) and breach.shown
-    if not isinstance(breach, Breach):
-        shown_value = breach.file is None or breach.value is not None
-        where, key = (where, key) if breach.file is None else (breach.file, breach.key)
-    problems.add(where, key, brief(breach.value) if shown_value else None, one_line(breach.rule), breach.fix)
+def report(
+    problems: Diagnostics, where: str, objection: Objection | validation.Objection, key: str | None = None
+) -> None:
+    """Add an objection to the problems; key: what the user knows it by, if not its own."""
+    where, key = (where, key or objection.key) if objection.file is None else (objection.file, objection.key)
+    alone = objection.value is KEY_ALONE or (objection.file is not None and objection.value is None)
+    problems.add(where, key, None if alone else brief(objection.value), one_line(objection.rule), objection.fix)

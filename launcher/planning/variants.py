@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from analysis.spec.validation import NO_SUCH_KEY, Breach, closest
+from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.application import KEY, Base, Checks, Composed, File, application
 from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
@@ -71,7 +71,7 @@ class ConfigVariant:
         """Checks the sections that files declare; the application checks the differences to its own tree."""
         return schema.Checker({key: self._defaults.get(key) for key in SECTIONS if key not in _OPEN})
 
-    def breaches(self, config: Mapping[str, Any]) -> Iterator[Breach]:
+    def breaches(self, config: Mapping[str, Any]) -> Iterator[Objection]:
         """What is wrong with a run's values, by what its files declare."""
         flat = [
             schema.not_a_mapping(key, config[key], own)
@@ -86,12 +86,12 @@ class ConfigVariant:
         if missing:
             rule = f"a method needs every part; missing: {', '.join(missing)}"
             fix = f"begin {self._file} with `defaults: [{application().parts().BASELINE}, _self_]`"
-            yield Breach("method", config["method"], rule, fix)
+            yield Objection("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
             value, own = config["method"].get(part), self._method.get(part)
             if value != own and not isinstance(own, Mapping):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
-                yield Breach(f"method.{part}", value, rule, f"choose method/{part}={value}")
+                yield Objection(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
     def has(self, key: str) -> bool:
         """Whether a run of this variant reads a key, so far as its files say."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher import project
 from launcher.errors import Usage
 from launcher.project import ROOT
 from launcher.run import claim
@@ -189,5 +190,5 @@ def true_state(folder: Path, state: str) -> str:
 
 def command(multirun: Path, *words: str) -> str:
     """A command of the launcher as a user would type it, for this multirun folder."""
-    option = () if multirun == ROOT / "multirun" else ("--multirun", str(multirun))
-    return shlex.join(["python", "-m", "launcher", *words, *option])
+    option = () if multirun == project.multirun() else ("--multirun", str(multirun))
+    return f"{project.program()} {shlex.join([*words, *option])}"

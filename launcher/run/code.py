@@ -103,18 +103,19 @@ def find(module: str) -> Path | None:
     own = ROOT / module
     if own.is_file():
         return own
-    top = module.partition("/")[0].removesuffix(".py")
+    beside = [place.parent / module for place in places(module.partition("/")[0].removesuffix(".py"))]
+    return next(filter(Path.is_file, beside), None)
+
+
+def places(name: str) -> list[Path]:
+    """The folders of a top-level package, or the file of a module; none of a part of Python itself."""
     try:
-        spec = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        places = [Path(place).parent for place in spec.submodule_search_locations]
-    else:
-        places = [Path(spec.origin).parent] if spec.origin else []
-    return next((place / module for place in places if (place / module).is_file()), None)
+        return []
+    if spec is None or not (spec.has_location or spec.submodule_search_locations):
+        return []
+    return [Path(place) for place in spec.submodule_search_locations or [str(spec.origin)]]
 
 
 @lru_cache(maxsize=1)
@@ -267,20 +268,17 @@ def others(
     take over those of runs with these records. A run without a record, of an older version or without a step, has no
     known code.
     """
-
-    def has_steps(run_id: str, state: str) -> bool:
-        is_kept = state == RunState.DONE or run_id in taken_over
-        return is_kept or latest_checkpoint(run_folder(multirun, run_id)) is not None
-
     known: dict[str, Mapping[str, tuple[str, str]]] = {}
     alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
     for run_id, (state, code_ids) in runs.items():
-        if code_ids and has_steps(run_id, state):
-            for code_id in set(code_ids) - known.keys():
-                record = read(multirun, code_id)
-                known[code_id] = changes(record) if record is not None else {}
-            if different := dict(change for code_id in code_ids for change in known[code_id].items()):
-                alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
+        counts = state == RunState.DONE or run_id in taken_over
+        if not code_ids or not (counts or latest_checkpoint(run_folder(multirun, run_id)) is not None):
+            continue
+        for code_id in set(code_ids) - known.keys():
+            record = read(multirun, code_id)
+            known[code_id] = changes(record) if record is not None else {}
+        if different := dict(change for code_id in code_ids for change in known[code_id].items()):
+            alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
     accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()
     return [
         OtherCode(

@@ -1,7 +1,7 @@
 """The states of a run, the reasons why its attempts end, and the one table of all transitions between states.
 
 A retry rule says how often a run is resumed after one failure kind; null is without limit. The counts are kept in the
-run's state, so they hold over launches, until `retry` clears them. Whether a run may be resumed can be read from its
+run's state, so they hold over launches, until `resume` clears them. Whether a run may be resumed can be read from its
 state alone (`RESUMABLE`); no reader needs the rules.
 """
 
@@ -35,7 +35,7 @@ class RunState(StrEnum):
 
 # Commands call a planned run without a folder `new`. No state file contains this word.
 NEW = "new"
-# The same command resumes these. A failed run would fail again, so it waits for `retry`.
+# The same command resumes these. A failed run would fail again, so it waits for `resume`.
 RESUMABLE = frozenset({RunState.PLANNED, RunState.SUBMITTED, RunState.RUNNING, RunState.PREEMPTED, RunState.LOST})
 RETRYABLE = frozenset({RunState.FAILED, RunState.DIVERGED, RunState.CANCELLED})
 
@@ -106,7 +106,7 @@ class Event(StrEnum):
     WITHDRAW = "withdraw"
     START = "start"
     FINISH = "finish"
-    RETRY = "retry"
+    RESUME = "resume"
 
 
 class Transition(NamedTuple):
@@ -129,7 +129,7 @@ TRANSITIONS: Mapping[Event | FailureKind, Transition] = {
         kind: Transition(ending.sources, frozenset({ending.resumed_as, ending.ended_as}), ending.when)
         for kind, ending in ENDINGS.items()
     },
-    Event.RETRY: Transition(RETRYABLE, _ONLY_PLANNED, "`retry` named the run"),
+    Event.RESUME: Transition(RETRYABLE, _ONLY_PLANNED, "`resume` named the run"),
 }
 
 

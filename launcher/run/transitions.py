@@ -74,8 +74,8 @@ def ended(
 
 
 def retried(state: State) -> State:
-    """`retry` makes the run planned again. Its attempts and checkpoints stay; the counts of its failures do not."""
-    check(Event.RETRY, state.state, RunState.PLANNED)
+    """`resume` makes the run planned again. Its attempts and checkpoints stay; the counts of its failures do not."""
+    check(Event.RESUME, state.state, RunState.PLANNED)
     return _fresh(state, RunState.PLANNED, None).replace(failure_counts={})
 
 

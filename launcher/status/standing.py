@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.application import application
 from launcher.run import catalog, claim, code
 from launcher.run.code import OtherCode
 from launcher.run.compute import HOUR_S
@@ -23,7 +24,7 @@ from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
 from launcher.text import without_numbers
 
-# States that need a decision: these runs wait for `retry`. Cancelled ones do too, but that was a decision.
+# States that need a decision: these runs wait for `resume`. Cancelled ones do too, but that was a decision.
 FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
 # States that the same command resumes, or that another process is working on.
 UNFINISHED = frozenset({NEW, *RESUMABLE})
@@ -145,7 +146,8 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     }
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        steps[run_id] = read_config(run_folder(multirun, run_id))["trainer"]["steps"]
+        config = read_config(run_folder(multirun, run_id))
+        steps[run_id] = application(config).length(config).steps
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():

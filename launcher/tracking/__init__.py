@@ -11,15 +11,61 @@ import queue
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from launcher import files
+from launcher.run.folder import histograms_path, metrics_path
 from launcher.text import one_line
-from launcher.tracking import rows as logs
-from launcher.tracking.rows import Histogram, Row
-from launcher.tracking.settings import ONLINE, Settings, read_settings, settings_path
+from launcher.tracking.settings import ONLINE, read_settings, settings_path
+
+# The keys of a line that are not metrics.
+_ABOUT = frozenset({"step", "attempt", "time"})
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """n counts between n + 1 edges."""
+
+    edges: Sequence[float]
+    counts: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step: its number (from 1), when it was logged (unix seconds), its metrics and histograms by name."""
+
+    step: int
+    time: float
+    metrics: Mapping[str, float]
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+
+def extent(folder: Path) -> dict[str, int]:
+    """The present lengths in bytes of a run's logs, `metrics` and `histograms`; 0 for an absent one."""
+    return {"metrics": files.size_of(metrics_path(folder)), "histograms": files.size_of(histograms_path(folder))}
+
+
+def rows(folder: Path, until: Mapping[str, int] | None = None) -> Iterator[Row]:
+    """A run's steps in the order of its log, up to `until` (default: all of it), without torn lines."""
+    until = until or extent(folder)
+    histograms: defaultdict[int, dict[str, Histogram]] = defaultdict(dict)
+    for record in _steps(histograms_path(folder), until["histograms"]):
+        histograms[record["step"]][record["name"]] = Histogram(record["edges"], record["counts"])
+    for record in _steps(metrics_path(folder), until["metrics"]):
+        metrics = {key: value for key, value in record.items() if key not in _ABOUT}
+        yield Row(record["step"], record["time"], metrics, histograms.get(record["step"], {}))
+
+
+def _steps(path: Path, length: int) -> Iterator[dict[str, Any]]:
+    return (record for record in files.json_lines(path, length) if "step" in record)
+
+
+# ---------------------------------------------------------------- trackers
 
 # How long the end of a run waits for its trackers. What W&B has not received by then, `sync` sends.
 CLOSE_S = 30.0
@@ -119,23 +165,11 @@ def start(folder: Path, config: Mapping[str, Any], attempt: int, settings: Mappi
         chosen = read_settings(settings)
         files.write_json(settings_path(folder), chosen.model_dump())
         if chosen.tensorboard:
-            sinks["TensorBoard"] = lambda: _tensorboard(folder)
+            sinks["TensorBoard"] = lambda: import_module(f"{__name__}.tensorboard").EventFiles(folder)
         if chosen.wandb == ONLINE:
-            sinks["W&B"] = lambda: _wandb(folder, config, chosen)
-        until = logs.extent(folder)
+            sinks["W&B"] = lambda: import_module(f"{__name__}.wandb").LiveRun(folder, config, chosen)
+        until = extent(folder)
     except Exception as error:
         _say(f"attempt {attempt}", f"{type(error).__name__}: {one_line(str(error))}")
         return Tracker({}, lambda: iter(()))
-    return Tracker(sinks, lambda: logs.rows(folder, until))
-
-
-def _tensorboard(folder: Path) -> Sink:
-    from launcher.tracking.tensorboard import EventFiles
-
-    return EventFiles(folder)
-
-
-def _wandb(folder: Path, config: Mapping[str, Any], settings: Settings) -> Sink:
-    from launcher.tracking.wandb import LiveRun
-
-    return LiveRun(folder, config, settings)
+    return Tracker(sinks, lambda: rows(folder, until))

@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from launcher.tracking.rows import Histogram, Row
+from launcher.tracking import Histogram, Row
 
 FLUSH_S = 10
 

@@ -31,8 +31,7 @@ from launcher.run.folder import last_final_step, multirun_of, read_config
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.run.records import read_object
 from launcher.text import one_line
-from launcher.tracking import rows as logs
-from launcher.tracking.rows import Row
+from launcher.tracking import Row, rows
 from launcher.tracking.settings import Labels, Settings, labels
 
 INIT_S = 30.0
@@ -256,7 +255,7 @@ def send(folder: Path, where: Settings, labels: Labels, state: str, until: int) 
     """
     ends = state not in RESUMABLE
     writer = Writer(folder, read_config(folder), where, labels, FINISH_S, ends)
-    for row in logs.rows(folder):
+    for row in rows(folder):
         if row.step > until:
             break
         writer.row(row)

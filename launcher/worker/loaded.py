@@ -1,4 +1,9 @@
-"""The modules of ours, and of the user, that this process has loaded, with the content that their files had then."""
+"""The code of runs: what this process has loaded, with the content that its files had then; and what the user's code
+imports from outside of the project, of site-packages and of the standard library.
+
+The latter is found by reading, from the packages that bring methods and tasks and from the rewards that configurations
+name; nothing is imported. A package counts as a whole.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import importlib
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +23,7 @@ from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
 from launcher.project import COPIES, ROOT
+from launcher.run import code
 from launcher.run.code import Code, hashes, hub_commit, read, versions
 from launcher.run.folder import multirun_of
 
@@ -47,11 +54,13 @@ def note() -> None:
     _seen.update(new)
     for module in map(sys.modules.get, new):
         spec = getattr(module, "__spec__", None)
-        name = spec.name if spec is not None else None
+        name = spec.name if spec is not None else getattr(module, "__name__", None)  # a script has none
         file = getattr(module, "__file__", None)
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue
         path, top = Path(file), name.partition(".")[0]
+        if path == ROOT / "launch.py":  # it starts sweeps, and computes nothing
+            continue
         if top not in packages() and top not in _user_packages() and is_library(path):
             continue
         try:
@@ -68,7 +77,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     note()
     inputs = [Path(text) for text in config.get(INPUTS) or {}]
     modules = [
-        path for code in inputs if code.suffix == ".py" and code.is_file() for path in content.with_imports(code)
+        path for file in inputs if file.suffix == ".py" and file.is_file() for path in content.with_imports(file)
     ]
     known = {_shown(path) for path in (*inputs, *modules)}
     loaded = {*_noted.values(), *later_modules(config)}
@@ -84,7 +93,7 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
 
 def later_modules(config: Mapping[str, Any] | None = None) -> list[tuple[str, str, str]]:
     """The path and the hashes of each module that a run may load in processes of its own; None: any run."""
-    return [(str(path.relative_to(ROOT)), *hashes(path)) for path in application().code_files(config)]
+    return [(_shown(path), *hashes(path)) for path in application(config).code_files(config)]
 
 
 def _shown(path: Path) -> str:
@@ -132,7 +141,53 @@ _user_packages = functools.cache(installed_parts.packages)
 def _data(config: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of the data files that the configuration names, and of those that the application adds."""
     data = dict(config.get("data") or {})
-    for path in application().data_files(config):
+    for path in application(config).data_files(config):
         if str(path) not in data and path.is_file():
             data[str(path)] = content_digest(path)
     return data
+
+
+# ---------------------------------------------------------------- the user's code
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package's folder, or a file. `imported`: by its name, and not by the path of a reward."""
+
+    path: Path
+    imported: bool = True
+
+    @property
+    def files(self) -> list[Path]:
+        """Its Python files, with the modules beside a reward that it imports."""
+        if self.path.is_dir():
+            return sorted(self.path.rglob("*.py"))
+        return [self.path] if self.imported else content.with_imports(self.path)
+
+
+def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
+    """The code that runs with these settled configurations import."""
+    found: dict[Path, Source] = {}
+    waiting = set(installed_parts.packages())
+    for config in configs:
+        named = application(config).imports(config)
+        waiting |= {name.partition(".")[0] for name in named if "/" not in name}
+        for text in (*(name for name in named if "/" in name), *(config.get(INPUTS) or {})):
+            if text.endswith(".py") and Path(text) not in found:
+                found[Path(text)] = Source(Path(text), imported=False)
+    waiting |= _imports(found.values())
+    seen: set[str] = set(packages())
+    while waiting := waiting - seen:
+        seen |= waiting
+        new = {path: Source(path) for name in sorted(waiting) for path in code.places(name) if _is_users(path)}
+        found = {**new, **found}
+        waiting = _imports(new.values())
+    return sorted(found.values(), key=lambda source: source.path)
+
+
+def _imports(sources: Iterable[Source]) -> set[str]:
+    return {name for source in sources for file in source.files for name in content.imported_names(file)}
+
+
+def _is_users(place: Path) -> bool:
+    return place.is_absolute() and not is_library(place) and not place.is_relative_to(ROOT)

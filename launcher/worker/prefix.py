@@ -75,7 +75,8 @@ def _state_of(source: Path) -> State | None:
 
 def _take_logs(source: Path, folder: Path, step: int) -> None:
     """Write what a run of this folder's length has logged up to a step; the application decides what that is."""
-    kept = application().first_steps(read_config(folder))
+    config = read_config(folder)
+    kept = application(config).first_steps(config)
     for path in (metrics_path, histograms_path, responses_path):
         is_kept = kept.get(path(folder).name)
         records = [line for line in files.json_lines(path(source)) if line["step"] <= step]

@@ -18,7 +18,7 @@ from typing import Any
 from launcher.config import content
 from launcher.run import launch_record
 from launcher.secrets import is_credentials_file, mask, mask_patch
-from launcher.worker.user_code import Source
+from launcher.worker.loaded import Source
 
 # New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20

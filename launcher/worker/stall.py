@@ -34,6 +34,7 @@ FIRST_S = 7200.0
 #: How long a stalled attempt may take at most to save a checkpoint, if it does go on.
 GRACE_S = 60.0
 _MEASURED = 1000
+_NEVER_S = 1e9
 _CHILD_S = 1.0
 _TIMER = Path(__file__).with_name("timer.py")
 
@@ -56,6 +57,8 @@ class Watchdog:
         self._path, self._given = stacks_path(folder, attempt), given
         self._file = open(self._path, "w")  # noqa: SIM115 the handler of SIGUSR1 writes to it at any time
         self._durations: deque[float] = deque(maxlen=_MEASURED)
+        #: Whether steps are expected at all. Without, only `cluster.stall_s` limits the time between those that come.
+        self.expects_steps = True
         self._steps = 0
         self._counted = 0
         self.idle = 0.0
@@ -69,7 +72,8 @@ class Watchdog:
 
     def _set_timer(self) -> float:
         """Set the timer anew, as every beat does: it expires only if no beat comes. Returns the limit in seconds."""
-        limit = limit_of(tuple(self._durations), self._given)
+        unlimited = self._given is None and not self.expects_steps
+        limit = _NEVER_S if unlimited else limit_of(tuple(self._durations), self._given)
         self.grace_s = min(GRACE_S, limit)
         # Not before the heartbeat itself could have ended the attempt.
         patience = limit + self.grace_s + 2 * HEARTBEAT_S

@@ -108,7 +108,7 @@ def _run_claimed(
     heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)
     try:
         _watch(attempt, orphaned)
-        final = _attempt(folder, owner, state, attempt, train, launch)
+        final = _attempt(folder, owner, state, attempt, train, launch, watchdog)
         with suppress(OSError):  # the logs of a done run were synced before
             attempt.close()
         if attempt.tracker is not None:
@@ -200,7 +200,9 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
     return owner, state
 
 
-def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch) -> State:
+def _attempt(
+    folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch, watchdog: Watchdog
+) -> State:
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
     config: Mapping[str, Any] = {}
     commits: dict[str, str] = {}
@@ -218,24 +220,27 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, train: 
         identity.verify(config, folder.name)
         config = content.located(config, COPIES)
         content.check(config)
-        attempt.checkpoints_kept = config["trainer"].get("checkpoints_kept", attempt.checkpoints_kept)
-        attempt.first_step = 0 if config["trainer"].get("eval_before_train") else 1
+        length = application(config).length(config)
+        attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step
+        watchdog.expects_steps = length.logs_every_step
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        function: Train = function_of(train)  # if its import fails, the run's own attempt does
+        module, _, name = train.partition(":")
+        function: Train = getattr(loaded.imported(module), name)  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
-        given = application().completed(folder, config, commits if attempt.nodes.count == 1 else {})
+        given = application(config).completed(folder, config, commits if attempt.nodes.count == 1 else {})
         summary = function(given, attempt)
         attempt.check()
         attempt.sync()
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
-        if gap := whole.log_problem(folder, int(config["trainer"]["steps"]), attempt.first_step):
-            raise RuntimeError(f"{gap}. Fix: `retry` resumes the run from a checkpoint before that step")
+        gap = whole.log_problem(folder, length.steps, attempt.first_step) if length.logs_every_step else None
+        if gap is not None:
+            raise RuntimeError(f"{gap}. Fix: `resume` resumes the run from a checkpoint before that step")
         return transitions.finished(state, whole.seal(folder))
     except claim.ClaimLost:
         raise
@@ -293,18 +298,12 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def function_of(name: str) -> Any:
-    """The function that `module:function` names."""
-    module, _, function = name.partition(":")
-    return getattr(loaded.imported(module), function)
-
-
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher.worker import provenance, user_code
+    from launcher.worker import provenance
 
     multirun = multirun_of(folder)
     if not launch.record:
-        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, user_code.sources([config]))
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, loaded.sources([config]))
         launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
     record = launch.record
     for old in folder.glob("*.patch"):
@@ -344,6 +343,7 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
         multiprocessing.connection.wait([sentinel])
         kind, message = orphaned()
         attempt.request_stop(message, kind)
+        os.kill(os.getpid(), signal.SIGTERM)  # wakes a program that does not watch for requests
         for _ in range(int(ORPHAN_S)):  # time in which this process is stopped does not count
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)  # the trainer does not stop, and no other process is left to end it
@@ -367,14 +367,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
     parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
     parser.add_argument("--job", metavar="TOKEN", help="the token of the launch that submitted the run")
-    parser.add_argument("--train", default=TRAIN, metavar="MODULE:FUNCTION", help="default: %(default)s")
+    parser.add_argument("--train", metavar="MODULE:FUNCTION", help="default: that of the run's application")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="of the job of SLURM that this is (1)")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
-    launch = launch_record.read(given.launch) if given.launch else None
-    if launch is None:  # otherwise what the launch has asked for decides
-        with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
-            if not application().resources(read_config(given.run)).devices:
-                os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
-    leave(execute(given.run, given.train, launch, given.job, nodes=Nodes(given.nodes)))
+    launch, train = launch_record.read(given.launch) if given.launch else None, given.train or TRAIN
+    with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
+        config = read_config(given.run)
+        train = given.train or application(config).work
+        if launch is None and not application(config).resources(config).devices:
+            os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES  # else what the launch has asked for decides
+    leave(execute(given.run, train, launch, given.job, nodes=Nodes(given.nodes)))

@@ -20,7 +20,6 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Ground, Reason
 from analysis.findings.study import Block, Study, study
 from analysis.findings.verdicts import Verdict
-from analysis.spec.settings import settings
 from launcher import files
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
@@ -101,8 +100,7 @@ def refusal(error: type[Exception], call: Callable[[], object]) -> str:
 def studied(folder: Path, asked: Mapping[str, Any] | None = None, **more: Any) -> Study:
     """What an experiment's report compares, by the section of its plan or by `asked`, and by further keys."""
     sweep = read_sweep(folder)
-    section = {**(sweep.plan["analysis"] if asked is None else asked), **more}
-    return study(sweep, settings(section, groups=sweep.groups, baseline=sweep.baseline))
+    return study(sweep, sweep.asked({**(sweep.plan["analysis"] if asked is None else asked), **more}))
 
 
 def replan(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

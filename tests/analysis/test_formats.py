@@ -73,6 +73,6 @@ def test_text_in_csv_is_not_a_formula_and_numbers_are_as_they_were() -> None:
 
 def test_names_in_the_csv_of_a_figure_are_not_formulas() -> None:
     panel = Panel((0, 0, 1, 1), ("@x", 0, 1, False), ("=y", 0, 1, False))
-    traces = (Trace(0, "=1+1", 3, "seed", "=y", np.array([1.0]), np.array([-2.0]), None),)
+    traces = (Trace(0, "=1+1", 3, "seed", "=y", np.array([1.0]), np.array([-2.0])),)
     _, row = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
     assert "'=1+1" in row and "'@x" in row and "'=y" in row and "-2.0" in row

@@ -30,7 +30,7 @@ from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
-from launcher.tracking.rows import Row, rows
+from launcher.tracking import Row, rows
 from launcher.tracking.tensorboard import EventFiles
 from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
 from tests.wording import Worded

@@ -13,11 +13,11 @@ import pytest
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
-from analysis.findings.levels import AtLevel, levels
 from analysis.findings.outcomes import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.paper import write_paper
 from analysis.spec.settings import REWARD
+from analysis.tables.levels import AtLevel, levels
 from launcher.run.folder import find_state, run_folder, write_state
 from tests.analysis.conftest import Lines, MakeSweep, studied
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.findings.looks import Status
+from analysis.findings.interim import Status
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Comparison, Study, study
 from analysis.findings.verdicts import judge

@@ -89,7 +89,7 @@ def test_csv_has_every_number_as_python_writes_it() -> None:
     wide = random.standard_normal(500) * 10.0 ** random.integers(-20, 20, 500)
     y = np.array([*hard, math.nan, math.inf, *wide])
     panel = Panel((0, 0, 1, 1), ('step, "of" all', 0, 1, False), ("y", 0, 1, False))
-    traces = tuple(Trace(0, "C,1", seed, "seed", "y", np.arange(y.size, dtype=float), y, None) for seed in (0, 1))
+    traces = tuple(Trace(0, "C,1", seed, "seed", "y", np.arange(y.size, dtype=float), y) for seed in (0, 1))
     _, *rows = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
     assert [row[8] for row in rows] == [repr(v) if math.isfinite(v) else "" for v in y.tolist()] * 2
     assert {(row[1], row[5]) for row in rows} == {("C,1", 'step, "of" all')}

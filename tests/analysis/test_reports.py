@@ -558,14 +558,23 @@ COMPUTE = {
 SCENARIOS = {**LEVELS, **ANSWERS, **SECTIONS, **DECISIONS, **DRAWINGS, **COMPUTE}
 
 
+#: How many reports begin to explain themselves; a scenario with the part `main` has all of it.
+COMMON = ("In brackets: ", "Value: mean over seeds. ", "The first measure is the primary one")
+
+
 def said(report: Report, parts: Sequence[str]) -> Iterator[str]:
+    lines = all_of(report, parts)
+    return lines if "main" in parts else (line for line in lines if not line.removeprefix("* ").startswith(COMMON))
+
+
+def all_of(report: Report, parts: Sequence[str]) -> Iterator[str]:
     """The answer, tables with their notes, of `main` and `metrics` the first measure alone, and captions."""
     answer = report.answer
     yield from (answer.question, answer.result, answer.certainty, *answer.limits, *answer.levels, *answer.collapsed)
     yield from (*answer.gaps, *map(str, answer.warnings))
     for table in report.tables:
         if table.name in parts or table.name not in USUAL:
-            of_many = table.name in ("main", "metrics") and parts != ("main",)
+            of_many = table.name in ("main", "metrics") and "main" not in parts
             yield f"## {table.name}: {table.title}"
             rows = [row for row in table.rows if not of_many or row[0] == table.rows[0][0]]
             yield from (" | ".join(row) for row in (table.columns, *rows))

@@ -9,7 +9,7 @@ import yaml
 
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import Settings, settings
-from analysis.spec.validation import BadPlan, Breach, Context, breaches
+from analysis.spec.validation import BadPlan, Context, Objection, objections
 from tests.analysis import qstar
 from tests.wording import Worded
 
@@ -21,8 +21,8 @@ ABOUT_B = {"claim": "x", "group": "B", "metric": UP}
 NOT_A_METRIC = "must be a metric's key, such as actor/grad_norm"
 
 
-def check(section: Any, context: Context) -> list[Breach]:
-    return breaches(Settings, section, "analysis", context)
+def check(section: Any, context: Context) -> list[Objection]:
+    return objections(Settings, section, "analysis", context)
 
 
 def without(key: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
-from analysis.figures.traces import Panel, Trace, Traces, summary, to_json
+from analysis.figures.traces import About, Panel, Trace, Traces, summary, to_json
 from tests.analysis.conftest import Lines, MakeSweep, Reported, metrics
 
 REWARD = "analysis/reward_sum_mean"
@@ -29,7 +29,7 @@ def traced(*traces: Trace) -> Traces:
 
 def trace(x: Any, y: Any, seed: int | None = None, name: str = "reward (1)", **more: Any) -> Trace:
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    return Trace(0, "C1", seed, "mean over seeds", name, x, y, more.get("interval"), more.get("steps"))
+    return Trace(0, "C1", seed, "mean over seeds", name, x, y, About(**more))
 
 
 def figures_of(html: str) -> dict[str, Any]:

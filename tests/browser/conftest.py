@@ -19,6 +19,15 @@ from tests.analysis import qstar
 from tests.analysis.conftest import sweeps_in
 
 
+def axe(page: Any, *part: str) -> tuple[set[str], list[tuple[str, str]]]:
+    """The rules of axe that the page, or this part of it, keeps; and those it breaks, with the first breach."""
+    package = pytest.importorskip("axe_playwright_python")
+    page.evaluate((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("part => part ? axe.run(part) : axe.run(document)", *part)
+    serious = [rule for rule in found["violations"] if part or rule["impact"] in ("serious", "critical")]
+    return {rule["id"] for rule in found["passes"]}, [(rule["id"], rule["nodes"][0]["html"]) for rule in serious]
+
+
 @dataclass
 class Opened:
     """A page, and what it did that a reader would not want: messages of errors, requests that leave its file."""

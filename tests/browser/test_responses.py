@@ -11,7 +11,7 @@ from analysis.__main__ import main
 from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, sweeps_in
 from tests.analysis.test_responses import HOSTILE
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, axe
 from tests.browser.test_page import visible
 
 pytestmark = pytest.mark.browser
@@ -48,12 +48,9 @@ def test_responses_are_hidden_with_their_method_and_their_seed(page_with_respons
 def test_hostile_text_breaks_neither_the_page_nor_its_reading(
     page_with_responses: Path, open_page: Open, scheme: str, width: int
 ) -> None:
-    package = pytest.importorskip("axe_playwright_python")
     page = open_page(page_with_responses, color_scheme=scheme, viewport={"width": width, "height": 900}).page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     long = page.locator("pre.long").first
     long.focus()  # so that the arrow keys scroll it
     assert long.evaluate("e => e === document.activeElement && e.scrollHeight > e.clientHeight")
-    page.evaluate((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run('section[aria-labelledby=responses]')")
-    assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found["violations"]] == []
+    assert axe(page, "section[aria-labelledby=responses]")[1] == []

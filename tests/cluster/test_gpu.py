@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import torch
 
 from tests.cluster.rays import ROOT
 from tests.needs import with_gpus
+from tests.results import logged, states
 from tests.trainer_ext.conftest import METHODS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
@@ -35,14 +35,10 @@ def run(*command: str, **environment: str) -> str:
 
 
 def launched(multirun: Path, *overrides: str, **environment: str) -> dict[str, list[dict[str, float]]]:
-    """The metrics of each run, by its method."""
+    """id -> the metrics of each run."""
     run("launch.py", "-m", *SMALL, *overrides, f"multirun={multirun}", **environment)
-    found: dict[str, list[dict[str, float]]] = {}
-    for folder in (multirun / "runs").iterdir():
-        assert json.loads((folder / "state.json").read_text())["state"] == "done"
-        lines = (folder / "metrics.jsonl").read_text().splitlines()
-        found[folder.name] = [json.loads(line) for line in lines]
-    return found
+    assert {state["state"] for state in states(multirun).values()} == {"done"}
+    return {folder.name: logged(folder) for folder in (multirun / "runs").iterdir()}
 
 
 def rewards(runs: dict[str, list[dict[str, float]]]) -> list[list[float]]:

@@ -18,7 +18,8 @@ from launcher.run.folder import latest_checkpoint
 from launcher.run.transitions import cancel
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
-from tests.waiting import until
+from tests.results import learned, states, walked
+from tests.waiting import ended, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 600
@@ -50,23 +51,6 @@ def shared(space: Rays) -> Rays:
     return space
 
 
-def over(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code of a launcher, and what it said."""
-    said, _ = process.communicate(timeout=LIMIT_S)
-    return process.returncode, said
-
-
-def states(multirun: Path) -> dict[str, dict[str, Any]]:
-    return {path.parent.name: json.loads(path.read_text()) for path in sorted(multirun.glob("runs/*/state.json"))}
-
-
-def walked(multirun: Path) -> dict[str, list[tuple[int, int]]]:
-    """id -> (step, value) of every line, torn or doubled ones too."""
-    lines = {path.parent.name: path.read_text().splitlines() for path in multirun.glob("runs/*/metrics.jsonl")}
-    read = {name: [json.loads(line) for line in own] for name, own in lines.items()}
-    return {name: [(line["step"], line["value"]) for line in own] for name, own in sorted(read.items())}
-
-
 def past_a_checkpoint(multirun: Path, count: int = 2) -> list[Path]:
     """The folders of the runs, once so many run and have a checkpoint."""
 
@@ -93,17 +77,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[i
     return walked(multirun)
 
 
-def science(multirun: Path) -> dict[str, list[dict[str, float]]]:
-    """id -> what every step logged, without what a clock or the machine decides."""
-    return {
-        path.parent.name: [
-            {key: value for key, value in json.loads(line).items() if key != "time" and not key.startswith("cost/")}
-            for line in path.read_text().splitlines()
-        ]
-        for path in multirun.glob("runs/*/metrics.jsonl")
-    }
-
-
 def test_a_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Path) -> None:
     short = ["trainer.steps=3", "trainer.eval_every=3", "trainer.eval_prompts=8", "task.warm_start.steps=5"]
     two = ["method=c0_grpo,bnto_minimal", "experiment.baseline=c0_grpo", "seed=0"]
@@ -117,15 +90,15 @@ def test_a_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Pa
         "model.resources.cpus=2",
         f"multirun={tmp_path / 'ray'}",
     ]
-    code, said = over(shared.run(*there))
-    assert code == 0 and "2 done" in said, said
-    assert science(tmp_path / "ray") == science(tmp_path / "pool")
-    assert len(science(tmp_path / "pool")) == 2
-    code, said = over(shared.run(*there))
-    assert code == 0 and "started" not in said, said
+    said = ended(shared.run(*there))
+    assert "2 done" in said, said
+    assert learned(tmp_path / "ray") == learned(tmp_path / "pool")
+    assert len(learned(tmp_path / "pool")) == 2
+    said = ended(shared.run(*there))
+    assert "started" not in said, said
     over_the_top = ["model.resources.cpus=5", f"multirun={tmp_path / 'none'}"]
-    code, said = over(shared.run(*there[:-2], *over_the_top))
-    assert code == 2 and "1 node (1 of 4 CPUs" in said and "Fix: " in said, said
+    said = ended(shared.run(*there[:-2], *over_the_top), 2)
+    assert "1 node (1 of 4 CPUs" in said and "Fix: " in said, said
     assert not list(tmp_path.glob("none/runs/*/state.json"))
 
 
@@ -134,8 +107,7 @@ def test_a_run_of_two_nodes_takes_both(ray: Rays, tmp_path: Path, expected: Any)
     ray.head("--num-cpus", "1", "--num-gpus", "1")
     ray.node("--num-cpus", "1", "--num-gpus", "1")
     asked = ("trainer=several", "model.resources.nodes=2", "model.resources.devices=1")
-    code, said = over(ray.launcher(tmp_path, *SWEEP, *asked))
-    assert code == 0, said
+    ended(ray.launcher(tmp_path, *SWEEP, *asked))
     assert_whole(tmp_path, expected)
     first, second = sorted(states(tmp_path).values(), key=lambda state: float(state["started"]))
     assert first["finished"] <= second["started"]
@@ -148,17 +120,15 @@ def test_a_run_sees_the_devices_that_the_latest_launch_asks_for(ray: Rays, tmp_p
     begun = past_a_checkpoint(tmp_path)
     assert [json.loads((path / "provenance.json").read_text())["devices"]["visible"] for path in begun] == ["", ""]
     os.kill(launcher.pid, signal.SIGINT)
-    over(launcher)
-    code, said = over(ray.launcher(tmp_path, *SWEEP, "model.resources.devices=1"))
-    assert code == 0, said
+    launcher.communicate(timeout=LIMIT_S)
+    ended(ray.launcher(tmp_path, *SWEEP, "model.resources.devices=1"))
     assert_whole(tmp_path, expected)
     assert [json.loads((path / "provenance.json").read_text())["devices"]["visible"] for path in begun] == ["0", "0"]
 
 
 def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, expected: Any) -> None:
     drive = [sys.executable, "-m", "tests.launcher.drive", str(tmp_path), "cluster=ray", *SWEEP]
-    code, said = over(ray.run(*drive, TMPDIR=str(ray.folder)))
-    assert code == 0, said
+    ended(ray.run(*drive, TMPDIR=str(ray.folder)))
     assert_whole(tmp_path, expected)
     assert not list(ray.folder.glob("rlsweep-ray-*"))
 
@@ -167,12 +137,11 @@ def test_a_killed_ray_worker_costs_an_attempt(shared: Rays, tmp_path: Path, expe
     launcher = shared.launcher(tmp_path, *SWEEP)
     victim, other = past_a_checkpoint(tmp_path)
     rays.ray_worker(shared.head_process, victim.name).kill()
-    code, said = over(launcher)
-    assert code == 0, said
+    said = ended(launcher)
     assert_whole(tmp_path, expected)
-    ended = states(tmp_path)
-    assert ended[victim.name]["ends"] == {"lost": 1} and ended[victim.name]["attempt"] == 2
-    assert ended[other.name]["ends"] == {} and ended[other.name]["attempt"] == 1
+    after = states(tmp_path)
+    assert after[victim.name]["ends"] == {"lost": 1} and after[victim.name]["attempt"] == 2
+    assert after[other.name]["ends"] == {} and after[other.name]["attempt"] == 1
     assert "the Ray worker" in said
 
 
@@ -191,8 +160,7 @@ def test_a_lost_node_is_named_and_its_runs_go_on_elsewhere(ray: Rays, tmp_path: 
             (raylet,) = [one for one in rays.tree(node.pid) if one.name() == "raylet"]
             raylet.kill()
         node = ray.node("--num-cpus", "2")
-        code, said = over(launcher)
-        assert code == 0, said
+        ended(launcher)
         assert_whole(multirun, expected)
         assert {json.dumps(state["ends"]) for state in states(multirun).values()} == {'{"node_failure": 1}'}
 
@@ -203,12 +171,11 @@ def test_a_killed_head_ends_the_launch_and_the_same_command_goes_on(
     launcher = shared.launcher(tmp_path, *SWEEP)
     past_a_checkpoint(tmp_path)
     rays.kill(shared.head_process.pid)
-    code, said = over(launcher)
-    assert code == 1 and "the Ray cluster is gone" in said, said
+    said = ended(launcher, 1)
+    assert "the Ray cluster is gone" in said, said
     assert {(state["state"], state["kind"]) for state in states(tmp_path).values()} == {("lost", "node_failure")}
     shared.restore("--num-cpus", "4")
-    code, said = over(shared.launcher(tmp_path, *SWEEP))
-    assert code == 0, said
+    ended(shared.launcher(tmp_path, *SWEEP))
     assert_whole(tmp_path, expected)
     assert {state["attempt"] for state in states(tmp_path).values()} == {2}
 
@@ -223,8 +190,7 @@ def test_a_killed_launchers_runs_are_saved_and_taken_up(shared: Rays, tmp_path: 
             == {("preempted", "launcher gone")}
         )
     )
-    code, said = over(shared.launcher(tmp_path, *SWEEP))
-    assert code == 0, said
+    ended(shared.launcher(tmp_path, *SWEEP))
     assert_whole(tmp_path, expected)
 
 
@@ -233,11 +199,9 @@ def test_ctrl_c_saves_what_runs_and_keeps_the_rest_from_starting(shared: Rays, t
     launcher = shared.launcher(tmp_path, *large, "cluster.max_running=2")  # one runs, one waits in Ray
     past_a_checkpoint(tmp_path, 1)
     os.kill(launcher.pid, signal.SIGINT)
-    code, said = over(launcher)
-    assert code == 1, said
+    said = ended(launcher, 1)
     assert sorted(state["state"] for state in states(tmp_path).values()) == ["planned", "preempted"], said
-    code, said = over(shared.launcher(tmp_path, *large))
-    assert code == 0, said
+    ended(shared.launcher(tmp_path, *large))
     assert_whole(tmp_path, expected)
     assert sorted(state["attempt"] for state in states(tmp_path).values()) == [1, 2]
 
@@ -246,16 +210,16 @@ def test_two_launchers_and_a_cancelled_run(shared: Rays, tmp_path: Path, expecte
     first, second = shared.launcher(tmp_path, *SWEEP), shared.launcher(tmp_path, *SWEEP)
     victim, other = past_a_checkpoint(tmp_path)
     assert cancel(tmp_path, victim.name) == "asked"
-    assert [over(first)[0], over(second)[0]] == [1, 1]
-    ended = states(tmp_path)
-    assert ended[victim.name]["state"] == "cancelled" and ended[other.name]["state"] == "done"
-    assert ended[other.name]["attempt"] == 1 and walked(tmp_path)[other.name] == expected[other.name]
+    assert [ended(launcher, 1) for launcher in (first, second)]
+    after = states(tmp_path)
+    assert after[victim.name]["state"] == "cancelled" and after[other.name]["state"] == "done"
+    assert after[other.name]["attempt"] == 1 and walked(tmp_path)[other.name] == expected[other.name]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6399", "ray://127.0.0.1:10001", "auto"])
 def test_where_no_ray_is_the_launch_says_so_at_once(ray: Rays, tmp_path: Path, address: str) -> None:
     ray.environment["RAY_ADDRESS"] = "127.0.0.1:6399"  # what `auto` is
     command = [sys.executable, "launch.py", "-m", "method=c0_grpo", "cluster=ray", f"cluster.address={address}"]
-    code, said = over(ray.run(*command, f"multirun={tmp_path}", "cluster.start_s=600"))
-    assert code == 2 and f"conf/cluster/ray.yaml: cluster.address = {address}: nothing answers at 127.0.0.1:" in said
+    said = ended(ray.run(*command, f"multirun={tmp_path}", "cluster.start_s=600"), 2)
+    assert f"conf/cluster/ray.yaml: cluster.address = {address}: nothing answers at 127.0.0.1:" in said
     assert "Fix: start a cluster" in said and not list(tmp_path.glob("runs/*"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +19,7 @@ from launcher import nodes
 from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
-from tests.trainer_ext.conftest import science
+from tests.results import logged, only_state, reproducible, tensors
 from tests.waiting import DEADLINE, until
 
 LAB = Path(__file__).parent / "lab"
@@ -61,8 +59,7 @@ def submit(space: Rays, output: Path, *arguments: str) -> str:
         f"--output={output}",
     ]
     sbatch = space.run("sbatch", *options, str(script))
-    said, _ = sbatch.communicate(timeout=DEADLINE)
-    assert sbatch.returncode == 0, said
+    said = ended(sbatch)
     return said.strip()
 
 
@@ -167,8 +164,8 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     first attempt trains. Nothing is left on the nodes."""
     one, two = tmp_path / "one", tmp_path / "two"
     started = launched(ray, one)
-    said, _ = started.communicate(timeout=800)
-    assert started.returncode == 0 and "1 done" in said, said
+    said = ended(started, seconds=800)
+    assert "1 done" in said, said
     assert not ray.processes("ray::", "raylet", "gcs_server")
 
     shutil.copytree(one / "cache", two / "cache")
@@ -179,8 +176,8 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     assert len(places["Server"]) == 2 and places["WorkerDict"] == places["Server"]
     job, dies = max(places["Server"])
     raylets(ray)[job, dies].kill()
-    said, _ = started.communicate(timeout=800)
-    assert started.returncode == 0 and "1 done" in said, said
+    said = ended(started, seconds=800)
+    assert "1 done" in said, said
     until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
     assert not [*Path(ray.environment["TMPDIR"]).glob("ray-*")]
 
@@ -189,29 +186,9 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     errors = (spread / "attempts" / "1" / "stderr.log").read_text()
     assert f"Lost: the Ray of node {dies} ended with code " in errors.splitlines()[-1]
     assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 2}
-    assert results(spread) == results(alone)
+    assert reproducible(logged(spread)) == reproducible(logged(alone))
     end = Path("checkpoints") / f"step_{STEPS:06d}"
     assert tensors(spread / end) and tensors(spread / end) == tensors(alone / end)
-
-
-def only_state(multirun: Path) -> dict[str, Any]:
-    (path,) = multirun.glob("runs/*/state.json")
-    return dict(json.loads(path.read_text()))
-
-
-def logged(run: Path) -> list[dict[str, float]]:
-    path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-
-def results(run: Path) -> list[dict[str, float]]:
-    """The metrics of a run that do not depend on when and where it ran."""
-    lines = [{key: value for key, value in line.items() if key not in ("attempt", "time")} for line in logged(run)]
-    return science(lines)
-
-
-def tensors(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
 
 
 def test_slurms_short_numbers_of_cpus() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,17 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import claim
-from launcher.run.folder import metrics_path, read_config, run_folder
+from launcher.application import Shape
 from launcher.run.records import State
 from launcher.schedulers.batch import code_snapshot
-from tests.cluster.slurm import ROOT, Lab, begun, run_on, states, whole
-from tests.launcher.made import read_log
-from tests.launcher.test_continuation import walk
-from tests.launcher.test_hydra_launcher import RUNS, learned
+from launcher.schedulers.slurm import system
+from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
+from tests.launcher.batch_conformance import *  # noqa: F403
+from tests.launcher.batch_conformance import Batch
+from tests.launcher.test_hydra_launcher import RUNS
+from tests.launcher.test_slurm import SETTINGS
+from tests.results import learned
 from tests.waiting import until
 
 pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def batch(slurm: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """SLURM keeps to what launcher.schedulers.batch asks of a batch system."""
+    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+    shape = Shape(memory_gb=0.1, time_s=600)
+    return Batch(system, shape, SETTINGS, {"settings": {**SETTINGS, "partition": "nowhere"}}, tmp_path)
 
 
 def real(lab: Lab, multirun: Path, *arguments: str) -> str:
@@ -58,29 +66,6 @@ def test_slurm_runs_the_same_runs_to_the_same_numbers(slurm: Lab, tmp_path: Path
     real(slurm, tmp_path / "direct", "trainer.steps=6")
     longer, direct = learned(multirun), learned(tmp_path / "direct")
     assert {run_id: longer[run_id] for run_id in direct} == direct
-
-
-def test_runs_continue_others(slurm: Lab, tmp_path: Path, gate: Path) -> None:
-    """A longer run that is killed after it began goes on."""
-    multirun = tmp_path / "m"
-    assert "2 done" in slurm.finish(multirun, "seed=0,1", "trainer.steps=4")
-    short = set(states(multirun))
-    launcher = slurm.launch(multirun, "seed=0,1", "trainer.steps=8", STEPS_GATE=str(gate))
-    begun(multirun, 2)
-    victim = next(run_id for run_id in states(multirun) if run_id not in short)
-    owner = claim.read_claim(run_folder(multirun, victim))
-    assert owner is not None
-    os.kill(owner.pid, signal.SIGKILL)
-    gate.unlink()
-    said, _ = launcher.communicate(timeout=280)
-    found = {run_id: state for run_id, state in states(multirun).items() if run_id not in short}
-    assert {state.state for state in found.values()} == {"done"}, said
-    assert {(state.prefix in short, state.prefix_step) for state in found.values()} == {(True, 4)}
-    assert found[victim].attempt == 3  # the first one is that of the run that it continues
-    for run_id in found:
-        seed = read_config(run_folder(multirun, run_id))["seed"]
-        lines = read_log(metrics_path(run_folder(multirun, run_id))).records
-        assert [(line["step"], line["value"]) for line in lines] == walk(seed, 8)
 
 
 @pytest.mark.timeout(900)
@@ -146,34 +131,11 @@ def test_a_submit_limit_is_waited_for(slurm: Lab, tmp_path: Path) -> None:
     assert {state.attempt for state in whole(tmp_path / "m", 10, 2).values()} == {1}
 
 
-def test_no_more_run_at_a_time_than_wanted(slurm: Lab, tmp_path: Path) -> None:
-    wanted = ["seed=0,1,2,3", "model=tiny,qwen2_5_1_5b", "cluster.max_running=3", "trainer.steps=4"]
-    assert "8 done" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
-    assert 2 <= most_at_a_time(whole(tmp_path / "m", 8, 4)) <= 3
-
-
 def test_detached_runs_keep_to_it_too(slurm: Lab, tmp_path: Path) -> None:
     wanted = ["seed=0,1,2,3", "cluster.max_running=2", "cluster.detach=true", "trainer.steps=4"]
     assert "submitted as" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
     until(lambda: [state.state for state in states(tmp_path / "m").values()] == ["done"] * 4)
     assert most_at_a_time(whole(tmp_path / "m", 4, 4)) <= 2
-
-
-def test_what_is_edited_later_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
-    tree = code_snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun")
-    slurm.ask("git", "-C", str(tree), "init", "-q")
-    slurm.ask("git", "-C", str(tree), "add", "-A")
-    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        launcher = slurm.launch(tmp_path / "m", "seed=0,1", "trainer.steps=3", cwd=tree)
-        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
-        (tree / "tests" / "launcher" / "steps.py").write_text("raise SystemExit('edited')\n")
-        (tree / "launcher" / "worker.py").write_text("raise SystemExit('edited')\n")
-    finally:
-        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
-    said, _ = launcher.communicate(timeout=120)
-    assert "2 done" in said, said
-    whole(tmp_path / "m", 2, 3)
 
 
 def test_data_have_absolute_paths_and_an_edited_reward_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from transformers import AutoModelForCausalLM
 from tests.cluster import verl_ray_driver
 from tests.cluster.rays import ROOT, Rays
 from tests.needs import gpus, with_gpus
-from tests.trainer_ext.conftest import FEW_PROMPTS, SHORT, science
+from tests.results import logged, only_state, reproducible, tensors
+from tests.trainer_ext.conftest import FEW_PROMPTS, SHORT
 from tests.trainer_ext.twins import problems, write_problems, write_twin
-from tests.waiting import until
+from tests.waiting import ended, until
 from trainer_ext.backends.verl_ray import process
 from trainer_ext.backends.verl_ray.shards import whole_weights
 
@@ -86,8 +87,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def over(started: subprocess.Popen[str]) -> str:
-    said, _ = started.communicate(timeout=LIMIT_S)
-    assert started.returncode == 0, said
+    said = ended(started)
     return said
 
 
@@ -112,10 +112,6 @@ def train(space: Rays, cache: Path, folder: Path, *overrides: str, **environment
     program = [sys.executable, "-m", "tests.cluster.verl_ray_train"]
     over(space.run(*program, str(folder), str(cache), *overrides, **environment))
     return logged(folder)
-
-
-def logged(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 @dataclass(frozen=True)
@@ -243,10 +239,6 @@ def test_adapters_alone_are_trained_and_the_servers_and_an_export_get_merged_wei
     assert saved and all(".lora_" in name for name in saved)
 
 
-def tensors(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
-
-
 def state(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "state.json").read_text()))
 
@@ -260,7 +252,7 @@ def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
     lines = train(space, cache, tmp_path, *whole.overrides, *EACH, *on(device, 1))
     end = tmp_path / f"step_{STEPS:06d}"
     assert state(end)["training"] == state(whole.end)["training"]
-    for one, other in zip(science(lines), science(whole.lines[3:]), strict=True):
+    for one, other in zip(reproducible(lines), reproducible(whole.lines[3:]), strict=True):
         assert one.pop("actor/grad_variance") > 0 and other.pop("actor/grad_variance") > 0  # of other micro-batches
         assert one == pytest.approx(other, rel=0.01, abs=1e-6)
     first, second = (whole_weights(folder / "actor") for folder in (whole.end, end))
@@ -271,11 +263,6 @@ def test_another_number_of_ranks_resumes_a_run_and_differs_by_rounding(
 def launched(space: Rays, multirun: Path, *overrides: str, **environment: str) -> subprocess.Popen[str]:
     own = [*overrides, "cluster=ray", "cluster.cpus=1", f"multirun={multirun}"]
     return space.run(sys.executable, str(ROOT / "launch.py"), "-m", *own, **environment)
-
-
-def only_state(multirun: Path) -> dict[str, Any]:
-    (path,) = multirun.glob("runs/*/state.json")
-    return dict(json.loads(path.read_text()))
 
 
 def running(multirun: Path) -> bool:
@@ -311,8 +298,7 @@ def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits
     end = run / "checkpoints" / f"step_{STEPS:06d}"
     lines = logged(run)
     assert {line["attempt"] for line in lines} == {1, 2}
-    without = [{key: value for key, value in line.items() if key not in ("attempt", "time")} for line in lines]
-    assert science(without) == science(whole.lines)
+    assert reproducible(lines) == reproducible(whole.lines)
     assert tensors(end) and tensors(end) == tensors(whole.end)
     assert state(end)["controller"] == state(whole.end)["controller"]
     assert state(end)["training"] == state(whole.end)["training"]

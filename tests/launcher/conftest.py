@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -16,7 +15,7 @@ import pytest
 
 from launcher.planning.plan import Plan
 from launcher.run import claim
-from tests import registered
+from tests import registered, results
 from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
 from trainer_ext import tasks
@@ -103,13 +102,11 @@ class Sweeps:
                 process.wait()
 
     def states(self) -> dict[str, dict[str, Any]]:
-        return {path.parent.name: json.loads(path.read_text()) for path in self.multirun.glob("runs/*/state.json")}
+        return results.states(self.multirun)
 
     def values(self) -> dict[str, list[tuple[int, int]]]:
         """id -> (step, value) of every line, torn or doubled ones too."""
-        lines = {path.parent.name: path.read_text().splitlines() for path in self.multirun.glob("runs/*/metrics.jsonl")}
-        read = {name: [json.loads(line) for line in own] for name, own in lines.items()}
-        return {name: [(line["step"], line["value"]) for line in own] for name, own in read.items()}
+        return results.walked(self.multirun)
 
     def logging(self) -> list[Path]:
         """Runs that have logged a step."""

@@ -58,25 +58,7 @@ def test_seeds_that_an_exclusion_names_need_not_be_there_yet(words: tuple[str, .
     assert seeds_of(plan)["gspo"] == [0, 1, 2, 3]
 
 
-SEQUENTIAL = "analysis.sequential={start:4,max:8,until:decided}"
 WIN_RATES = ("analysis.primary.metric=eval/win_rate", "trainer.eval_every=1", "trainer.eval_responses=2")
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "experiment.seeds={start:1,max:12,until:decided}",
-        "experiment.seeds={start:4,max:3,until:decided}",
-        "experiment.seeds={start:4,max:12}",
-        "experiment.seeds={start:4,maxx:12,until:decided}",
-        "experiment.seeds=[0,0]",
-        "experiment.seeds=[0,a]",
-        f"{SEQUENTIAL} experiment.seeds=[0,1]",  # the report's rule is that of the seeds
-        f"{RULE} seed=+5",  # to which seeds?
-    ],
-)
-def test_a_wrong_rule_is_refused(words: tuple[str, ...], given: str, worded: Worded) -> None:
-    worded(refused(*words, *given.split()))
 
 
 def test_a_rule_stays_when_there_are_results(words: tuple[str, ...], worded: Worded) -> None:
@@ -140,11 +122,6 @@ def test_plus_adds_seeds_to_the_recorded_plan(words: tuple[str, ...]) -> None:
 
 def test_a_launch_cannot_look_at_win_rates_which_come_after_it(words: tuple[str, ...], worded: Worded) -> None:
     worded(refused(*words, RULE, *WIN_RATES))
-
-
-def test_plus_is_refused_for_several_experiments() -> None:
-    lines = refused("experiment=bnto_main,quickstart", "scale=tiny", "seed=+5")
-    assert all("command line: seed" in line and "write all seeds" in line for line in lines)
 
 
 @pytest.mark.processes

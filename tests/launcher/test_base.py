@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from launcher.planning.freeze import freeze_base
 from launcher.run.folder import base_path
 from trainer_ext.application import verl_tree
-from trainer_ext.objection import Objection
 
 TREES = st.recursive(
     st.integers() | st.booleans() | st.text(max_size=3),
@@ -66,24 +65,6 @@ def test_a_tree_that_was_changed_is_refused(verl, tmp_path):
     path.write_text(path.read_text().replace("train_batch_size: 1024", "train_batch_size: 1025"))
     with pytest.raises(ValueError, match="was changed after it was frozen"):
         verl_tree.merge(path, {})
-
-
-@pytest.mark.parametrize(
-    ("differences", "message"),
-    [
-        ({"data": {"train_batch_sise": 1}}, "verl.data.train_batch_sise = 1: verl's configuration has no such key"),
-        ({"data": {"train_batch_size": "1"}}, "verl's default is a number"),
-        ({"data": {"train_batch_size": 1.5}}, "verl's default is a whole number"),
-        ({"data": {"train_batch_size": 8.0}}, "verl's default is a whole number"),  # torch would refuse it as a size
-        ({"data": {"shuffle": 1}}, "verl's default is a boolean"),
-        ({"data": 3}, "verl has a mapping here"),
-        ({"algorithm": {"adv_estimator": 1}}, "verl's default is a string"),
-    ],
-)
-def test_a_difference_without_a_place_is_refused(verl, tmp_path, differences, message):
-    with pytest.raises(Objection, match="Fix: ") as raised:
-        verl_tree.merge(freeze_base(tmp_path, verl), differences)
-    assert message in str(raised.value)
 
 
 def test_what_verl_leaves_open_takes_anything(verl):

@@ -22,7 +22,7 @@ from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
 from launcher.schedulers.protocol import Ended
-from tests.launcher.experiments import make, refused
+from tests.launcher.experiments import make
 from tests.launcher.made import make_run
 
 RETRY = {"exception": 1, "lost": 2, "preempted": None}
@@ -193,12 +193,6 @@ def test_plan_says_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
     assert main(["plan", *words, f"budget.device_hours={hours}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["budget_device_hours"], document["spent_device_hours"]) == (hours, 0.5)
-
-
-def test_the_budget_changes_no_run_and_bad_ones_are_refused(worded):
-    assert list(make(*SMALL).runs) == list(make(*SMALL, "budget.device_hours=3").runs)
-    for word in ("device_hours=0", "device_hour=3", "device_hours=1,2"):
-        worded(refused(*SMALL, f"budget.{word}"))
 
 
 @pytest.mark.processes

@@ -34,7 +34,7 @@ from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.experiments import SHIPPED, refusal, refused, shipped, write_experiment
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, ended, until
 
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 CLAIM = {"claim": 'B, say, is "above" A\'s.', "kind": "greater", "group": "B", "metric": "analysis/reward_sum_mean"}
@@ -162,10 +162,34 @@ def test_an_unmet_gate_stops_with_the_figure_that_fell_short(world, capsys, word
     assert world.launch() == 0 and world.record().stage("check").met is True
 
 
-@pytest.mark.parametrize("verdict", ["contradicted", "equivalent", "not evaluable"])
-def test_only_a_supported_hypothesis_meets_a_gate(world, verdict):
-    world.verdicts["H"] = verdict
-    assert world.launch() == 1 and world.stages() == ["small"]
+TRIPPED = Outcome(tripped="budget.device_hours = 1, of which 1.00 are used")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "code", "stages", "said"),
+    [
+        *(
+            ({"verdicts": {"better": "supported", "H": verdict}}, (), 1, 1, f"H: {verdict}")
+            for verdict in ("contradicted", "equivalent", "not evaluable")
+        ),
+        ({}, ("force_gate=check",), 0, 4, ""),  # it is met
+        ({"state": {"small": RunState.DIVERGED}}, (), 1, 4, ""),  # they have ended, and are judged
+        ({"state": {"small": RunState.PLANNED}}, ("force_gate=check",), 1, 1, ""),
+        ({"state": {"small": RunState.PLANNED}, "outcome": TRIPPED}, ("force_gate=check",), 1, 1, ""),
+        ({"reports": 1}, (), 1, 1, "stage check: its report could not be written"),
+        ({"outcome": Outcome(interrupted=True)}, (), 130, 1, ""),
+        ({"outcome": Outcome(detached=True)}, (), 0, 1, "when its runs have ended, repeat this command"),
+    ],
+)
+def test_what_ends_a_launch_and_the_next_one_goes_on(world, capsys, changes, words, code, stages, said):
+    usual = {name: getattr(world, name) for name in changes}
+    vars(world).update(changes)
+    assert world.launch(*words) == code and len(world.stages()) == stages
+    assert said in "".join(capsys.readouterr())
+    assert world.record().stage("check").forced_by is None
+    vars(world).update(usual)
+    assert world.launch() == 0 and world.stages()[stages:] == ["small", "tuning", "large", "more_a+more_b"]
+    assert not any(line.startswith("Forced") for line in condition_lines(read_sweep(world.multirun / "large")))
 
 
 def test_a_forced_gate_goes_on_and_every_later_report_says_so_first(world, capsys):
@@ -188,12 +212,6 @@ def test_a_forced_gate_goes_on_and_every_later_report_says_so_first(world, capsy
     assert condition_lines(read_sweep(world.multirun / "large"))[0].endswith("It is met since.")
 
 
-def test_forcing_a_gate_that_is_met_records_nothing(world):
-    assert world.launch("force_gate=check") == 0
-    assert world.record().stage("check").forced_by is None
-    assert not any(line.startswith("Forced") for line in condition_lines(read_sweep(world.multirun / "large")))
-
-
 def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsys, worded):
     world.state["small"] = RunState.FAILED
     assert world.launch() == 1
@@ -203,33 +221,6 @@ def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsy
     assert world.launch("force_gate=check") == 1 and len(world.stages()) == 5, "it goes on, and not all runs are done"
     first, *_ = condition_lines(read_sweep(world.multirun / "large"))
     assert "not all runs are done (4 failed)" in first
-
-
-def test_runs_that_diverged_have_ended_and_their_stage_is_judged(world):
-    world.state["small"] = RunState.DIVERGED
-    assert world.launch() == 1 and len(world.stages()) == 4, "the exit code says that some runs are not done"
-    assert world.record().stage("check").met is True
-
-
-@pytest.mark.parametrize("tripped", [True, False])
-def test_runs_that_are_not_over_cannot_be_forced(world, tripped):
-    world.state["small"] = RunState.PLANNED
-    world.outcome = Outcome(tripped="budget.device_hours = 1, of which 1.00 are used" if tripped else None)
-    assert world.launch("force_gate=check") == 1
-    assert world.stages() == ["small"] and world.record().stage("check").forced_by is None
-
-
-def test_a_report_that_could_not_be_written_stops_the_campaign(world, capsys):
-    world.reports = 1
-    assert world.launch() == 1 and world.stages() == ["small"]
-    assert "stage check: its report could not be written" in capsys.readouterr().err
-
-
-def test_an_interruption_ends_the_launch_and_the_next_one_goes_on(world):
-    world.outcome = Outcome(interrupted=True)
-    assert world.launch() == 130 and world.stages() == ["small"]
-    world.outcome = Outcome()
-    assert world.launch() == 0 and world.stages()[1:] == ["small", "tuning", "large", "more_a+more_b"]
 
 
 def test_killed_between_any_two_stages_it_goes_on_as_if_it_had_not_been(world, conf, tmp_path, monkeypatch):
@@ -262,12 +253,6 @@ def test_killed_between_any_two_stages_it_goes_on_as_if_it_had_not_been(world, c
 
     assert decided(disturbed) == decided(world)
     assert disturbed.swept[-1].runs.keys() == world.swept[-1].runs.keys()
-
-
-def test_a_detached_stage_says_how_to_go_on(world, capsys):
-    world.outcome = Outcome(detached=True)
-    assert world.launch() == 0 and world.stages() == ["small"]
-    assert "when its runs have ended, repeat this command" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- levels that are taken
@@ -547,15 +532,14 @@ def test_a_real_campaign_stops_is_forced_killed_and_finished(sweeps: Sweeps):
         return subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
 
     stopped = launch()
-    output, _ = stopped.communicate(timeout=DEADLINE)
-    assert stopped.returncode == 1 and "its gate is not met by low (contradicted" in output, output
+    output = ended(stopped, 1)
+    assert "its gate is not met by low (contradicted" in output, output
     forced = launch("force_gate=one")
     until(lambda: (sweeps.multirun / "second/plan.json").exists())
     forced.kill()
     forced.communicate(timeout=DEADLINE)
     again = launch()
-    output, _ = again.communicate(timeout=DEADLINE)
-    assert again.returncode == 0, output
+    ended(again)
     assert {state["state"] for state in sweeps.states().values()} == {"done"} and len(sweeps.states()) == 6
     page = (sweeps.multirun / "second/report/index.html").read_text()
     assert "Forced gate: campaign c went on although the gate of its stage one was not met" in page

@@ -1,4 +1,4 @@
-"""Cancelling: what waits at once, what runs through its worker; only `retry` takes it up again."""
+"""Cancelling: what waits at once, what runs through its worker; only `resume` takes it up again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,7 @@ from launcher.run.records import Claim, State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SMALL
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, ended, until
 
 
 @pytest.fixture
@@ -63,9 +62,9 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     assert transitions.cancel(sweeps.multirun, victim.name) == "asked"
     until(lambda: claim.read_claim(victim) is None)
     sweeps.release()
-    output, _ = launcher.communicate()
-    assert launcher.returncode == 1, output
+    ended(launcher, 1)
     state = sweeps.states()[victim.name]
+    assert state["error"] is None
     assert state["state"] == "cancelled" and re.match(
         r"cancelled by \S+ on \S+ at \d{4}-\d\d-\d\d \d\d:\d\d", state["cause"]
     )
@@ -125,17 +124,6 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
     launcher.communicate()
     state = sweeps.states()[victim.name]
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
-
-
-@pytest.mark.processes
-def test_a_request_meant_for_an_earlier_attempt_does_not_stop_a_later_one(sweeps, folder):
-    launcher = sweeps.start_held(*SMALL, "seed=0")
-    victim = until(sweeps.logging)[0]
-    owner = claim.read_claim(victim)
-    stop_request.ask(victim, replace(owner, token="earlier"), FailureKind.CANCELLED, "long ago")
-    sweeps.release()
-    launcher.communicate()
-    assert sweeps.states()[victim.name]["state"] == "done"
 
 
 @pytest.mark.processes

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 
 import pytest
 
@@ -31,7 +29,7 @@ from launcher.run.records import State
 from launcher.run.transitions import started
 from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import make, refusal, refused
+from tests.launcher.experiments import make, refusal
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from trainer_ext import rewards
 from trainer_ext.application import Application, hub
@@ -41,7 +39,6 @@ NO_GPU = ("model.resources.devices=0",)
 ADHOC = ("task=gsm8k", "model=qwen2_5_0_5b", "experiment.name=adhoc")
 TEXT = '''"""A module."""
 import math
-
 
 
 def width(x):
@@ -109,20 +106,14 @@ def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
     assert code.said("torch", then["torch"]) == f"torch 1.0 is {code.versions()['torch']}"
 
 
-def test_the_syntax_alone_does_not_make_a_change(tmp_path):
-    """Another version of Python dumps the tree of the same file in another way."""
-    file, _ = code.hashes(ROOT / "trainer_ext/methods/health.py")
-    assert not code.changes(
-        Code(
-            modules={"trainer_ext/methods/health.py": file},
-            syntax={"trainer_ext/methods/health.py": "of another Python"},
-        )
-    )
-    one = Code(modules={"a.py": "1"}, syntax={"a.py": "2"})
-    assert code.between([one, Code(modules={"a.py": "1"}, syntax={"a.py": "3"})]) == []
-    assert code.between([one, Code(modules={"a.py": "9"}, syntax={"a.py": "2"})]) == []
-    assert code.between([one, Code(modules={"a.py": "9"}, syntax={"a.py": "3"})]) == ["a.py"]
-    assert code.between([one, Code(modules={"b.py": "9"}, syntax={"b.py": "3"})]) == []
+@pytest.mark.parametrize(
+    ("file", "syntax", "names"),
+    [("1", "of another Python", []), ("9", "2", []), ("9", "3", ["a.py"])],
+)
+def test_the_syntax_or_the_bytes_alone_do_not_make_a_change(file, syntax, names):
+    first = Code(modules={"a.py": "1"}, syntax={"a.py": "2"})
+    assert code.between([first, Code(modules={"a.py": file}, syntax={"a.py": syntax})]) == names
+    assert code.between([first, Code(modules={"b.py": file}, syntax={"b.py": syntax})]) == []
 
 
 def test_only_modules_of_ours_and_the_users_are_recorded():
@@ -157,29 +148,6 @@ def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatc
 
 
 # ---------------------------------------------------------------- data
-
-
-def test_the_content_of_a_data_file_is_part_of_a_run_and_a_worker_refuses_another(tmp_path):
-    data = tmp_path / "mine.jsonl"
-    data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = (*ADHOC, f"task.train_path={data}", f"multirun={tmp_path / 'multirun'}")
-    (before,) = make(*words).runs.values()
-    assert before.config["inputs"] == {str(data): content_digest(data)}
-    planned = make(*words)
-    assert list(planned.runs) == [before.id]
-    freeze.freeze(planned)
-    frozen = read_config(run_folder(planned.multirun, before.id))
-    identity.verify(frozen, before.id)
-    content.check(frozen)
-    data.write_text('{"question": "2", "answer": "#### 2"}\n')
-    assert list(make(*words).runs) != [before.id]
-    with pytest.raises(ValueError, match="other content than when the run was planned"):
-        content.check(frozen)
-    data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    assert list(make(*words).runs) == [before.id]
-    data.unlink()
-    with pytest.raises(ValueError, match="is gone"):
-        content.check(frozen)
 
 
 def configured(**task):
@@ -274,6 +242,8 @@ def test_a_run_whose_files_have_moved_is_frozen_again_and_old_runs_keep_their_fo
     planned = make(*words, "task.train_path=./x.jsonl")
     freeze.freeze(planned)
     (project / "x.jsonl").rename(project / "y.jsonl")
+    with pytest.raises(ValueError, match="is gone"):
+        content.check(read_config(run_folder(planned.multirun, *planned.runs)))
     again = make(*words, f"task.train_path={project}/y.jsonl")
     assert list(again.runs) == list(planned.runs)
     freeze.freeze(again)
@@ -477,11 +447,6 @@ def test_a_run_that_a_process_owns_is_not_archived(half_done):
     assert archive.archive(multirun, done[0]) is None and find_state(folder) is not None
 
 
-@pytest.mark.parametrize("words", ["rerun=all", "accept_code=1", "rerun=changed accept_code=true"])
-def test_the_words_of_the_choice_have_one_value_and_exclude_each_other(words, worded):
-    worded(refused(*words.split()))
-
-
 def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
     with_choice, without = (plan_of(tmp_path, *more) for more in (["accept_code=true"], []))
     assert with_choice.experiments == without.experiments and with_choice.runs == without.runs
@@ -528,80 +493,22 @@ def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_
     assert list(code.changes(only)) == [str(file)]
 
 
-def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path):
+def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path, worded):
     one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": one, "a2": two, "b0": one, "b1": None}.items()):
         own = {"1": code_id} if code_id else {}
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code=own)
     plan_with_groups(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]})
-    mixed = mixed_code(read_sweep(tmp_path / "study"))
+    sweep = read_sweep(tmp_path / "study")
+    mixed = mixed_code(sweep)
     assert mixed is not None and mixed.names == ("trainer_ext/methods/health.py",)
     assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
     assert (mixed.accepted, mixed.unknown) == (None, 1)
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    worded(answer(study(sweep, asked)).limits[0])
     choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/methods/health.py": ["", ""]}, "codes": [two]}
     (tmp_path / "study" / code.CHOICES).write_text(json.dumps(choice) + "\n")
     again = mixed_code(read_sweep(tmp_path / "study"))
     assert again is not None and again.accepted == 5.0
     plan_with_groups(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
     assert mixed_code(read_sweep(tmp_path / "same")) is None
-
-
-def test_the_report_names_the_files_and_the_seeds_in_its_first_lines(tmp_path, worded):
-    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
-    for number, (run_id, code_id) in enumerate({"a0": one, "a1": two, "b0": one, "b1": two}.items()):
-        make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code={"1": code_id})
-    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
-    sweep = read_sweep(tmp_path / "study")
-    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    worded(answer(study(sweep, asked)).limits[0])
-
-
-# ---------------------------------------------------------------- as a user
-
-
-@pytest.mark.train
-@pytest.mark.timeout(600)
-def test_a_changed_loss_is_caught_in_the_plan_in_the_launch_and_in_the_report(tmp_path):
-    """A trust region's loss is multiplied by 3 after two seeds are done."""
-    tree = tmp_path / "project"
-    # by name: in the project's folder, tests that run at the same time make and delete files of their own
-    for name in ("analysis", "conf", "hydra_plugins", "launcher", "trainer_ext"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("launch.py", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tree)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
-    words = ["method=ptrw,c0_grpo", "experiment.baseline=c0_grpo", "trainer.steps=3", "task.warm_start.steps=2"]
-    words += ["verl.data.train_batch_size=4", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "cluster.slots=2"]
-
-    def call(*command):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    assert call("launch.py", "-m", *words, "seed=0")[0] == 0
-    kept = list((tree / "multirun/code").glob("*.json"))
-    modules = {name for path in kept for name in json.loads(path.read_text())["modules"]}
-    assert {"trainer_ext/methods/trust_region.py", "trainer_ext/tasks/expression.py", "trainer_ext/train.py"} <= modules
-    assert "changed since" not in call("-m", "launcher", "plan", *words, "seed=0")[1]
-    source = tree / "trainer_ext/methods/trust_region.py"
-    text = source.read_text()
-    source.write_text(text + "\n# nothing but a comment\n")
-    assert "changed since" not in call("-m", "launcher", "plan", *words, "seed=0")[1]
-    source.write_text(text + "\n\nTHREE = 3.0\n")
-    said = "2 done by other code: trainer_ext/methods/trust_region.py changed since"
-    planned = call("-m", "launcher", "plan", *words, "seed=0,1")
-    assert planned[0] == 0 and said in planned[1]
-    refused = call("launch.py", "-m", *words, "seed=0,1")
-    assert refused[0] == 2 and said in refused[1] and "nothing was written or run" in refused[1]
-    assert len(list((tree / "multirun/runs").iterdir())) == 2
-    accepted = call("launch.py", "-m", *words, "seed=0,1", "accept_code=true")
-    assert accepted[0] == 0, accepted[1]
-    assert "These runs mix code (the difference was accepted with accept_code=true)" in accepted[1]
-    assert "trainer_ext/methods/trust_region.py differs" in accepted[1]
-    began = time.time()
-    anew = call("launch.py", "-m", *words, "seed=0,1", "rerun=changed")
-    assert anew[0] == 0 and "mix code" not in anew[1], anew[1]
-    states = [json.loads(path.read_text()) for path in (tree / "multirun/runs").glob("*/state.json")]
-    assert sum(state["finished"] > began for state in states) == 2 and len(states) == 4
-    assert len(list((tree / "multirun/archive").iterdir())) == 2

@@ -11,13 +11,13 @@ import sys
 import pytest
 
 from launcher.__main__ import main
-from launcher.commands.retry import _overrides, reset
+from launcher.commands.resume import _overrides, reset
 from launcher.run import claim
 from launcher.run.folder import checkpoints, read_state, run_folder
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_checkpoint, make_plan, make_run
-from tests.waiting import until
+from tests.waiting import ended, until
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
 
 
 def retry(multirun, *words):
-    command = [sys.executable, "-m", "launcher", "retry", *words, "--multirun", str(multirun)]
+    command = [sys.executable, "-m", "launcher", "resume", *words, "--multirun", str(multirun)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -84,7 +84,7 @@ def test_only_runs_of_the_given_cause_are_taken_again(multirun):
 )
 def test_a_command_that_is_no_sound_plan_changes_nothing(multirun, command, capsys, worded):
     make_plan(multirun, "study", {"A": ["done", "fail"]}, f"python {command}" if "launch" in command else command)
-    assert main(["retry", "study", "--multirun", str(multirun)]) == 2
+    assert main(["resume", "study", "--multirun", str(multirun)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and read_state(run_folder(multirun, "fail")).message == "ValueError: x"
     worded(err)
@@ -92,7 +92,7 @@ def test_a_command_that_is_no_sound_plan_changes_nothing(multirun, command, caps
 
 def test_a_run_that_the_command_plans_no_more_stays_as_it_is(multirun, capsys, worded):
     make_plan(multirun, "study", {"A": ["fail"]}, "python launch.py -m method=c0_grpo")
-    assert main(["retry", "study", "--multirun", str(multirun)]) == 1
+    assert main(["resume", "study", "--multirun", str(multirun)]) == 1
     worded(capsys.readouterr())
     assert read_state(run_folder(multirun, "fail")).message == "ValueError: x"
 
@@ -144,11 +144,10 @@ def test_an_interruption_ends_the_retry_of_all_experiments(sweeps):
     small = ("method=c0_grpo", "trainer.steps=400", "trainer.checkpoint_every=400", "task.warm_start.steps=3")
     for seed, name in enumerate(("first", "second")):
         sweeps.run(*small, f"seed={seed}", f"experiment.name={name}", STEPS_END=json.dumps({str(seed): "raise"}))
-    command = [sys.executable, "-m", "launcher", "retry", "first", "second", "--multirun", str(sweeps.multirun)]
+    command = [sys.executable, "-m", "launcher", "resume", "first", "second", "--multirun", str(sweeps.multirun)]
     retrying = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     until(lambda: any(len(path.read_text().splitlines()) > 2 for path in sweeps.multirun.glob("runs/*/metrics.jsonl")))
     retrying.send_signal(signal.SIGINT)
-    output, _ = retrying.communicate()
-    assert retrying.returncode == 130, output
+    output = ended(retrying, 130)
     found = {state["id"]: state["state"] for state in sweeps.states().values()}
     assert sorted(found.values()) == ["planned", "preempted"] and "\nsecond:" not in output, output

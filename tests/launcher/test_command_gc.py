@@ -82,16 +82,13 @@ def test_it_lists_first_and_deletes_only_what_it_listed(multirun, capsys):
     before = everything(multirun)
     listed = gc(multirun, capsys)
     assert paths(multirun, listed) == LISTED and not listed["deleted"] and everything(multirun) == before
+    sizes = {item["path"].split("runs/")[-1]: item["bytes"] for item in listed["items"]}
+    assert sizes["done/checkpoints/step_000002"] == 300 and sizes["done/checkpoints/.tmp-step_000006-77"] == 70
     deleted = gc(multirun, capsys, "--delete")
     assert deleted["deleted"] and paths(multirun, deleted) == LISTED and deleted["bytes"] == listed["bytes"]
     gone = {os.path.relpath(path, multirun) for path in before - everything(multirun)}
     assert {path for path in gone if not any(path.startswith(f"{one}/") for one in LISTED)} == LISTED
     assert gc(multirun, capsys)["items"] == []
-
-
-def test_sizes_are_those_of_the_files(multirun, capsys):
-    sizes = {item["path"].split("runs/")[-1]: item["bytes"] for item in gc(multirun, capsys)["items"]}
-    assert sizes["done/checkpoints/step_000002"] == 300 and sizes["done/checkpoints/.tmp-step_000006-77"] == 70
 
 
 def test_the_last_checkpoint_of_a_done_run_goes_only_on_demand(multirun, capsys):

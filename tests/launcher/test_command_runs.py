@@ -1,4 +1,4 @@
-"""`runs`, and the filters that `cancel`, `retry`, `rerun` and `logs` share with it."""
+"""`runs`, and the filters that `cancel`, `resume`, `rerun` and `logs` share with it."""
 
 from __future__ import annotations
 

@@ -21,30 +21,9 @@ from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
 HOSTILE = [
-    "../runs",
-    "..",
-    ".",
-    "/",
-    "runs/aa11",
-    "aa11/../aa22",
-    "*",
-    "a*",
-    "?a11",
-    "[a]*",
-    "{aa11,aa22}",
-    "$(touch hacked)",
-    "`touch hacked`",
-    "; touch hacked",
-    "aa11 ",
-    " aa11",
-    "aa11\n",
-    '"aa11"',
-    "'aa11'",
-    "study\x00",
-    "",
-    "~",
-    "\ud800",
-]
+    "../runs", "..", ".", "/", "runs/aa11", "aa11/../aa22", "*", "a*", "?a11", "[a]*", "{aa11,aa22}", "$(touch hacked)",
+    "`touch hacked`", "; touch hacked", "aa11 ", " aa11", "aa11\n", '"aa11"', "'aa11'", "study\x00", "", "~", "\ud800",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +48,7 @@ def snapshot(multirun):
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=ascii)
-@pytest.mark.parametrize("command", ["show", "logs", "status", "runs", "cancel", "retry", "rerun", "reproduce", "sync"])
+@pytest.mark.parametrize("command", ["show", "logs", "status", "runs", "cancel", "resume", "rerun", "verify", "sync"])
 def test_a_word_that_is_no_name_is_refused_and_touches_nothing(multirun, capsys, command, word):
     before = snapshot(multirun)
     code = program.main([command, "--multirun", str(multirun), "--", word])
@@ -113,7 +92,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         "logs aa11 --follow --json",
         "logs study --follow",
         "logs aa11 -n -1",
-        "retry study aa99",
+        "resume study aa99",
         "export aa11 model",
     ],
 )
@@ -125,7 +104,7 @@ def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, word
     worded(err.replace(str(multirun), "{multirun}"))
 
 
-@pytest.mark.parametrize("command", ["logs", "show", "cancel", "retry", "reproduce"])
+@pytest.mark.parametrize("command", ["logs", "show", "cancel", "resume", "verify"])
 def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command):
     (tmp_path / "runs/cc33").mkdir(parents=True)
     make_plan(tmp_path, "study", {"A": ["cc33"]})
@@ -136,7 +115,7 @@ def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command)
 
 def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path):
     make_run(tmp_path, "dd44", RunState.FAILED)
-    code, _, err = call(tmp_path, capsys, "retry", "dd44")
+    code, _, err = call(tmp_path, capsys, "resume", "dd44")
     assert code == 2 and "no plan" in err and read_state(run_folder(tmp_path, "dd44")).state == RunState.FAILED
 
 
@@ -146,24 +125,6 @@ def test_every_command_has_json_and_says_its_exit_codes(capsys):
             program.main([name, "--help"])
         text = capsys.readouterr().out
         assert end.value.code == 0 and "--json" in text and "xit code" in text, name
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["status"],
-        ["status", "study"],
-        ["logs", "aa11"],
-        ["logs", "study"],
-        ["show", "aa11"],
-        ["gc"],
-        ["completion", "zsh"],
-    ],
-)
-def test_json_is_one_object(multirun, capsys, words):
-    place = [] if words[0] == "completion" else ["--multirun", str(multirun)]
-    assert program.main([*words, "--json", *place]) == 0
-    assert isinstance(json.loads(capsys.readouterr().out), dict)
 
 
 def process(*words, **environment):
@@ -215,7 +176,7 @@ def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
     at = f"--multirun {multirun}"
     assert completed(multirun, tmp_path, f"rlsweep logs {at} aa") == ["aa11", "aa22"]
     assert completed(multirun, tmp_path, f"rlsweep logs {at} bb") == ["bb33"]
-    assert "study" in completed(multirun, tmp_path, f"rlsweep retry {at} stu")
+    assert "study" in completed(multirun, tmp_path, f"rlsweep resume {at} stu")
     # To bash, what follows the equals sign is a word of its own.
     assert completed(multirun, tmp_path, "rlsweep plan experiment=quick") == ["quickstart"]
     assert completed(multirun, tmp_path, "rlsweep completion f") == ["fish"]
@@ -225,6 +186,7 @@ def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
 def test_each_shell_has_its_script(capsys, shell):
     assert program.main(["completion", shell]) == 0
     assert "rlsweep" in capsys.readouterr().out
+    assert program.main(["completion", shell, "--json"]) == 0 and json.loads(capsys.readouterr().out)
 
 
 def torn(folder):
@@ -275,7 +237,7 @@ def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, spoi
         ["show", "aa11"],
         ["show", "aa11", "--full"],
         ["gc"],
-        ["reproduce", "aa11"],
+        ["verify", "aa11"],
         ["sync", "aa11"],
         ["cancel", "study"],
     ):

@@ -17,30 +17,12 @@ from tests.launcher.hydras import files_read_once
 from trainer_ext.application import verl_tree
 
 SHIPPED = Composer(ROOT / "conf", "config")
-ROOTS = {"ours": (ROOT / "conf", "config"), "verl's": (verl_tree.config_folder(), "ppo_trainer")}
-
-
-def shipped(group):
-    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
 
 
 def assert_hydras_own(composer, overrides):
     # As text: in another order of keys a frozen tree would have another hash.
     with files_read_once():
         assert json.dumps(composer.compose(overrides).tree) == json.dumps(composer.hydras_own(overrides))
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize("name", shipped("experiment"))
-def test_each_shipped_experiment_composes_to_what_hydra_composes(name):
-    for scale in shipped("scale"):
-        assert_hydras_own(SHIPPED, [f"experiment={name}", f"scale={scale}"])
-
-
-@pytest.mark.peer
-def test_each_shipped_method_composes_to_what_hydra_composes():
-    for name in shipped("method"):
-        assert_hydras_own(SHIPPED, [f"method={name}"])
 
 
 @pytest.mark.peer
@@ -98,19 +80,6 @@ def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
     for tree in trees:
         nodes.merge_with(OmegaConf.create(tree))
     assert json.dumps(merged) == json.dumps(hydra_compose.plain(nodes))
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize("root", ROOTS)
-def test_every_file_reads_as_omegaconf_reads_it(root):
-    folder, _ = ROOTS[root]
-    repository = Composer(folder, "config")
-    paths = sorted(folder.rglob("*.yaml"))
-    assert len(paths) > 30
-    for path in paths:
-        theirs = OmegaConf.to_container(OmegaConf.load(path))
-        theirs.pop("defaults", None)
-        assert repository.content(str(path.relative_to(folder).with_suffix(""))) == theirs, path
 
 
 @pytest.mark.parametrize(

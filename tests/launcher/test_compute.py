@@ -137,13 +137,3 @@ def test_plan_says_what_the_attempts_of_its_runs_took(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "2 runs, 0 done; their attempts took 1.50 CPU-hours until now\n" in out
     assert "worst case: " in out and "with every counted retry (stalled 2, lost 2); preempted, time_out have no" in out
-
-
-@pytest.mark.processes
-def test_a_pool_records_failed_attempts_too(sweeps):
-    words = ("method=c0_grpo", "seed=0", "trainer.steps=12", "cluster.slots=1", "cluster.retry.exception=1")
-    code, output = sweeps.run(*words, STEPS_END=json.dumps({"0": "raise"}), STEPS_SECONDS="0.05")
-    assert code == 1, output
-    (state,) = sweeps.states().values()
-    assert state["state"] == "failed" and list(state["device_seconds"]) == ["1", "2"]
-    assert all(0.1 <= seconds <= 60 for seconds in state["device_seconds"].values()) and state["devices"] == 1

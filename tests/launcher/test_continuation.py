@@ -34,7 +34,7 @@ from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint
 from tests.launcher.steps import walk
 from tests.launcher.test_code import record
-from tests.waiting import until
+from tests.waiting import ended, until
 
 OPTIM = "verl.actor_rollout_ref.actor.optim"
 
@@ -259,8 +259,8 @@ def test_a_longer_sweep_computes_only_the_new_steps_also_when_it_is_killed(sweep
     victim = sorted(longer)[0]
     os.kill(sweeps.states()[victim]["pid"], signal.SIGKILL)
     sweeps.release()
-    output, _ = launcher.communicate()
-    assert launcher.returncode == 0 and output.count("from step 4") >= 2, output
+    output = ended(launcher)
+    assert output.count("from step 4") >= 2, output
     states = {name: state for name, state in sweeps.states().items() if name not in first}
     for name, state in states.items():
         seed = read_config(run_folder(sweeps.multirun, name))["seed"]

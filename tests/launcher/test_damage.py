@@ -23,7 +23,6 @@ from launcher.errors import Usage
 from launcher.planning import freeze
 from launcher.run import evaluations
 from launcher.run.folder import (
-    checkpoints,
     histograms_path,
     metrics_path,
     read_state,
@@ -215,12 +214,12 @@ def test_of_a_damaged_run_no_other_number_counts(planned, snapshots, number):
 # ---------------------------------------------------------------- the kinds, one by one
 
 
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def zero(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:1000] + bytes(4096) + path.read_bytes()[5096:])
+def spoil(path: Path, how: str | Callable[[Path], None]) -> None:
+    """Damage a file in one of the ways above, or in another one."""
+    if callable(how):
+        how(path)
+    else:
+        damage(path, how, path, random.Random(3))
 
 
 def last_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], None]:
@@ -231,13 +230,9 @@ def last_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path],
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        ("part/weights", torn),
-        ("part/weights", zero),
-        ("part/weights", Path.unlink),
-        ("walk.json", lambda path: path.write_bytes(b"")),
-        ("walk.json", lambda path: path.write_bytes(bytes(200))),
-        ("manifest.json", torn),
-        ("manifest.json", lambda path: path.write_bytes(b"[]")),
+        *(("part/weights", how) for how in ("half", "zeroed", "gone")),
+        *(("walk.json", how) for how in ("empty", "all NUL")),
+        *(("manifest.json", how) for how in ("half", lambda path: path.write_bytes(b"[]"))),
         ("added", Path.touch),
     ],
 )
@@ -246,7 +241,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_befo
 ):
     folder = restore(planned, snapshots, 11)
     for name in filter(None, ("step_000008", second)):
-        change(folder / "checkpoints" / name / file)
+        spoil(folder / "checkpoints" / name / file, change)
     with redirect_stderr(StringIO()) as said:
         assert execute(planned) == 0
     state = read_state(folder)
@@ -271,14 +266,14 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_befo
         last_lines(lambda rows: [*rows[:7], rows[6], *rows[7:]]),
         last_lines(lambda rows: rows[:6]),
         last_lines(lambda rows: rows[1:]),
-        lambda path: path.write_bytes(b""),
-        Path.unlink,
+        "empty",
+        "gone",
     ],
 )
 @pytest.mark.parametrize("with_manifest", [True, False])
 def test_a_run_whose_log_lacks_a_step_goes_on_from_before_it(planned, snapshots, step, change, with_manifest):
     folder = restore(planned, snapshots, step)
-    change(metrics_path(folder))
+    spoil(metrics_path(folder), change)
     for manifest in [] if with_manifest else folder.glob("checkpoints/*/manifest.json"):
         manifest.unlink()  # an older version wrote none
     with redirect_stderr(StringIO()):
@@ -293,25 +288,19 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
     with redirect_stderr(StringIO()):
         assert execute(planned) == 1
     state = read_state(folder)
-    assert state.state == "failed" and f"{metrics_path(folder)} lacks step 1. Fix: `retry`" in state.message
+    assert state.state == "failed" and f"{metrics_path(folder)} lacks step 1. Fix: `resume`" in state.message
 
 
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        ("metrics.jsonl", last_lines(lambda rows: [*rows[:-1], bytes(len(rows[-1]) - 1) + b"\n"])),
+        *(("metrics.jsonl", how) for how in ("last line NUL", "last line", "gone", "swapped")),
         ("metrics.jsonl", last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')])),
-        ("metrics.jsonl", last_lines(lambda rows: rows[:-1])),
-        ("metrics.jsonl", Path.unlink),
-        ("metrics.jsonl", last_lines(lambda rows: [*rows[:-2], rows[-1], rows[-2]])),
-        ("responses.jsonl", torn),
-        ("histograms.jsonl", Path.unlink),
-        ("evaluations/000006.parquet", torn),
+        *((file, "half") for file in ("responses.jsonl", "evaluations/000006.parquet", "config.yaml")),
+        *((file, "gone") for file in ("histograms.jsonl", "manifest.json")),
         ("evaluations/000014.parquet", Path.touch),
         ("summary.json", lambda path: path.write_text('{"steps": 12}')),
-        ("config.yaml", torn),
-        ("provenance.json", lambda path: path.write_bytes(b"")),
-        ("manifest.json", Path.unlink),
+        ("provenance.json", "empty"),
     ],
 )
 def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, snapshots, file, change):
@@ -319,7 +308,7 @@ def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, sna
     assert "1 done" in printed_by(planned, ["status"]) and not problem_of(planned)
     path = folder / file
     whole = path.read_bytes() if path.exists() else None
-    change(path)
+    spoil(path, change)
     command = f"`python -m launcher rerun {folder.name} --multirun {planned.multirun}`"
     shown = json.loads(printed_by(planned, ["status", "--json"]))["damaged"]
     assert shown["states"] == {"unreadable": 1}
@@ -332,7 +321,7 @@ def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, sna
 
 def test_a_report_names_the_damaged_run_first(planned, snapshots, capsys):
     folder = restore(planned, snapshots, STEPS)
-    torn(metrics_path(folder))
+    spoil(metrics_path(folder), "half")
     assert analyse(["report", str(planned.multirun / "damaged")]) == 0
     assert f"Missing: c0_grpo, seed 0: {metrics_path(folder)} was changed" in capsys.readouterr().out
 
@@ -343,21 +332,15 @@ def test_a_done_run_of_an_older_version_is_judged_by_its_steps(planned, snapshot
     write_state(folder, read_state(folder).replace(manifest=None, pid=pid))
     (folder / "manifest.json").unlink()
     assert not problem_of(planned)
-    last_lines(lambda rows: rows[:-1])(metrics_path(folder))
+    spoil(metrics_path(folder), "last line")
     gap = "done, but metrics.jsonl does not have each of its 12 steps once"
     assert problem_of(planned) == (gap if pid else "")  # without a process, another tool may have logged other steps
-
-
-def test_a_run_keeps_as_many_checkpoints_as_its_key_says(planned, snapshots):
-    assert [step for step, _ in checkpoints(restore(planned, snapshots, STEPS))] == [8, 12]
-    words = ("method=c0_grpo", "seed=0", f"trainer.steps={STEPS}", "trainer.checkpoint_every=4")
-    assert list(make(*words, "trainer.checkpoints_kept=1").runs) == list(planned.runs)
 
 
 def test_a_damaged_checkpoint_is_not_evaluated_or_exported(planned, snapshots):
     folder = restore(planned, snapshots, STEPS)
     path = folder / "checkpoints/step_000012/part/weights"
-    zero(path)
+    spoil(path, "zeroed")
     with pytest.raises(Usage, match=f"{path} was changed since it was written. Fix: choose another of"):
         selection.checkpoint(folder, None)
     assert selection.checkpoint(folder, 8) == (8, folder / "checkpoints/step_000008")

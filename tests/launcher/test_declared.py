@@ -84,19 +84,6 @@ def test_an_exclusion_holds_for_what_the_command_line_fixes_and_need_not_match_i
     assert by_group(make("experiment=bad", "experiment.exclude=[]", conf=conf)) == {"A": 4, "B": 2}
 
 
-def test_the_order_of_factors_does_not_change_the_set_of_runs(conf):
-    grid = {"method.gamma": [0.8, 1.2], "task": ["sorting", "expression"], "method.rho": [0.3, 0.4]}
-    found = []
-    for keys in (list(grid), list(reversed(grid))):
-        text = yaml.safe_dump(
-            {"experiment": {"name": "bad", "seeds": [0], "groups": TWO, "baseline": "A"}}, sort_keys=False
-        )
-        lines = "".join(f"    {key}: {grid[key]}\n" for key in keys)
-        (conf / "experiment/bad.yaml").write_text(f"# @package _global_\n{text}  factors:\n{lines}")
-        found.append(list(make("experiment=bad", conf=conf).runs))
-    assert found[0] != found[1] and set(found[0]) == set(found[1])
-
-
 # ---------------------------------------------------------------- inheritance
 
 
@@ -121,13 +108,6 @@ def test_an_experiment_can_inherit_another_replace_and_drop_its_parts(conf):
     # The model, the task and the report's settings come along.
     assert {run.config["model"]["name"] for run in planned.runs.values()} == {"qwen2_5_1_5b"}
     assert experiment.analysis["primary"]["summary"] == "auc"
-
-
-def test_a_grandchild_inherits_what_is_left(conf):
-    inherit(conf, groups={"C2": None}, seeds=[0])
-    body = {"defaults": ["child", "_self_"], "experiment": {"name": "grandchild", "groups": {"C3": None}}}
-    (conf / "experiment/grandchild.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(body)}")
-    assert by_group(make("experiment=grandchild", conf=conf)) == {"C0": 1, "C1": 72}
 
 
 def test_parent_and_child_share_their_equal_runs(conf):

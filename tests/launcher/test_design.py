@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.planning.design import Factor, cells, excludes, short_labels, unread
+from launcher.planning.design import Factor, cells, excludes, short_labels
 
 READS = {"C0": set(), "C1": {"gamma", "rho"}, "C2": {"gamma"}}
 
@@ -25,41 +25,11 @@ def choice(key, *levels):
     return Factor((key,), (), tuple((level,) for level in levels))
 
 
-def by_task(_group, choices, key):
-    return dict(choices)["task"] == "gsm8k" and key == "task.split"
-
-
-def test_keys_of_a_zip_go_together():
-    found = cells(["C1", "C2", "C0"], [Factor((), ("gamma", "rho"), ((1, 3), (1, 4), (2, 5)))], reads)
-    assert [dict(cell.values) for cell in found if cell.group == "C1"] == [
-        {"gamma": 1, "rho": 3},
-        {"gamma": 1, "rho": 4},
-        {"gamma": 2, "rho": 5},
-    ]
-    # A group that reads one of them has that one's distinct levels.
-    assert [dict(cell.values) for cell in found if cell.group != "C1"] == [{"gamma": 1}, {"gamma": 2}, {}]
-
-
-def test_a_zip_of_a_choice_and_a_value_sets_the_value_where_it_is_read():
-    zipped = Factor(("task",), ("task.split",), (("sorting", 1), ("sorting", 2), ("gsm8k", 1), ("gsm8k", 2)))
-    found = cells(["A"], [zipped], by_task)
-    assert [dict(cell.factors) for cell in found] == [
-        {"task": "sorting"},
-        {"task": "gsm8k", "task.split": 1},
-        {"task": "gsm8k", "task.split": 2},
-    ]
-
-
 def test_a_zip_without_one_of_its_keys_names_each_level_once():
     zipped = Factor(("task",), ("a", "b"), (("x", 1, 3), ("x", 1, 4), ("y", 2, 4)))
     assert zipped.without(["b"]) == Factor(("task",), ("a",), (("x", 1), ("y", 2)))
     assert zipped.without(["task", "a", "b"]) is None
     assert zipped.without([]) == zipped
-
-
-def test_a_factor_that_nobody_reads_is_found():
-    factors = [value("gamma", 1), value("sigma", 2)]
-    assert unread(["C0", "C1"], factors, ["gamma", "sigma"], reads) == ["sigma"]
 
 
 KEYS = "abcd"

@@ -171,17 +171,6 @@ def test_a_step_longer_than_slurms_warning_is_a_warning(tmp_path):
     assert warned(make(*slow, "cluster.signal_delay_s=240")) == []
 
 
-def test_devices_multiply_hours_not_wall_time(tmp_path):
-    planned = make(
-        "method=c0_grpo", "trainer=several", "model.resources.devices=4", "trainer.steps=100", f"multirun={tmp_path}"
-    )
-    (run,) = planned.runs.values()
-    devices, seconds = run.config["model"]["resources"]["devices"], run.config["model"]["seconds_per_step"]
-    found = costs.estimate([run], history_of_none(planned), 3, planned.cluster)
-    assert devices > 1 and found.device_hours == pytest.approx(100 * seconds * devices / 3600)
-    assert found.wall_seconds == pytest.approx(100 * seconds)
-
-
 SECONDS = st.lists(st.floats(0, 100), max_size=12)
 
 

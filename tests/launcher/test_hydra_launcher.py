@@ -14,8 +14,8 @@ from hydra import compose, initialize
 
 from launcher.run.folder import metrics_path, read_state, run_folder, runs_folder
 from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
-from tests.launcher.made import read_log
-from tests.waiting import until
+from tests.results import learned
+from tests.waiting import ended, until
 
 pytestmark = pytest.mark.timeout(900)  # several launches of real training in one test
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,6 @@ RUNS = [
     "task.warm_start.steps=5",
     "trainer.checkpoint_every=1",
 ]
-CLOCKS = ("time", *(f"cost/{name}_seconds" for name in ("step", "wall", "sample", "device", "shared", "reward")))
 
 
 def launch(multirun: Path, *arguments: str, steps: int = 3) -> subprocess.Popen[str]:
@@ -36,18 +35,6 @@ def launch(multirun: Path, *arguments: str, steps: int = 3) -> subprocess.Popen[
     return subprocess.Popen(
         [*command, own], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
-
-
-def learned(multirun: Path) -> dict[str, list[dict[str, float]]]:
-    """What every run logged, without what a clock or the machine decides."""
-    without = (*CLOCKS, "attempt", "cost/peak_memory_bytes")
-    return {
-        folder.name: [
-            {key: value for key, value in line.items() if key not in without}
-            for line in read_log(metrics_path(folder)).records
-        ]
-        for folder in sorted(runs_folder(multirun).iterdir())
-    }
 
 
 @pytest.mark.parametrize("digits", ["123456789012", "12345678e012", "0123456789ab", "1_2"])
@@ -72,8 +59,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, f
     """What the runs have learned in the pool."""
     multirun = tmp_path_factory.mktemp("pool")
     ours = launch(multirun)
-    said, _ = ours.communicate(timeout=280)
-    assert ours.returncode == 0, said
+    ended(ours)
     return learned(multirun)
 
 
@@ -90,14 +76,14 @@ def test_a_plugin_runs_the_same_runs_to_the_same_numbers(
     plugin: list[str], tmp_path: Path, pool: dict[str, list[dict[str, float]]]
 ) -> None:
     theirs = launch(tmp_path / "plugin", *plugin)
-    said, _ = theirs.communicate(timeout=280)
-    assert theirs.returncode == 0 and "2 done" in said, said
+    said = ended(theirs)
+    assert "2 done" in said, said
     command = json.loads((tmp_path / "plugin/adhoc/plan.json").read_text())["command"]
-    assert command.endswith(" ".join(plugin))  # `retry` says it again
+    assert command.endswith(" ".join(plugin))  # `resume` says it again
     assert learned(tmp_path / "plugin") == pool
     again = launch(tmp_path / "plugin", *plugin)
-    said, _ = again.communicate(timeout=280)
-    assert again.returncode == 0 and "started" not in said, said
+    said = ended(again)
+    assert "started" not in said, said
 
 
 @pytest.mark.processes
@@ -112,8 +98,7 @@ def test_interrupted_runs_of_a_plugin_save_and_go_on(tmp_path: Path) -> None:
     )
     assert first.poll() is None, first.communicate()[0]
     os.kill(first.pid, signal.SIGINT)
-    said, _ = first.communicate(timeout=280)
-    assert first.returncode == 130, said
+    said = ended(first, 130)
     states = [read_state(folder) for folder in sorted(runs_folder(tmp_path).iterdir())]
     assert sorted(state.state for state in states) == ["planned", "preempted"], said  # the second had not begun
     plan = json.loads((tmp_path / "adhoc" / "plan.json").read_text())

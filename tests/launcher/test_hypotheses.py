@@ -64,30 +64,6 @@ def test_what_an_experiments_own_file_says_wins(conf):
     assert list(found) == ["C3_wH", "own"] and (found["C3_wH"]["margin"], found["C3_wH"]["group"]) == (0.5, "C3")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "experiment=qstar_mvp hypothesis=[bnto,qstar_quick]",
-        "experiment=bnto_main experiment.groups.C3=null",
-        "experiment=bnto_main analysis.hypotheses.H1_no_collapse.kind=rnage",
-        "experiment=bnto_main analysis.hypotheses.H1_wH.metric=wH_per_token",
-        "experiment=bnto_main analysis.hypotheses.H1_wH=null",
-        "experiment=bnto_main analysis.hypotheses.H9=null",
-        "experiment=bnto_main hypothesis=bnto,bnto_gate",
-        "experiment=bnto_main +hypothesis=bntoo",
-        "method=ptrw hypothesis=bnto_gate",
-        "method=ptrw analysis.hypotheses=[]",
-        "method=ptrw analysis.figures=[{pareto:[actor/lr,actor/grad_norm]}]",
-        "method=ptrw analysis.primary.summary=time_to",
-        "experiment=bnto_main analysis.time_to=[{metric:reward,at:1}]",
-    ],
-)
-def test_hypotheses_that_do_not_fit_are_refused_before_anything_runs(words, worded):
-    lines = refused(*words.split(), "scale=tiny")
-    worded(lines)
-    assert len(lines) == len({line.partition(" = ")[0] for line in lines})
-
-
 def test_a_plan_says_that_a_best_value_is_not_judged(worded):
     claim = "analysis.hypotheses.H9={claim: more, kind: greater, group: C1, metric: actor/lr, summary: best}"
     words = ["experiment=bnto_main", "scale=tiny", "hypothesis=[]"]

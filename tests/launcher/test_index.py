@@ -77,31 +77,28 @@ def test_another_metric_is_looked_up_without_forgetting_the_first(multirun):
     assert rows(multirun, "actor/kl_init")["aa"].metrics == {METRIC: None, "actor/kl_init": 0.25}
 
 
-def test_a_value_that_is_no_number_is_passed_over(multirun):
-    with open(metrics_path(run_folder(multirun, "aa")), "a") as file:
-        file.write(json.dumps({"step": 5, "attempt": 1, "time": 1e9 + 10, METRIC: float("nan")}) + "\n")
-    assert (rows(multirun, METRIC)["aa"].step, rows(multirun, METRIC)["aa"].metrics[METRIC]) == (5, 0.25)
+def log(steps, attempt=1, pace=1.0, pad=0, **metrics):
+    """Lines; of a metric, the values by step."""
+    shown = [{key: values[step] for key, values in metrics.items() if step in values} for step in steps]
+    about = {"attempt": attempt, "pad": "x" * pad}
+    lines = [{"step": step, **about, "time": pace * step, **own} for step, own in zip(steps, shown, strict=True)]
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def test_the_pace_is_that_of_the_last_attempt(multirun):
-    with open(metrics_path(run_folder(multirun, "aa")), "a") as file:
-        for step in (5, 6, 7):
-            file.write(json.dumps({"step": step, "attempt": 2, "time": 2e9 + 5 * step}) + "\n")
-    assert (rows(multirun)["aa"].step, rows(multirun)["aa"].step_seconds) == (7, 5.0)
-
-
-def test_a_long_log_is_read_from_its_end(multirun):
-    lines = [{"step": step, "attempt": 1, "time": 1e9 + step, METRIC: step, "pad": "x" * 500} for step in range(1, 201)]
-    metrics_path(run_folder(multirun, "aa")).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    row = rows(multirun, METRIC)["aa"]
-    assert (row.step, row.metrics[METRIC], row.step_seconds) == (200, 200.0, 1.0)
-
-
-def test_the_last_of_rare_evaluations_is_found_many_steps_back(multirun):
-    lines = [{"step": step, "attempt": 1, "time": 1e9 + step, "pad": "x" * 900} for step in range(1, 151)]
-    lines[49]["eval/reward_mean"], lines[99]["eval/reward_mean"] = 0.25, 0.5
-    metrics_path(run_folder(multirun, "aa")).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert rows(multirun, "eval/reward_mean")["aa"].metrics == {"eval/reward_mean": 0.5}
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (log(range(1, 201), pad=500, value={step: step for step in range(1, 201)}), (200, 1.0, 200.0)),
+        (log(range(1, 151), pad=900, value={50: 0.25, 100: 0.5}), (150, 1.0, 0.5)),
+        (log([1, 2, 3], value={2: 0.25, 3: float("nan")}), (3, 1.0, 0.25)),
+        (log([1, 2, 3]) + log([4, 5, 6], attempt=2, pace=5.0), (6, 5.0, None)),
+    ],
+    ids=["a long log is read from its end", "a rare value", "no number", "the last attempt"],
+)
+def test_step_pace_and_value_are_the_last_ones(multirun, lines, expected):
+    metrics_path(run_folder(multirun, "aa")).write_text(lines)
+    row = rows(multirun, "value")["aa"]
+    assert (row.step, row.step_seconds, row.metrics["value"]) == expected
 
 
 @pytest.mark.parametrize(

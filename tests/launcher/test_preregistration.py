@@ -203,14 +203,6 @@ def test_the_screen_the_page_and_the_paper_begin_with_what_was_changed_after_res
     assert begin() == ([False, False, False], True)
 
 
-def test_a_choice_between_two_declarations_is_late(story):
-    story.launch(*BASE, "analysis.alpha=0.1")
-    story.launch(*BASE)
-    story.finish(1)
-    story.launch(*BASE, "analysis.alpha=0.1")
-    assert story.first_lines()[0].startswith("Changed after 1 of 6 runs were done: alpha = 0.1 (declared: 0.05).")
-
-
 def test_one_group_that_was_changed_after_its_results_is_named(story):
     story.launch(*BASE)
     story.finish()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import os
 
 import pytest
 
-from launcher.__main__ import main
 from launcher.campaign import sweeper
 from launcher.execution import progress
 from launcher.execution.progress import Display, Live
 from launcher.run import catalog, claim
-from launcher.run.folder import cache_folder, read_state, run_folder, write_state
+from launcher.run.folder import cache_folder, read_state, write_state
 from launcher.run.lifecycle import RunState
 from launcher.status.index import Index
 from launcher.status.standing import remaining_seconds, stand
 from tests.launcher.made import make_plan, make_run
-from tests.waiting import until
 
 
 @pytest.fixture
@@ -93,19 +89,3 @@ def test_a_command_without_an_experiment_or_a_method_explains_and_runs_nothing(t
     out, err = capsys.readouterr()
     assert out == "" and "python launch.py -m experiment=quickstart" in err and "bnto_main" in err
     assert not (tmp_path / "multirun").exists()
-
-
-@pytest.mark.processes
-def test_a_cancelled_run_shows_no_traceback(sweeps, capsys):
-    launcher = sweeps.start_held("method=c0_grpo", "seed=0", "trainer.steps=12", "cluster.slots=1")
-    (folder,) = until(sweeps.logging)
-    assert main(["cancel", "adhoc", "--multirun", str(sweeps.multirun)]) == 0
-    assert "asked to save a checkpoint and stop" in capsys.readouterr().out
-    launcher.communicate()
-    assert len(list(folder.glob("checkpoints/step_*"))) == 1
-    state = read_state(folder)
-    assert state.state == RunState.CANCELLED and state.error is None
-    main(["logs", folder.name, "--multirun", str(sweeps.multirun)])
-    out = capsys.readouterr().out
-    assert "Traceback" not in out and f"cancelled by {getpass.getuser()} on {claim.hostname()} at 2" in out
-    assert json.loads((run_folder(sweeps.multirun, folder.name) / "state.json").read_text())["kind"] == "cancelled"

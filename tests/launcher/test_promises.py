@@ -7,75 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.configuration import SHIPPED
-from tests.launcher.experiments import make, refusals, refused, rows, write_experiment
+from tests.launcher.experiments import make, refusals, refused, write_experiment
 from tests.trainer_ext.twins import tokenizer_of
-from trainer_ext.application.declarations import Declarations
 from trainer_ext.backends.in_process.initial_model import character_tokenizer, initialise
 from trainer_ext.backends.in_process.prompts import tokens_of
 
 ONE = {"A": {"method": "c0_grpo"}}
-REFUSED = """
-method=q_star task=gsm8k model=tiny
-experiment=bnto_main model.resources.devices=8
-experiment=bnto_main model.resources.nodes=2
-experiment=bnto_main model=llama_30b
-method=q_decode task=gsm8k_short model=gpt2
-method=dpo task=sorting method.dpo_pairs=data
-method=c0_grpo model=gpt2 task=gsm8k
-experiment=quickstart analysis.primary.metric=analysis/reward_summ_mean
-experiment=quickstart analysis.metrics=[critic/vf_loss]
-experiment=quickstart trainer.eval_every=0
-experiment=quickstart analysis.primary.metric=eval/win_rate trainer.eval_responses=0
-experiment=bnto_main trainer.eval_samples=8
-experiment=quickstart 'analysis.figures=[{histogram: alfa}]'
-experiment=quickstart 'analysis.win_rate={against: sft}'
-experiment=quickstart 'task.learned_reward={model: policy, share: 0.5, epoch: 2}'
-experiment=qstar_main 'task.learned_reward={model: policy, share: 0.5, epochs: 0}'
-method=c0_grpo task=gsm8k model=qwen2_5_0_5b 'task.learned_reward={model: policy, share: 0.5}'
-experiment=quickstart analysis.primary.metric=qstar/ess_ratio
-experiment=quickstart 'analysis.time_to=[{baseline_final: 0.9, metric: qstar/ess_ratio}]'
-experiment=quickstart \
-'analysis.hypotheses={X: {claim: a, kind: less, group: q_star, against: C0, metric: qstar/ess_ratio}}'
-experiment=quickstart 'analysis.hypotheses={X: {claim: a, kind: range, group: C0, metric: dual_game/beta, low: 0}}'
-method=c0_ppo,sft experiment.baseline=c0_ppo analysis.primary.metric=analysis/reward_sum_mean
-experiment=quickstart hydra.foo=1
-experiment=quickstart hydra/launcher=submitit_slurm hydra.launcher.mem_gb=2 hydra.launcher.timeout=10
-method=ptrw hydra/launcher=nosuch
-experiment=quickstart task.name=sortng
-experiment=quickstart verl.data.max_prompt_length=1
-method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7
-method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3
-method=dpo verl.actor_rollout_ref.rollout.n=1
-method=c0_grpo verl.actor_rollout_ref.rollout.n=1
-method=c0_grpo method/advantage=verl verl.actor_rollout_ref.rollout.n=1
-method=c0_grpo model.heads=3
-method=c0_ppo method.critic_warmup=120
-method=c0_grpo trainer.eval_every=1 trainer.split.test=0
-experiment=quickstart trainer.split.validation=0
-trainer=verl_ray method=c0_grpo trainer.ranks=3
-method=c0_grpo verl.actor_rollout_ref.actor.optim.override_optimizer_config.momentum=0.9
-method=c0_grpo,ptrw
-experiment=quickstart experiment.name=bnto_main
-method=ptrw experiment.name=quickstart
-experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
-experiment=qstar_long model.resources.device_memory_gb=30 experiment.groups.q_star=null
-method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
-"""
 
 
 def test_a_value_of_a_chosen_launcher_of_hydras_is_accepted():
     words = ["hydra.launcher.timeout_min=10", "hydra/launcher=submitit_slurm", "hydra.launcher.mem_gb=2"]
     assert make("experiment=quickstart", *words).runs
-
-
-@pytest.mark.parametrize("words", rows(REFUSED))
-def test_what_cannot_start_is_refused(words, worded):
-    worded(refusals(words))
-
-
-def test_the_experiments_of_optimal_sampling_have_their_expert_from_the_worked_answers():
-    assert len(make("experiment=qstar_target").runs) == 12
 
 
 def test_a_name_that_another_file_has_is_refused_for_this_file_alone(conf, worded):
@@ -299,24 +241,7 @@ def test_a_reward_that_fails_is_named_with_its_line(own, tmp_path, text, more, w
     worded(line)
 
 
-def test_the_content_of_a_reward_and_that_of_the_prompts_is_part_of_a_run(own, tmp_path):
-    folder, words = tmp_path, own.split()
-    (before,) = make(*words).runs
-    (folder / "rewards.py").write_text(SCORE + "\n\ndef other():\n    return 0\n")
-    assert list(make(*words).runs) != [before]
-    (folder / "rewards.py").write_text(SCORE)
-    assert list(make(*words).runs) == [before]
-    (folder / "own.jsonl").write_text(json.dumps({"prompt": "1?", "answer": "3", "level": 3}) + "\n")
-    assert list(make(*words).runs) != [before]
-
-
 # ---------------------------------------------------------------- what files declare
-
-
-def test_every_method_declares_a_metric_of_each_of_its_parts():
-    for method in ("c0_grpo", "bnto_minimal", "q_star", "c0_ppo", "dpo", "all_variants"):
-        tree = SHIPPED.compose([f"method={method}"])
-        assert "actor/grad_norm" in Declarations.of_files(tree.files).metrics
 
 
 def test_a_later_file_drops_a_requirement_with_null(conf):

@@ -20,7 +20,6 @@ from launcher.planning import freeze, planner
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
-from tests.launcher.test_pool import small_disk as small_disk
 from tests.waiting import DEADLINE
 
 
@@ -43,7 +42,7 @@ def test_failed_runs_are_told_with_commands_for_their_folder_as_many_as_fit(tmp_
     assert [line.split("; ")[0].split(": ")[1] for line in said[1:6]] == [f"cause_{letter}" for letter in "abcde"]
     assert said[6:8] == [
         f"  and 2 more: python -m launcher logs adhoc-c0_grpo --multirun {tmp_path}",
-        f"to run the failed runs again: python -m launcher retry adhoc-c0_grpo --multirun {tmp_path}",
+        f"to run the failed runs again: python -m launcher resume adhoc-c0_grpo --multirun {tmp_path}",
     ]
 
 
@@ -58,18 +57,6 @@ def test_a_failure_of_an_earlier_launch_is_told_as_one_and_a_cause_once(tmp_path
     day = time.strftime("%Y-%m-%d %H:%M", time.localtime(1e9))
     assert told.startswith(f"  {first} (and 4 runs alike) failed in the launch of {day}: reward 0.0 of step 0; see ")
     assert how.startswith("to run the failed runs again: ")
-
-
-@pytest.mark.root
-def test_a_full_disk_is_named_when_there_is_nothing_to_run(small_disk, capfd):
-    multirun = small_disk / "multirun"
-    planned = frozen(multirun, one=RunState.DONE)
-    (multirun / "adhoc-c0_grpo/plan.json").unlink()
-    with pytest.raises(OSError, match="No space left"), open(small_disk / "ballast", "wb", buffering=0) as ballast:
-        while True:
-            ballast.write(bytes(1024))
-    assert sweep.sweep(ROOT, planned).code == 1
-    assert f"error: {multirun}: OSError: [Errno 28] No space left on device" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["/proc/none", __file__])

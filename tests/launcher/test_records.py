@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from launcher.files import BadRunFolder
 from launcher.run.folder import read_state, write_state
 from launcher.run.lifecycle import FailureKind, RunState
-from launcher.run.records import Claim, State, parse, to_json
-from tests.launcher.conftest import ROOT
+from launcher.run.records import State, parse, to_json
 
 TEXTS = st.text(max_size=5)
 TIMES = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 2**40)
@@ -63,8 +61,3 @@ def test_a_file_of_another_version_with_more_keys_is_read(tmp_path):
     assert (written["kind"], written["job"], written["ends"]) == ("revoked", "t", {})
     path.write_text(json.dumps({"later": 1, **written}))
     assert read_state(tmp_path).failure_kind is FailureKind.EXTERNALLY_CANCELLED
-
-
-def test_a_written_claim_is_valid_by_its_published_schema():
-    schema = json.loads((ROOT / "docs" / "schemas" / "run_folder_claim.json").read_text())
-    jsonschema.validate(to_json(Claim("h", 1, 2, "b", "t", 1)), schema)

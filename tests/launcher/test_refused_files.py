@@ -37,9 +37,7 @@ factors: {method.clip_low: [1, 1.0]}
 hydra: {run: {dir: x}}
 trianer: {steps: 3}
 task: sorting
-hypothesis: bnto
 multirun: [a]
-trainer: null
 verl: 5
 groups: {A: {method: c0_grpo, overrides: {task: sorting}}}
 baseline: [A]
@@ -52,7 +50,6 @@ factors: {method/credit: [[nosuch]]}
 factors: {task: [[sorting, expression]]}
 method: {credit: {temporal_decay: {gamma: 0.9}}}
 groups: {A: {method: q_star, overrides: {method/target: none}}}
-groups: {A: {method: q_star}}, factors: {method/target: [none]}
 groups: {A: {method: q_star, overrides: {method/target: nosuch}}}
 groups: {A: {method: q_star, overrides: {method/taget: expert}}}
 groups: {A: {method: q_star, overrides: {method/weights: none}}}, factors: {method/weights: [raw, clipped]}
@@ -66,7 +63,6 @@ baseline: B
 seeds: [0, 1, 0]
 seeds: 1
 seeds: [true]
-trainer: {steps: x}
 analysys: {alpha: 0.1}
 tracking: null
 cluster: {retry: 3}
@@ -76,7 +72,6 @@ factors: {verl: [3]}
 trainer: {stepz: 3}
 verl: {daat: {}}
 groups: {A: {method: bnto_minimal, overrides: {method.rho: -1}}}
-groups: {A: {method: ptrw, overrides: {method.rho: 1}}}
 """
 
 
@@ -97,9 +92,32 @@ def test_a_clusters_file_begins_with_another_or_names_every_key(conf, worded):
         worded(refusals("cluster=mine", conf))
 
 
+GROUPS = "  groups:\n    A: {method: c0_grpo}\n"
+BAD = "experiment:\n  name: bad\n" + GROUPS
+#: Experiments with a mistake, after the line that names their package.
+MISTAKES = [
+    "defaults:\n  - task: sorting\n  - _self_\n" + BAD,
+    "experiment:\n  name: bad\n" + GROUPS + "baseline: A\n",
+    "experiment:\n  name: bad\n" + GROUPS + "    seeds: [0]\n",
+    "defaults:\n  - override /task: sortin\n  - _self_\n" + BAD,
+    "defaults:\n  - override /method/control: dul\n  - _self_\n" + BAD,
+    "defaults:\n  - override /modle: gpt2\n  - _self_\n" + BAD,
+    "defaults:\n  - bnto_man\n  - _self_\n" + BAD,
+    "experiment:\n  name: bad\n  groups:\n  A: {method: c0_grpo}\n",
+    "experiment:\n  name: bad\n  groups:\n    A:\n    method: c0_grpo\n",
+    "experiment:\n  name: bad\n " + GROUPS,
+    "experiment:\n\tname: bad\n",
+    "defaults:\n  - override /hydra/launcher: joblib\n  - _self_\n" + BAD,
+    "defaults:\n  - /hydra/job_logging: none\n  - _self_\n" + BAD,
+    "hydra:\n  run: {dir: x}\n" + BAD,
+    "steps: 5\n" + BAD,
+]
+
+
 @pytest.mark.parametrize(
     ("path", "text", "words"),
     [
+        *(("experiment/bad", f"# @package _global_\n{text}", "experiment=bad") for text in MISTAKES),
         ("task/mine", "task: {name: mine}", "task=mine"),
         ("scale/mine", "trainer: {steps: 9}", "scale=mine"),
         ("method/trust_region/mine", "trust_region: mine", "method/trust_region=mine"),

@@ -15,7 +15,7 @@ import pytest
 
 from launcher import files
 from launcher.files import BadRunFolder
-from launcher.run import claim, evaluations, lifecycle, stop_request
+from launcher.run import claim, evaluations, stop_request
 from launcher.run.claim import Heartbeat
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
@@ -35,7 +35,6 @@ from launcher.run.lifecycle import FailureKind, RunState
 from launcher.run.records import State
 from launcher.worker import attempt, worker
 from launcher.worker.attempt import Attempt
-from tests.launcher.conftest import mounted
 from tests.launcher.made import read_log
 from tests.waiting import until
 from trainer_ext.backends import Lost
@@ -71,24 +70,6 @@ def owned(folder, mine):
 
 def steps(path):
     return [record["step"] for record in read_log(path).records]
-
-
-def test_a_state_comes_back_as_it_was_written(folder):
-    state = State("0123", RunState.FAILED, 2, 1.0, 2.0, 3.0, "host", 4, "job", "cause", {"type": "E", "message": "m"})
-    write_state(folder, state)
-    assert read_state(folder) == state
-    assert sorted(path.name for path in folder.iterdir()) == ["state.json"]
-
-
-def test_an_unknown_state_is_refused(folder):
-    with pytest.raises(ValueError, match="'finished' is not a valid RunState"):
-        write_state(folder, State("0123", "finished"))
-
-
-def test_another_format_is_refused_with_the_file_and_both_versions(folder):
-    (folder / "state.json").write_text('{"format": 2}')
-    with pytest.raises(files.BadRunFolder, match=r"state\.json: format = 2: must be 1"):
-        read_state(folder)
 
 
 def test_a_failed_replacement_leaves_the_old_file(folder):
@@ -319,44 +300,3 @@ def test_a_process_that_dies_of_the_request_to_stop_is_no_loss(folder, owned, as
         owned.request_stop("signal SIGTERM")
     ended = worker._failed(folder, running, Lost("a process of Ray died"), owned, Launch())
     assert (ended.state, ended.failure_kind) == (("preempted", "preempted") if asked else ("lost", "lost"))
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 kB."""
-    yield from mounted(tmp_path / "small", "64k")
-
-
-@pytest.mark.root
-def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(small_disk, folder, mine):
-    place = small_disk / "multirun/runs/0123"
-    place.mkdir(parents=True)
-    with claim.locked(place):
-        own = claim.acquire(place, 1)
-    beat = Heartbeat(place, own)
-    attempt_ = Attempt(place, 1, beat)
-    attempt_.log(1, {"value": 1.0})
-    (small_disk / "ballast").write_bytes(bytes(40_000))
-    written = 1
-    with pytest.raises(OSError) as full:
-        while True:
-            attempt_.log(written + 1, {"value": "x" * 3000})
-            written += 1
-    assert lifecycle.kind_of(full.value) == FailureKind.DISK_FULL and written > 1
-    log = read_log(metrics_path(place))
-    assert (len(log.records), log.torn) == (written, 0)
-    with pytest.raises(OSError):
-        files.write_json(place / "state.json", {"format": 1, "text": "x" * 30_000})
-    assert not list(place.glob(".tmp-*"))
-    (small_disk / "ballast").unlink()
-    attempt_.log(written + 1, {"value": 1.0})
-    assert steps(metrics_path(place)) == list(range(1, written + 2))
-    attempt_.close()
-    beat.stop()
-
-
-def test_the_readers_need_only_the_standard_library():
-    code = (
-        "import sys, launcher.run.folder; print([m for m in 'yaml omegaconf hydra rich'.split() if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

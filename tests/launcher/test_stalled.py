@@ -16,7 +16,7 @@ from launcher.run.folder import attempt_folder, stacks_path
 from launcher.worker import stall
 from launcher.worker.stall import FIRST_S, LEAST_S, Watchdog, limit_of
 from tests.launcher.conftest import ROOT
-from tests.waiting import until
+from tests.waiting import ended, until
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,6 @@ def test_a_run_that_is_stopped_longer_than_the_limit_is_done_with_one_attempt(sw
     assert f"stopped: process {owner.pid} of run {folder.name} (kill -CONT {owner.pid} continues it)" in shown
     os.kill(owner.pid, signal.SIGCONT)
     sweeps.release()
-    output, _ = launcher.communicate()
-    assert launcher.returncode == 0, output
+    ended(launcher)
     (state,) = sweeps.states().values()
     assert (state["state"], state["attempt"], state["ends"]) == ("done", 1, {})

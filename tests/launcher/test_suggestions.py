@@ -11,77 +11,8 @@ from launcher import text
 from launcher.__main__ import main
 from launcher.config import hydra_compose
 from tests.configuration import SHIPPED
-from tests.launcher.experiments import make, refusals, refused, rows
+from tests.launcher.experiments import make, refused
 from trainer_ext.application import other_names, verl_tree
-
-LR = "verl.actor_rollout_ref.actor.optim.lr"
-WORDS = """
-optimizer.lr=1e-4
-policy.optim.lr=3
-sampling.temperature=2
-training.max_steps=5
-analysis.primary.metric=reward_mean
-analysis.primary.metric=reward_sum_meen
-experiment.seeds=0,1,2
-seed=[0,1]
-seed=[3]
-'groups.C1.overrides={a: 1}'
-cluster.partition=main
-cluster.address=auto
-cluster.max_running=3
-trainer.ranks=2
-cluster.partition=a,b
-analysis.metrics=a/b,c/d
-model.resources.devices=8
-method=grpo
-method=PPO
-model=qwen
-lr=1e-4
-learning_rate=1,2
-actor_rollout_ref.actor.optim.lr=3
-data.train_batch_size=8
-seeds=0,1
-seeds=3
-steps=10
-cluster.gres=gpu:1
-cluster.time=10
-experiment=quickstart.yaml
-experiment=conf/experiment/bnto_main.yaml
-verl.trainer.n_gpus_per_node=8
-"""
-
-
-@pytest.mark.parametrize("word", rows(WORDS))
-def test_a_word_is_answered_with_the_one_that_is_meant(word, worded):
-    (line,) = refusals(word)
-    worded(line)
-
-
-GROUPS = "  groups:\n    A: {method: c0_grpo}\n"
-BAD = "experiment:\n  name: bad\n" + GROUPS
-FILES = [
-    "defaults:\n  - task: sorting\n  - _self_\n" + BAD,
-    "experiment:\n  name: bad\n" + GROUPS + "baseline: A\n",
-    "experiment:\n  name: bad\n" + GROUPS + "    seeds: [0]\n",
-    "defaults:\n  - override /task: sortin\n  - _self_\n" + BAD,
-    "defaults:\n  - override /method/control: dul\n  - _self_\n" + BAD,
-    "defaults:\n  - override /modle: gpt2\n  - _self_\n" + BAD,
-    "defaults:\n  - bnto_man\n  - _self_\n" + BAD,
-    "experiment:\n  name: bad\n  groups:\n  A: {method: c0_grpo}\n",
-    "experiment:\n  name: bad\n  groups:\n    A:\n    method: c0_grpo\n",
-    "experiment:\n  name: bad\n " + GROUPS,
-    "experiment:\n\tname: bad\n",
-    "defaults:\n  - override /hydra/launcher: joblib\n  - _self_\n" + BAD,
-    "defaults:\n  - /hydra/job_logging: none\n  - _self_\n" + BAD,
-    "hydra:\n  run: {dir: x}\n" + BAD,
-    "steps: 5\n" + BAD,
-]
-
-
-@pytest.mark.parametrize("content", FILES)
-def test_a_mistake_in_a_file_is_answered_with_what_is_meant(content, conf, worded):
-    (conf / "experiment/bad.yaml").write_text("# @package _global_\n" + content)
-    worded(refusals("experiment=bad", conf))
 
 
 def test_overrides_of_a_group_can_be_set_on_the_command_line():

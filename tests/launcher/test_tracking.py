@@ -18,8 +18,6 @@ import pytest
 from launcher import files, tracking
 from launcher.run.archive import archive, archive_folder
 from launcher.run.folder import (
-    checkpoint_name,
-    checkpoints_folder,
     histograms_path,
     metrics_path,
     multirun_of,
@@ -27,12 +25,12 @@ from launcher.run.folder import (
     write_state,
 )
 from launcher.run.lifecycle import RunState
-from launcher.run.records import PLAN_FORMAT, State
-from launcher.tracking import rows as logs
+from launcher.run.records import State
 from launcher.tracking.settings import Labels, Settings, labels, read_settings
 from launcher.worker import attempt as attempts
 from tests.launcher.experiments import make
 from tests.launcher.live import HISTOGRAM
+from tests.launcher.made import make_checkpoint, make_plan, make_run
 from tests.launcher.wandb_server import WandbServer
 from tests.waiting import DEADLINE, until
 
@@ -50,7 +48,7 @@ def server() -> Iterator[WandbServer]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run of 3 steps of seed 7, as a launcher leaves it."""
-    return make_run(tmp_path, RUN, steps=3)
+    return tracked(tmp_path, RUN, steps=3)
 
 
 @pytest.mark.parametrize(("written", "read"), [("offline", "none"), ("none", "none"), ("online", "online")])
@@ -60,34 +58,19 @@ def test_the_earlier_name_of_a_mode_is_read(written, read):
     assert read_settings(planned.tracking).wandb == read
 
 
-def make_run(multirun: Path, run_id: str, steps: int, state: str = RunState.DONE) -> Path:
-    folder = run_folder(multirun, run_id)
-    folder.mkdir(parents=True)
+def tracked(multirun: Path, run_id: str, steps: int, state: str = RunState.DONE) -> Path:
+    """A run of seed 7 in two experiments, as a launcher leaves it."""
+    folder = make_run(multirun, run_id, state, steps=0, attempt=1)
     config = {"format": 1, "id": run_id, "seed": 7, "method": {"name": "grpo"}, "base": "b", "verl": {}}
     (folder / "config.yaml").write_text(files.dump_yaml(config))
     log(folder, range(1, steps + 1))
-    write_state(folder, State(run_id, state, attempt=1))
-    entry = {"id": run_id, "group": "grpo", "seed": 7, "factors": {"lr": 0.1}}
+    ids = [path.name for path in sorted((multirun / "runs").iterdir())]
     for experiment in ("alone", "shared"):
+        make_plan(multirun, experiment, {"grpo": ids})
         path = multirun / experiment / "plan.json"
-        path.parent.mkdir(exist_ok=True)
-        runs = json.loads(path.read_text())["runs"] if path.exists() else []
-        path.write_text(
-            json.dumps(
-                {"format": PLAN_FORMAT, "experiment": experiment, "steps": 10, "analysis": {}, "runs": [*runs, entry]}
-            )
-        )
+        plan = json.loads(path.read_text())
+        files.write_json(path, {**plan, "runs": [{**one, "seed": 7, "factors": {"lr": 0.1}} for one in plan["runs"]]})
     return folder
-
-
-def checkpoint(folder: Path, step: int) -> None:
-    """A complete checkpoint after that step, as far as names tell."""
-    (checkpoints_folder(folder) / checkpoint_name(step)).mkdir(parents=True)
-
-
-def resume(folder: Path, attempt: int) -> None:
-    """What a worker does to the logs before it goes on from the newest checkpoint."""
-    attempts.prepare(folder, attempt)
 
 
 def log(folder: Path, steps: range, offset: float = 0.0) -> None:
@@ -140,17 +123,17 @@ def client_environment(environment: dict[str, str], home: Path) -> dict[str, str
 def test_rows_join_histograms_and_leave_torn_lines_out(folder: Path) -> None:
     with open(metrics_path(folder), "a") as file:
         file.write('{"step": 4, "val')
-    rows = list(logs.rows(folder))
+    rows = list(tracking.rows(folder))
     assert [(row.step, row.metrics) for row in rows] == [(step, {"value": value}) for step, value in squares(3)]
     assert [set(row.histograms) for row in rows] == [set(), {"entropy"}, set()]
     assert rows[1].histograms["entropy"].counts == [3, 4] and rows[0].time == 1.7e9 + 1
 
 
 def test_rows_stop_where_they_are_told(folder: Path) -> None:
-    until = logs.extent(folder)
+    until = tracking.extent(folder)
     log(folder, range(4, 6))
-    assert [row.step for row in logs.rows(folder, until)] == [1, 2, 3]
-    assert [row.step for row in logs.rows(folder)] == [1, 2, 3, 4, 5]
+    assert [row.step for row in tracking.rows(folder, until)] == [1, 2, 3]
+    assert [row.step for row in tracking.rows(folder)] == [1, 2, 3, 4, 5]
 
 
 def test_labels_name_every_experiment_that_shares_a_run(folder: Path) -> None:
@@ -174,14 +157,14 @@ def scalars(folder: Path) -> list[tuple[int, float]]:
 
 
 def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
+    folder = tracked(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     first = tracking.start(folder, {}, 1, {"tensorboard": True})
     for step in range(1, 6):
         log(folder, range(step, step + 1), offset=0.5 if step > 3 else 0.0)
         first.log(step, {"value": step**2 + (0.5 if step > 3 else 0.0)})
     first.close(RunState.LOST)
-    checkpoint(folder, 3)
-    resume(folder, 2)
+    make_checkpoint(folder, 3)
+    attempts.prepare(folder, 2)
     second = tracking.start(folder, {}, 2, {"tensorboard": True})
     for step in range(4, 7):
         log(folder, range(step, step + 1))
@@ -220,7 +203,7 @@ def test_a_run_that_was_archived_and_run_anew_is_another_run_there(folder: Path,
     multirun = multirun_of(folder)
     sync(multirun, server.environment)
     assert archive(multirun, RUN) is not None
-    again = make_run(multirun, RUN, steps=2)
+    again = tracked(multirun, RUN, steps=2)
     assert list(sync(multirun, server.environment)[1]["sent"]) == [RUN]
     shutil.rmtree(archive_folder(multirun))  # which does not change the id
     log(again, range(3, 5))
@@ -232,9 +215,9 @@ def test_a_run_that_was_archived_and_run_anew_is_another_run_there(folder: Path,
 @pytest.mark.processes  # five processes, one after another
 def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServer) -> None:
     multirun = multirun_of(folder)
-    failed = make_run(multirun, "fedcba9876543210", steps=4, state=RunState.FAILED)
-    checkpoint(failed, 2)
-    make_run(multirun, "aaaaaaaaaaaaaaaa", steps=2, state=RunState.PREEMPTED)
+    failed = tracked(multirun, "fedcba9876543210", steps=4, state=RunState.FAILED)
+    make_checkpoint(failed, 2)
+    tracked(multirun, "aaaaaaaaaaaaaaaa", steps=2, state=RunState.PREEMPTED)
     assert sync(multirun, server.environment, RUN)[1]["sent"].keys() == {RUN}
     before = len(server.requests)
     again = {"server": server.url, "sent": {}, "failed": {}, "unchanged": 1, "left": 0}
@@ -251,14 +234,14 @@ def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServ
 
 @pytest.mark.processes
 def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
-    folder = make_run(tmp_path, RUN, steps=3, state=RunState.PREEMPTED)
+    folder = tracked(tmp_path, RUN, steps=3, state=RunState.PREEMPTED)
     log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
-    checkpoint(folder, 3)
+    make_checkpoint(folder, 3)
     assert sync(tmp_path, server.environment)[1]["sent"] == {}
     assert list(sync(tmp_path, server.environment, "--running")[1]["sent"]) == [RUN]
     assert server.runs[RUN].column("value") == squares(3)
     assert server.runs[RUN].exit_code is None  # it goes on
-    resume(folder, 2)
+    attempts.prepare(folder, 2)
     log(folder, range(4, 9))
     write_state(folder, State(RUN, RunState.DONE, attempt=2))
     assert sync(tmp_path, server.environment)[0] == 0
@@ -269,7 +252,7 @@ def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, serv
 
 @pytest.mark.processes
 def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path, server: WandbServer) -> None:
-    make_run(tmp_path, RUN, steps=400)
+    tracked(tmp_path, RUN, steps=400)
     server.break_after = 100
     code, document, _ = sync(tmp_path, server.environment)
     assert code == 1 and "refused" in document["failed"][RUN]
@@ -281,7 +264,7 @@ def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path,
 
 @pytest.mark.processes
 def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, server: WandbServer) -> None:
-    make_run(tmp_path, RUN, steps=400)
+    tracked(tmp_path, RUN, steps=400)
     server.stall = True
     process = subprocess.Popen(
         [sys.executable, "-m", "launcher", "sync", "--multirun", str(tmp_path)],
@@ -313,7 +296,7 @@ def test_without_a_server_or_a_key_sync_says_what_to_do(folder: Path) -> None:
     assert "http://127.0.0.1:9" in document["error"] and "WANDB_BASE_URL" in document["error"]
     code, document, _ = sync(multirun, {"WANDB_BASE_URL": "http://127.0.0.1:9"})
     assert code == 1 and "no credentials" in document["error"] and "wandb login" in document["error"]
-    assert [row.step for row in logs.rows(folder)] == [1, 2, 3]
+    assert [row.step for row in tracking.rows(folder)] == [1, 2, 3]
 
 
 @pytest.mark.processes  # as long as the service is given
@@ -355,11 +338,11 @@ def live(folder: Path, environment: dict[str, str], *arguments: str) -> subproce
 @pytest.mark.processes
 @pytest.mark.parametrize("end", [RunState.PREEMPTED, "killed"])
 def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: WandbServer, end: str) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
+    folder = tracked(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     first = live(folder, server.environment, "1", "5", end)
     until(lambda: RUN in server.runs and len(server.runs[RUN].history) >= 4)
     first.communicate(timeout=DEADLINE)
-    assert server.runs[RUN].column("value") == squares(4) and len(list(logs.rows(folder))) == 5
+    assert server.runs[RUN].column("value") == squares(4) and len(list(tracking.rows(folder))) == 5
     second = live(folder, server.environment, "2", "7", RunState.DONE)
     _, errors = second.communicate(timeout=DEADLINE)
     assert (second.returncode, server.runs[RUN].exit_code) == (0, 0), errors
@@ -374,7 +357,7 @@ def test_online_has_every_step_once_after_a_resume(tmp_path: Path, server: Wandb
 
 
 def test_a_tracker_that_fails_says_so_once_and_the_others_go_on(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, RUN, steps=0, state=RunState.RUNNING)
+    folder = tracked(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     done = live(folder, {"WANDB_BASE_URL": "http://127.0.0.1:9"}, "1", "5", RunState.DONE)
     _, errors = done.communicate(timeout=DEADLINE)
     assert done.returncode == 0

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.application import Base, Identity, Shape, seconds
+from launcher.application import Base, Identity, Length, Shape, merged, seconds
 from trainer_ext.methods import continuing
 from trainer_ext.objection import Objection
 
@@ -87,9 +87,7 @@ class Application:
         return Checks()
 
     def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
-        from trainer_ext.application import verl_tree
-
-        return list(continuing.obstacles({**config, "verl": verl_tree.merged(base.tree, config["verl"])}, shorter))
+        return list(continuing.obstacles({**config, "verl": merged(base.tree, config["verl"])}, shorter))
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """`model.resources`, and the memory of the processes that the trainer starts beside the model's."""
@@ -108,6 +106,20 @@ class Application:
             time_s=seconds(asked.get("time") or "") or 0,
             joins_ray=bool(trainer.get("ray")),
         )
+
+    def length(self, config: Mapping[str, Any]) -> Length:
+        """What the section `trainer` says. Runs that an older version froze keep one checkpoint."""
+        trainer = config["trainer"]
+        return Length(
+            steps=int(trainer["steps"]),
+            checkpoint_every=int(trainer.get("checkpoint_every", trainer["steps"])),
+            checkpoints_kept=trainer.get("checkpoints_kept", 1),
+            first_step=0 if trainer.get("eval_before_train") else 1,
+        )
+
+    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+        """The model's file."""
+        return f"conf/model/{config['model']['name']}.yaml", "model.resources.devices"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling
@@ -150,6 +162,11 @@ class Application:
             return responses[record["step"]] <= kept
 
         return {"histograms.jsonl": lambda line: line["step"] % interval == 0, "responses.jsonl": is_among_first}
+
+    def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
+        """The module of its reward, if the task names one as MODULE:FUNCTION."""
+        spec = str((config.get("task") or {}).get("reward") or "")
+        return [spec.partition(":")[0]] if ":" in spec and ".py:" not in spec else []
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Those of its backend."""

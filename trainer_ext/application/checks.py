@@ -10,7 +10,7 @@ from hydra.errors import ConfigCompositionException
 
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.spec.validation import closest, words
-from launcher.application import Base, Composed
+from launcher.application import Base, Composed, merged
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity
 from launcher.planning import schema
@@ -96,7 +96,7 @@ class Checks:
     ) -> list[Objection]:
         """Whether the task works and the method can be used; then whether the files' requirements are met; then whether
         there are prompts, and whether the models fit."""
-        tree = verl_tree.merged(base.tree, config["verl"])
+        tree = merged(base.tree, config["verl"])
         task = self._task(config["task"], cluster.get("name", "local") == "local")
         if objections := [*task.objections, *self._choices(composed, config["method"])]:
             return objections
@@ -161,7 +161,7 @@ class Checks:
         self, composed: Composed, config: Mapping[str, Any], base: Base
     ) -> tuple[int, float] | tuple[None, None]:
         """Bytes of a checkpoint and seconds of a step, by arithmetic; None: the sizes of the model are not known."""
-        tree = verl_tree.merged(base.tree, config["verl"])
+        tree = merged(base.tree, config["verl"])
         return preflight.checkpoint_and_step(config, tree, _architecture(composed))
 
     def meant_metric(self, name: str, compositions: Iterable[Composed]) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.application import Base
+from launcher.application import Base, merged
 from launcher.config import identity
 from launcher.files import BadRunFolder, load_yaml
 from launcher.run.folder import base_path, multirun_of
@@ -132,18 +132,6 @@ def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, 
         elif key not in tree or type(value) is not type(default) or value != default:
             kept[key] = value
     return kept
-
-
-def merged(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with the differences in it; lists are replaced whole. The arguments are not changed."""
-    result: dict[str, Any] = dict(tree)
-    for key, value in differences.items():
-        default = result.get(key)
-        if isinstance(value, Mapping) and isinstance(default, Mapping):
-            result[key] = merged(default, value)
-        else:
-            result[key] = value
-    return result
 
 
 def merge(path: Path, differences: Mapping[str, Any]) -> DictConfig:

@@ -15,6 +15,7 @@ from typing import Any
 
 from analysis.sources.log import BadImport, Log
 from analysis.sources.source import LoggedRun, names, source
+from analysis.spec.validation import Objection
 
 _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 #: The process whose line it is, such as `(TaskRunner pid=87031, ip=10.0.0.1) `.
@@ -37,7 +38,7 @@ class ConsoleFiles:
         root = place.resolve()
         if root.is_file() and not _is_printed(root):
             shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
-            raise BadImport(f"SOURCE {place}: {shape}; fix: give a file that has what verl printed")
+            raise BadImport(Objection("SOURCE", place, shape, "give a file that has what verl printed"))
         paths = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in self.files]
         return names(place, filter(_is_printed, paths), ending=True)
 

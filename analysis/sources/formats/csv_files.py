@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import BadImport, Log, refuse
+from analysis.sources.log import BadImport, Log
 from analysis.sources.naming import level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, configuration_in, source
-from analysis.spec.validation import some
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
@@ -55,7 +55,7 @@ class _Table:
         return self.header[:3] == _MONITOR and not self.step
 
     def rows(self) -> Iterator[_Row]:
-        return _rows(self.path, self.header, Counter(), [])
+        return _rows(self.path, self.header, Counter(), Diagnostics())
 
     def run(self, cells: Mapping[str, str]) -> _Run:
         return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
@@ -83,7 +83,8 @@ class CsvFiles:
         if root.is_file() and not tables:
             which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
             columns = some(_header(root), _LISTED)
-            raise BadImport(f"SOURCE {place}: {which}; the columns are {columns}; fix: give --step COLUMN")
+            rule = f"{which}; the columns are {columns}"
+            raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
         folder_of_all = (root if root.is_dir() else root.parent).parent
         of_folder = {path for path in tables if path.stem in _OF_FOLDER or path.stem.endswith(".monitor")}
         return {
@@ -93,7 +94,7 @@ class CsvFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """As Source.read. Rows that would overwrite each other are refused."""
-        problems: list[str] = []
+        problems = Diagnostics()
         by_name: dict[str, list[Path]] = {}
         for path, name in places.items():
             by_name.setdefault(name, []).append(path)
@@ -104,7 +105,7 @@ class CsvFiles:
                 beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
                 title = "/".join([name, *map(str, labels.values())])
                 yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
-        refuse(problems)
+        problems.raise_any(BadImport)
 
 
 def _is_table(path: Path, step: str | None) -> bool:
@@ -133,7 +134,7 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
 
 
-def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: list[str]) -> Iterator[_Row]:
+def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: Diagnostics) -> Iterator[_Row]:
     """The rows of a file. A last row without an end that has too few cells, which a crash leaves, is not used, nor is
     a header that comes again."""
     if not header:
@@ -163,17 +164,17 @@ def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: lis
             elif tuple(cells) == tuple(header):
                 unused["header again"] += 1
             elif len(cells) > len(header):
-                fix = "fix: mend or remove this line"
-                problems.append(f"{path}: line {number}: has {len(row)} cells, the first line has {len(header)}; {fix}")
+                rule = f"has {len(row)} cells, the first line has {len(header)}"
+                problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
             else:
                 yield number, dict(zip(header, cells, strict=False))
 
 
-def _table(path: Path, step: str | None, keys: Collection[str], problems: list[str]) -> _Table:
+def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagnostics) -> _Table:
     header = _header(path)
     twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
     if twice:
-        problems.append(f"{path}: two columns are called {twice[0]}; fix: rename or remove one of them")
+        problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
     columns = {name: Column(name) for name in header if name and name not in run_columns}
     table = _Table(path, header, _step_in(header, step) or "", run_columns, columns, Counter())
@@ -189,7 +190,7 @@ def _metric(column: str) -> str:
 
 
 def _logs(
-    paths: Sequence[Path], step: str | None, keys: Collection[str], problems: list[str]
+    paths: Sequence[Path], step: str | None, keys: Collection[str], problems: Diagnostics
 ) -> list[tuple[Path, dict[str, Any], Log]]:
     """The runs of the files of one name, each with what its columns say of it."""
     tables = [_table(path, step, keys, problems) for path in paths]
@@ -208,7 +209,7 @@ def _logs(
     return [(table.path, dict(zip(table.run_columns, run, strict=False)), log) for table, run, log in runs]
 
 
-def _runs(table: _Table, problems: list[str]) -> list[tuple[_Run, Log]]:
+def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
     """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
     read = {name: _metric(name) for name, column in table.columns.items() if name != table.step and not column.problem}
     logs: dict[_Run, Log] = {}
@@ -216,10 +217,8 @@ def _runs(table: _Table, problems: list[str]) -> list[tuple[_Run, Log]]:
         try:
             step = table.at(cells)
         except ValueError:
-            problems.append(
-                f"{table.path}: line {line}: {table.step} = {cells.get(table.step, '')!r}: must be a whole number, 0 "
-                "or more; fix: mend or remove this line, or name another column by --step"
-            )
+            at, fix = f"line {line}: {table.step}", "mend or remove this line, or name another column by --step"
+            problems.add(at, cells.get(table.step, ""), "must be a whole number, 0 or more", fix, table.path)
             continue
         numbers = {name: table.columns[key].number(cells.get(key, "")) for key, name in read.items()}
         if (run := table.run(cells)) not in logs:
@@ -243,7 +242,7 @@ def _resolve(table: _Table, logs: Mapping[_Run, Log], ordered: bool) -> None:
     elif lost := sum(log.overwritten() for log in logs.values()):
         fix = _apart(table, {run: log.twice() for run, log in logs.items()}) or "remove the rows that do not count"
         rule = f"{lost} of {sum(map(len, logs.values()))} rows would overwrite a row of the same run and step"
-        raise BadImport(f"{table.path}: {rule}, which has other values; fix: {fix}")
+        raise BadImport(Objection(str(table.path), KEY_ALONE, f"{rule}, which has other values", fix))
 
 
 def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
@@ -277,7 +276,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     return " or ".join("add " + " ".join(option(name) for _, name in columns) for columns in alone if columns)
 
 
-def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[tuple[int, dict[str, float]]]:
+def _episodes(tables: Sequence[_Table], problems: Diagnostics) -> list[tuple[int, dict[str, float]]]:
     """The episodes of all environments of a run, by the time of their end; their steps are added up."""
     ended: list[tuple[float, float, float]] = []
     for table in tables:
@@ -286,7 +285,8 @@ def _episodes(tables: Sequence[_Table], problems: list[str]) -> list[tuple[int, 
                 reward, length, time = (table.columns[name].number(cells.get(name, "")) for name in _MONITOR)
                 ended.append((float(time), float(reward), float(length)))  # type: ignore[arg-type]
             except (TypeError, ValueError):
-                problems.append(f"{table.path}: line {line}: r, l and t must be numbers; fix: remove this line")
+                rule = "r, l and t must be numbers"
+                problems.add(f"line {line}", KEY_ALONE, rule, "remove this line", table.path)
     rows, step = [], 0
     for _, reward, length in sorted(ended):
         step += int(length)

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import Log, refuse
+from analysis.sources.log import BadImport, Log
 from analysis.sources.source import LoggedRun, configuration_in, source
+from analysis.spec.validation import KEY_ALONE, Diagnostics
 
 _FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
 
@@ -34,15 +35,15 @@ class TrainerFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """As Source.read."""
-        problems: list[str] = []
+        problems = Diagnostics()
         for folder, name in places.items():
             state, log = _newest(folder, problems)
             log.resolve()
             yield LoggedRun(self.kind, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
-        refuse(problems)
+        problems.raise_any(BadImport)
 
 
-def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
+def _newest(folder: Path, problems: Diagnostics) -> tuple[Mapping[str, Any], Log]:
     """The state with the most steps, and its rows. A file that a crash cut off is not used."""
     log = Log(folder)
     states: list[tuple[float, Mapping[str, Any], list[tuple[int, dict[str, Any]]]]] = []
@@ -57,7 +58,8 @@ def _newest(folder: Path, problems: list[str]) -> tuple[Mapping[str, Any], Log]:
         except json.JSONDecodeError:
             log.unused[f"{path.relative_to(folder)} is incomplete"] += 1
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problems.append(f"{path}: not a state of the Trainer ({error!r}); fix: remove this file, or move it away")
+            rule = f"not a state of the Trainer ({error!r})"
+            problems.add(str(path), KEY_ALONE, rule, "remove this file, or move it away")
     _, state, rows = max(states, key=lambda each: each[0], default=(0.0, {}, []))
     for step, values in rows:
         log.add(step, {key: value for key, value in values.items() if value is not None})

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from analysis.sources.log import Log, refuse
+from analysis.sources.log import BadImport, Log
 from analysis.sources.source import LoggedRun, configuration_in, names, source
+from analysis.spec.validation import KEY_ALONE, Diagnostics
 
 _KEYS = {"step", "data"}
 
@@ -37,7 +38,7 @@ class VerlFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """As Source.read."""
-        problems: list[str] = []
+        problems = Diagnostics()
         together = Counter(path.parent for path in places)
         for path, name in places.items():
             log = _log(path, problems)
@@ -48,7 +49,7 @@ class VerlFiles:
             # a folder's configuration says nothing where the folder holds the files of several runs
             config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside])
             yield LoggedRun(self.kind, name, config, log)
-        refuse(problems)
+        problems.raise_any(BadImport)
 
 
 def _is_ours(path: Path) -> bool | None:
@@ -67,7 +68,7 @@ def _is_ours(path: Path) -> bool | None:
     return False if path.stat().st_size else None
 
 
-def _log(path: Path, problems: list[str]) -> Log:
+def _log(path: Path, problems: Diagnostics) -> Log:
     log = Log(path)
     with path.open("rb") as file:
         for number, text in enumerate(file, start=1):
@@ -77,20 +78,18 @@ def _log(path: Path, problems: list[str]) -> Log:
                 if not text.endswith(b"\n"):  # a crash cut it off: verl writes each line with its end at once
                     log.unused["incomplete last line"] += 1
                     continue
-                problems.append(
-                    f"{path}: line {number}: not JSON ({error}); fix: remove this line, or move the file away"
-                )
+                fix = "remove this line, or move the file away"
+                problems.add(f"line {number}", KEY_ALONE, f"not JSON ({error})", fix, path)
                 continue
             if not isinstance(line, dict) or set(line) != _KEYS or not isinstance(line["data"], dict):
                 shape = 'must be {"step": NUMBER, "data": {METRIC: NUMBER, ...}}'
                 fix = "give files of verl's logger `file` alone as SOURCE"
-                problems.append(f"{path}: line {number}: {shape}; fix: {fix}")
+                problems.add(f"line {number}", KEY_ALONE, shape, fix, path)
                 continue
             step = line["step"]
             if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-                problems.append(
-                    f"{path}: line {number}: step = {step!r}: must be a whole number, 0 or more; fix: remove this line"
-                )
+                rule = "must be a whole number, 0 or more"
+                problems.add(f"line {number}: step", step, rule, "remove this line", path)
                 continue
             # orjson, with which verl writes, has no word for what is not a number, or infinite, but null
             values = {key: math.nan if value is None else value for key, value in line["data"].items()}

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import BadImport, Log, refuse
+from analysis.sources.log import BadImport, Log
 from analysis.sources.source import LoggedRun, source
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
 _FULL, _FIRST, _LAST = 1, 2, 4
@@ -38,19 +39,19 @@ class WandbFiles:
         """As Source.read. Files of one run that both begin at its first step are refused."""
         begun: dict[str, list[tuple[int, Path]]] = {}
         killed: list[Path] = []
-        problems = []
+        problems = Diagnostics()
         for path in places:
             try:
                 run = next((record.run for kind, record in _records(path) if kind == "run"), None)
             except BadImport as error:
-                problems.append(str(error))
+                problems += error.args
                 continue
             if run is None:
                 killed.append(path)
                 continue
             key = "/".join((run.entity, run.project, run.run_id))
             begun.setdefault(key, []).append((run.start_time.ToNanoseconds(), path))
-        refuse(problems)
+        problems.raise_any(BadImport)
         for key, paths in begun.items():
             yield _run(self.kind, key, [path for _, path in sorted(paths)], step)
         ids = {key.rpartition("/")[2] for key in begun}
@@ -84,9 +85,8 @@ def _run(kind: str, key: str, paths: Sequence[Path], step: str | None) -> Logged
                 _add(log, now, row)
         config |= of_file
     if step is not None and len(log) and step not in log.metrics:
-        raise BadImport(
-            f"{paths[-1]}: --step {step}: no line has this metric; fix: name a metric that the run recorded"
-        )
+        fix = "name a metric that the run recorded"
+        raise BadImport(Objection("--step", step, "no line has this metric", fix, str(paths[-1])))
     log.resolve(step)
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
@@ -140,7 +140,8 @@ def _records(path: Path) -> Iterator[tuple[str | None, Any]]:
     messages: Any = wandb_internal_pb2  # generated, and without types
     data = path.read_bytes()
     if not data.startswith(_IDENT):
-        raise BadImport(f"{path}: not a file of W&B; fix: give a run-*.wandb file, or a folder of them")
+        fix = "give a run-*.wandb file, or a folder of them"
+        raise BadImport(Objection(str(path), KEY_ALONE, "not a file of W&B", fix))
     offset, whole = 7, b""
     while offset + _HEADER.size <= len(data):
         left = _BLOCK - offset % _BLOCK

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launcher.application import Shape, shape
+from launcher.application import Shape, application, shape
 from launcher.errors import Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
@@ -15,7 +15,7 @@ from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
 from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.text import counted
-from launcher.worker import user_code
+from launcher.worker import loaded
 
 _REPORT = Shape(memory_gb=8, time_s=3600)
 
@@ -30,8 +30,8 @@ def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
 
 def files(plan: Plan, run_ids: Sequence[str]) -> str:
     """The files that have the resources of these runs."""
-    models = sorted({plan.runs[run_id].config["model"]["name"] for run_id in run_ids})
-    return ", ".join(f"conf/model/{name}.yaml" for name in models)
+    configs = [plan.runs[run_id].config for run_id in run_ids]
+    return ", ".join(sorted({application(config).requested_in(config)[0] for config in configs}))
 
 
 def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objection]:
@@ -48,7 +48,7 @@ def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objectio
 def start(order: Order, system: System, largest: int) -> StartedScheduler:
     """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array."""
     settings, record = order.plan.cluster, order.record.absolute()
-    outside = user_code.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
+    outside = loaded.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
     code = code_snapshot.copy(order.root, record.with_suffix("") / "code", order.plan.multirun, outside)
     kinds = shapes(order.plan, order.run_ids)
     shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher.application import packages
 from launcher.project import COPIES, PACKAGES
-from launcher.worker.user_code import Source
+from launcher.worker.loaded import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
 LARGEST_FILE = 8 << 20

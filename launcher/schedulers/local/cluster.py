@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.application import shape
+from launcher.application import application, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local.memory import limits
@@ -17,17 +17,17 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Raise InvalidPlan for runs that ask for more GPUs than this machine has."""
     here = len(visible_devices())
     configs = [plan.runs[run_id].config for run_id in run_ids]
-    asked = {(str(config["model"]["name"]), shape(config).devices) for config in configs}
-    instead = f"set model.resources.devices={here}{'' if here else ', which trains on the CPU'}"
+    asked = {(*application(config).requested_in(config), shape(config).devices) for config in configs}
+    fix = "set {}={}{}, or choose a cluster that has them, such as cluster=slurm"
     lacking = [
         Objection(
-            "model.resources.devices",
+            key,
             devices,
             f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
-            f"{instead}, or choose a cluster that has them, such as cluster=slurm",
-            f"conf/model/{name}.yaml",
+            fix.format(key, here, "" if here else ", which computes on the CPU"),
+            file,
         )
-        for name, devices in sorted(asked)
+        for file, key, devices in sorted(asked)
         if devices > here
     ]
     if lacking:
@@ -42,6 +42,9 @@ def start(order: Order) -> StartedScheduler:
     configs = [order.plan.runs[run_id].config for run_id in order.run_ids]
     devices = max((shape(config).devices for config in configs), default=0)
     used = slots(order.plan.cluster.get("slots"), devices, visible_devices())[: len(order.run_ids)]
+    if order.forks:
+        pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster), forks=True)
+        return StartedScheduler(pool, counted(len(used), "worker"), len(used))
     pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster))
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
     return StartedScheduler(pool, counted(len(used), "worker"), len(used), starting=starting)

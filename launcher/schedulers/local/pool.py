@@ -14,9 +14,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import BaseContext, ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 
@@ -111,8 +111,9 @@ class Pool:
         limits: Limits | None = None,
         orphaned: Callable[[], worker.Reason] = worker.launcher_gone,
         nodes: Nodes = ONE,
+        forks: bool = False,
     ) -> None:
-        """slots: see `slots`; nodes: those of each run."""
+        """slots: see `slots`; nodes: those of each run; forks: whether workers are forks of this process."""
         self._slots = list(slots)
         self._train = train
         self._launch = launch
@@ -121,7 +122,11 @@ class Pool:
         self._nodes = nodes
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
+        self._forks = forks
         os.environ.update({**ONE_THREAD, **_COUNT_ALONE})  # also for a server that Python starts in place of a dead one
+        if forks:
+            self._context: BaseContext = multiprocessing.get_context("fork")
+            return
         modules = (
             __name__,  # which every fork imports, with the worker
             *application().warm,
@@ -132,8 +137,8 @@ class Pool:
         os.environ[warm.MODULES] = ",".join(modules)
         # The server has an import path of its own, which must contain the project.
         os.environ["PYTHONPATH"] = python_path(root)
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["launcher.worker.warm"])
+        self._context = context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["launcher.worker.warm"])
         hidden = {_DEVICES: NO_DEVICES} if set(self._slots) == {NO_DEVICES} else {}  # libraries decide at their import
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
@@ -155,13 +160,13 @@ class Pool:
     def submit(self, folder: Path, launch_id: str) -> None:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
         slot = min(set(range(len(self._slots))) - {running.slot for running in self._running.values()})
-        process = self._context.Process(
+        process = self._context.Process(  # type: ignore[attr-defined]
             target=_work,
             args=(folder, self._train, self._launch, launch_id, self._slots[slot], self._orphaned, self._nodes),
             name=folder.name,
         )
         try:
-            with without_main():
+            with nullcontext() if self._forks else without_main():
                 process.start()
         except (EOFError, OSError) as error:
             raise SchedulerError(

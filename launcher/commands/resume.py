@@ -1,4 +1,4 @@
-"""python -m launcher retry: run failed, diverged and cancelled runs again, from their newest checkpoints.
+"""python -m launcher resume: run failed, diverged and cancelled runs again, from their newest checkpoints.
 
 The runs become planned again. Then the experiment's own command runs them, and all other runs that it still has to
 run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit codes are those of that
@@ -15,16 +15,18 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher import application
 from launcher.commands import selection
 from launcher.commands.selection import Selection
 from launcher.errors import InvalidPlan, Usage, print_problems
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, claim, transitions
-from launcher.run.folder import find_state, run_folder, write_state
+from launcher.run.folder import find_state, read_config, run_folder, write_state
 from launcher.run.lifecycle import RETRYABLE, FailureKind
 from launcher.run.records import State
 from launcher.secrets import MASK
@@ -49,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
     def chosen(run_id: str) -> bool:
         return _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)
 
-    return run_again(given, "retry", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
+    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
 
 
 def run_again(
@@ -65,22 +67,22 @@ def run_again(
     added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
     """
     from launcher.execution import code_changes
-    from launcher.planning import planner
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
     selected = selection.select(given, known=more)
-    commands = [[*words, *more] for words in _commands(given.multirun, selected)]
+    commands = _commands(given.multirun, selected, more)
     chosen = [run_id for run_id in selected.ids if is_chosen(run_id)]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
-            plans = [planner.make(ROOT, words) for words in commands] if chosen else []
+            plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
-            for plan in plans:  # it refuses runs of other code before any run is changed
+            for plan in filter(None, plans):  # it refuses runs of other code before any run is changed
                 code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
-                if not any(run_id in plan.runs for plan in plans):
+                planned = (plan.runs if plan else command.ids for command, plan in zip(commands, plans, strict=True))
+                if not any(run_id in ids for ids in planned):
                     why = "conf/ has changed, and its experiment no longer plans it"
                     print(f"{run_id} stays as it is: {why}", file=sys.stderr)
                     continue
@@ -90,8 +92,8 @@ def run_again(
                     print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
-            for words, plan in zip(commands, plans, strict=True) if prepared else ():
-                code = max(code, _sweep(words, plan))
+            for command, own in zip(commands, plans, strict=True) if prepared else ():
+                code = max(code, command.run(own))
                 if code == EXIT_INTERRUPTED:
                     break
         except InvalidPlan as invalid:
@@ -101,23 +103,41 @@ def run_again(
             )
             code = EXIT_USAGE
     if given.json:
-        spelled = [shlex.join(["python", "launch.py", "-m", *words]) for words in commands]
+        spelled = [command.spelled for command in commands]
         print(json.dumps({done: prepared, "commands": spelled if prepared else [], "exit_code": code}, indent=1))
     return code
 
 
-def _sweep(words: Sequence[str], plan: Plan) -> int:
-    """Run an experiment's command: here, or as a process if it chooses a launcher of Hydra."""
-    from launcher.execution import sweep
-    from launcher.planning.overrides import is_hydras
+@dataclass(frozen=True)
+class Command:
+    """An experiment's command. words: the overrides for launch.py; None: it starts another program, for these runs."""
 
-    if any(is_hydras(word) for word in words):
-        return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *words], check=False).returncode
-    return sweep.sweep(ROOT, plan).code
+    spelled: str
+    words: Sequence[str] | None
+    ids: Collection[str] = ()
+
+    def plan(self) -> Plan | None:
+        """What it would run; None: only the program itself can say it. Raises InvalidPlan."""
+        from launcher.planning import planner
+
+        return None if self.words is None else planner.make(ROOT, self.words)
+
+    def run(self, plan: Plan | None) -> int:
+        """Run it, here if it needs no process of its own; the exit code."""
+        from launcher.execution import sweep
+        from launcher.planning.overrides import is_hydras
+
+        if plan is None or self.words is None:
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+            environment = {**os.environ, "PATH": path}
+            return subprocess.run(self.spelled, shell=True, cwd=root(), env=environment, check=False).returncode
+        if any(map(is_hydras, self.words)):
+            return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *self.words], check=False).returncode
+        return sweep.sweep(ROOT, plan).code
 
 
-def _commands(multirun: Path, selected: Selection) -> list[list[str]]:
-    """The overrides of the named experiments' commands, and of a command for each run of no named experiment."""
+def _commands(multirun: Path, selected: Selection, more: Sequence[str]) -> list[Command]:
+    """The named experiments' commands, and one for each run of no named experiment. more: words to add to them."""
     plans = catalog.plans(multirun)
     chosen = list(selected.experiments)
     for run_id in selected.ids:
@@ -126,19 +146,28 @@ def _commands(multirun: Path, selected: Selection) -> list[list[str]]:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
-    return list(
-        {plans[name]["command"]: _overrides(multirun, name, plans[name]["command"]) for name in chosen}.values()
-    )
+    found = {plans[name]["command"]: _command(multirun, name, catalog.entries(plans[name]), more) for name in chosen}
+    return list(found.values())
 
 
-def _overrides(multirun: Path, name: str, command: str) -> list[str]:
-    """What follows -m in an experiment's command, for this multirun folder."""
+def _command(multirun: Path, name: str, entries: Collection[str], more: Sequence[str]) -> Command:
+    command = catalog.plans(multirun)[name]["command"]
     words = shlex.split(command)
     file = f"{multirun / name / 'plan.json'}: command = {command}"
-    if not {"launch.py", "-m"} <= set(words):  # such as that of an imported experiment
-        raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")
     if MASK in command:
         raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
+    if {"launch.py", "-m"} <= set(words):
+        overrides = [*_overrides(multirun, words), *more]
+        return Command(shlex.join(["python", "launch.py", "-m", *overrides]), overrides)
+    if any(application.KEY in read_config(run_folder(multirun, run_id)) for run_id in list(entries)[:1]):
+        if more:
+            raise Usage(f"{' '.join(more)}: {name} is not an experiment of launch.py. Fix: repeat its own command")
+        return Command(command, None, entries)
+    raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")  # such as of an imported experiment
+
+
+def _overrides(multirun: Path, words: Sequence[str]) -> list[str]:
+    """What follows -m in an experiment's command, for this multirun folder."""
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (ROOT / "multirun").resolve():
         return words

@@ -106,7 +106,7 @@ def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
     return Schedule(seeds, sizes, sequential.spending(sizes), finished)
 
 
-def looked_at(sweep: Sweep, settings: Settings) -> Sweep:
+def finished(sweep: Sweep, settings: Settings) -> Sweep:
     """The sweep with the seeds of its finished looks; the sweep itself if the number of its seeds was fixed."""
     looks = schedule(sweep, settings)
     if looks is None:

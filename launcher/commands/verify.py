@@ -1,4 +1,4 @@
-"""python -m launcher reproduce: the commands that repeat one run; --run repeats it here.
+"""python -m launcher verify: the commands that repeat one run; --run repeats it here. Also `reproduce`.
 
 Nothing is checked out: the commands are printed. --run executes the run again with the present code and packages, in a
 new folder, and compares the metrics step by step.
@@ -111,23 +111,24 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     if then is None:
         return {}
     present = provenance.collect(root, "", multirun_of(folder))
-    now = present.record
-    changes: dict[str, Any] = {
-        key: {"then": then.get(key), "now": now.get(key)}
-        for key in ("commit", "python", "platform", "host")
-        if then.get(key) != now.get(key)
-    }
-    gpus = [(record.get("devices") or {}).get("gpus") for record in (then, now)]
-    if gpus[0] != gpus[1]:
-        changes["gpus"] = {"then": gpus[0], "now": gpus[1]}
-    patch = _patch(folder)
-    if patch != (present.patch or ""):
-        changes["uncommitted changes"] = {"then": _size(patch), "now": _size(present.patch or "")}
+    path = folder / "dirty.patch"
+    patch = path.read_text(encoding="utf-8") if path.is_file() else ""
+    changes: dict[str, Any] = _different(_compared(then, patch), _compared(present.record, present.patch or ""))
     changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
-    versions = then.get("packages") or {}, now["packages"]
-    changed = sorted({name for name, _ in versions[0].items() ^ versions[1].items()} - {_OURSELVES})
-    packages = {name: {"then": versions[0].get(name), "now": versions[1].get(name)} for name in changed}
+    packages = _different(then.get("packages") or {}, present.record["packages"])
+    packages.pop(_OURSELVES, None)
     return changes | ({"packages": packages} if packages else {})
+
+
+def _compared(record: Mapping[str, Any], patch: str) -> dict[str, Any]:
+    changed = f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
+    values = {key: record.get(key) for key in ("commit", "python", "platform", "host")}
+    return {**values, "gpus": (record.get("devices") or {}).get("gpus"), "uncommitted changes": changed}
+
+
+def _different(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    both = {name: {"then": then.get(name), "now": now.get(name)} for name in dict.fromkeys([*then, *now])}
+    return {name: values for name, values in both.items() if values["then"] != values["now"]}
 
 
 def _changed(folder: Path) -> dict[str, str]:
@@ -151,15 +152,6 @@ def not_restored(folder: Path) -> list[str]:
     return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *_changed(folder)]
 
 
-def _patch(folder: Path) -> str:
-    path = folder / "dirty.patch"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _size(patch: str) -> str:
-    return f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
-
-
 def steps(folder: Path, root: Path) -> list[str]:
     """Shell commands that repeat the run in a tree of its own, with the code and packages as they were."""
     from launcher.worker import provenance
@@ -168,9 +160,9 @@ def steps(folder: Path, root: Path) -> list[str]:
     commit = record.get("commit")
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
-    reproduce = ["-m", "launcher", "reproduce", folder.name, "--run", "--multirun", str(multirun_of(folder))]
+    again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
     if not commit:
-        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *reproduce])]
+        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
@@ -179,8 +171,8 @@ def steps(folder: Path, root: Path) -> list[str]:
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
-        return [*commands, shlex.join([sys.executable, *reproduce])]
-    return [*commands, "make setup", shlex.join([".venv/bin/python", *reproduce])]
+        return [*commands, shlex.join([sys.executable, *again])]
+    return [*commands, "make setup", shlex.join([".venv/bin/python", *again])]
 
 
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:

@@ -1,0 +1,190 @@
+"""A sweep over any program of @hydra.main: `python train.py -m hydra/sweeper=rlsweep KEY=A,B ...`.
+
+The program need not know it. Hydra composes the jobs, launcher.planning.hydra_jobs makes a plan of them, and what is
+missing runs as every plan does. Hydra gets the results of all jobs, those of earlier launches too.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf
+
+from analysis.spec.validation import objections
+from launcher import project
+from launcher.config import identity
+from launcher.errors import Diagnostics
+from launcher.execution import sweep
+from launcher.planning import clusters, hydra_jobs, schema
+from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
+from launcher.planning.plan import Experiment, Plan
+from launcher.project import ROOT
+from launcher.run.folder import find_state, read_summary, run_folder
+from launcher.run.lifecycle import RunState
+from launcher.secrets import mask
+from launcher.worker import hydra_job
+from launcher.worker.hydra_app import HydraApplication
+
+_BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
+
+
+Batches = list[list[JobReturn]]
+
+
+def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[Batches, int]:
+    """Run what is missing of the sweep that these words ask for; the results in Hydra's order, and the exit code.
+
+    The results come in the batches that BasicSweeper makes, although no batch waits for another.
+
+    master: the configuration of the sweep, with its section hydra.sweeper. Raises InvalidPlan.
+    """
+    given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
+    assert isinstance(given, dict)
+    params = given.get("params") or {}
+    section = _section({key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "arguments")})
+    root = project.root()
+    program = {**hydra_job.program(task, context, root), "resumes": section.resumes}
+    words = [*(f"{key}={value}" for key, value in params.items()), *words]
+    compositions = Compositions(context.config_loader, master, section.ignore)
+    with _hydra_config():
+        jobs = hydra_jobs.jobs(compositions, words, section, program)
+    plan = _plan(jobs, section, program, words)
+    _save(master)
+    code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
+    results = [_result(plan, job, compositions) for job in jobs.jobs]
+    size = given.get("max_batch_size") or len(results) or 1
+    return [results[at : at + size] for at in range(0, len(results), size)], code
+
+
+def _save(master: DictConfig) -> None:
+    """Write multirun.yaml to the folder of the sweep, as BasicSweeper does."""
+    folder = Path(master.hydra.sweep.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(master, folder / "multirun.yaml")
+
+
+def _section(given: Mapping[str, Any]) -> Sweep:
+    """The sweeper's section, checked. Raises InvalidPlan."""
+    problems = Diagnostics()
+    for breach in objections(Sweep, given, "hydra.sweeper"):
+        schema.report(problems, PROGRAM, breach)
+    problems.raise_any()
+    section = Sweep.model_validate(given)
+    _cluster(section)
+    return section
+
+
+def _cluster(section: Sweep) -> dict[str, Any]:
+    """The section `cluster` of the plan: the defaults of conf/cluster, with what the sweeper's section sets."""
+    given = {"name": section.cluster} if isinstance(section.cluster, str) else section.cluster
+    problems, name = Diagnostics(), str(given.get("name"))
+    model = clusters.settings(name)
+    if model is None:
+        rule = f"must be one of {', '.join(clusters.names())}"
+        problems.add(PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
+        problems.raise_any()
+    with open(ROOT / "conf" / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
+        merged = {**yaml.safe_load(file), **given}
+    assert model is not None
+    for breach in objections(model, merged, "hydra.sweeper.cluster"):
+        schema.report(problems, PROGRAM, breach)
+    problems.raise_any()
+    return merged
+
+
+@contextmanager
+def _hydra_config() -> Iterator[None]:
+    """Keep Hydra's own configuration, which the planning of jobs sets."""
+    before = HydraConfig.instance().cfg
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequence[str]) -> Plan:
+    declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
+    name = declared.name or _name(program["name"], words, section.seed_key)
+    experiment = Experiment(
+        experiment=name,
+        command=_command(),
+        baseline=declared.baseline,
+        steps=1,
+        seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
+        groups={group: {"label": group} for group in groups},
+        factors={key: {"levels": levels} for key, levels in jobs.levels.items()},
+        analysis=dict(section.analysis) if (section.analysis.get("primary") or {}).get("metric") else {},
+        runs=tuple(jobs.entries),
+    )
+    return Plan(
+        (experiment,),
+        jobs.runs,
+        jobs.bases,
+        _cluster(section),
+        {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False, **section.tracking},
+        multirun=project.multirun(),
+        code_choice=section.code,
+        budget=section.budget.device_hours,
+        forks=True,
+    )
+
+
+def _command() -> str:
+    """The present command, to be repeated in the project's folder; without what is chosen about code for this once."""
+    words = [word for word in sys.argv[1:] if not word.startswith("hydra.sweeper.code=")]
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = ["-m", spec.name] if spec is not None else [sys.argv[0]]
+    below = Path(os.path.relpath(Path.cwd(), project.root()))
+    place = "" if below == Path() else f"cd {shlex.quote(str(below))} && "
+    return mask(f"{place}{shlex.join(['python', *program, *words])}")
+
+
+def _name(program: str, words: Sequence[str], seed_key: str) -> str:
+    """The name of a sweep that declares none: the program's, with a hash of what else but seeds the words choose."""
+    rest = sorted(word for word in words if word.partition("=")[0] != seed_key)
+    return f"{program}-{identity.content_hash(repr(rest))[:6]}" if rest else program
+
+
+class _JobReturn(JobReturn):  # type: ignore[misc]
+    """A job's result, whose configuration is composed when somebody asks for it: that takes Hydra 20 ms."""
+
+    compose: Callable[[], DictConfig] | None = None
+    _whole: DictConfig | None = None
+
+    def _part(self, hydras: bool) -> DictConfig | None:
+        if self.compose is None:
+            return None
+        self._whole = self._whole or self.compose()
+        return OmegaConf.masked_copy(self._whole, [key for key in self._whole if (key == "hydra") == hydras])
+
+    # Fields of the dataclass, which sets them to None.
+    cfg = property(lambda self: self._part(False), lambda self, _: None)
+    hydra_cfg = property(lambda self: self._part(True), lambda self, _: None)
+
+
+def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
+    """What Hydra's launchers return for a job."""
+    folder = run_folder(plan.multirun, job.run)
+    state = find_state(folder)
+    result = _JobReturn(overrides=list(job.overrides), working_dir=str(folder / hydra_job.FOLDER))
+    start = plan.runs[job.run].config["start"]
+    result.task_name = start["name"]
+    result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start)
+    if state is not None and state.state == RunState.DONE:
+        result.status = JobStatus.COMPLETED
+        result.return_value = (read_summary(folder) or {}).get("value")
+    else:
+        result.status = JobStatus.FAILED
+        why = "it has not run" if state is None else f"{state.state}: {state.message}"
+        result.return_value = RuntimeError(f"{folder}: {why}")
+    return result

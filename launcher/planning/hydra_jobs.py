@@ -1,0 +1,536 @@
+"""The jobs of a sweep over any program of @hydra.main, as a plan.
+
+Hydra composes; this module multiplies. The words of the command line become axes as in Hydra's BasicSweeper, groups and
+factors of the sweeper's own section come before them. Jobs that differ in plain values alone share one composition, in
+which the values are replaced: Hydra takes 20 ms for a composition, and a value takes 0.1 ms.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import json
+import math
+import pickle
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
+from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from pydantic import Field, Strict
+
+from analysis.spec.validation import Listed, Section, objections
+from launcher.application import KEY, Base
+from launcher.config import content, identity
+from launcher.config.hydra_compose import assign, interpolates, lookup
+from launcher.errors import Diagnostics, InvalidPlan, Objection
+from launcher.planning.clusters import Budget
+from launcher.planning.design import distinct, excludes, short_labels
+from launcher.planning.overrides import COMMAND_LINE
+from launcher.planning.plan import CodeChoice, Entry, PlannedRun
+from launcher.planning.schema import report
+from launcher.run.folder import NAME as FOLDER_NAME
+from launcher.text import one_line
+from launcher.worker.hydra_app import NAME
+
+#: The file that problems of the sweeper's section are about: whichever of the program's has it.
+PROGRAM = "the configuration of the program"
+#: The folder and time of one launch; what interpolates them is no part of a run's identity.
+_OF_THE_LAUNCH = re.compile(r"\$\{(now:|hydra:(runtime|run|sweep)\b)")
+_REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_UNQUOTED = re.compile(r"(?!(null|true|false|inf|nan)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
+
+
+_Levels = Annotated[Listed[Any], Field(min_length=1, description="a list of one level or more")]
+
+
+class Declared(Section):
+    """The question of a sweep: groups of overrides, factors that multiply them, seeds, and the baseline."""
+
+    name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None = None
+    groups: dict[str, dict[str, Any]] = Field(
+        default={}, description="a mapping of groups to mappings of keys to values"
+    )
+    baseline: str | None = None
+    seeds: Listed[int] = ()
+    factors: dict[str, _Levels] = Field({}, description="a mapping of keys to lists of levels")
+    zip: dict[str, dict[str, _Levels]] = Field({}, description="a mapping of names to factors that go together")
+    exclude: Listed[dict[str, Any]] = ()
+
+
+class Resources(Section):
+    """What each job requests of a cluster; memory_gb in 10^9 bytes, time as HH:MM:SS or D-HH:MM:SS."""
+
+    nodes: int = Field(1, ge=1)
+    gpus: int = Field(0, ge=0)
+    cpus: int = Field(1, ge=1)
+    memory_gb: float = Field(0.0, ge=0)
+    time: str = Field("1:00:00", pattern=r"^(\d+-)?\d+:\d\d:\d\d$", description="a time limit such as 24:00:00")
+
+
+class Sweep(Section):
+    """The section hydra.sweeper of a program.
+
+    seed_key: where the seed stands in its configuration; ignore: keys that change no number; resumes: whether a job
+    that was interrupted gets the files of its last attempt back although it does not ask for them.
+    """
+
+    experiment: Declared = Declared.model_validate({})
+    analysis: dict[str, Any] = Field({}, description="the section analysis, a mapping")
+    seed_key: str = "seed"
+    ignore: Listed[str] = ()
+    resources: dict[str, Any] = Field({}, description="a mapping of nodes, gpus, cpus, memory_gb and time")
+    resumes: bool = False
+    cluster: str | dict[str, Any] = "local"
+    tracking: dict[str, Any] = Field({}, description="the section tracking, a mapping")
+    budget: Budget = Budget.model_validate({})
+    code: Annotated[CodeChoice, Strict(False)] = CodeChoice.REFUSE
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the sweep: the words that it overrides, as Hydra's BasicSweeper has them, and its run."""
+
+    overrides: tuple[str, ...]
+    run: str
+
+
+@dataclass
+class Jobs:
+    """The jobs of a sweep in Hydra's order, with the runs, entries and compositions that a plan takes."""
+
+    jobs: list[Job] = field(default_factory=list)
+    runs: dict[str, PlannedRun] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    bases: dict[str, Base] = field(default_factory=dict)
+    levels: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def spelled(key: str, value: Any) -> str:
+    """KEY=VALUE in the grammar of Hydra's overrides."""
+    return f"{key}={_spelled(value)}"
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_spelled(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_spelled, value)) + "]"
+    if isinstance(value, str) and not _UNQUOTED.fullmatch(value):
+        return "'" + re.sub(r"(\\*)'", r"\1\1\\'", re.sub(r"(\\+)$", r"\1\1", value)) + "'"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def axes(parser: OverridesParser, words: Sequence[str]) -> dict[str, list[str]]:
+    """The words of each key, as BasicSweeper splits a command line; of a key that is named twice the last counts.
+
+    Raises HydraException.
+    """
+    found: dict[str, list[str]] = {}
+    for override in parser.parse_overrides(list(words)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            found[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep():
+            found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            kind = override.value_type.name.lower() if override.value_type is not None else "this"
+            raise HydraException(f"{override.input_line}: rlsweep takes lists, ranges and choices, no {kind}")
+    return found
+
+
+class Compositions:
+    """The configuration of each job, as Hydra composes it from the master configuration of the sweep."""
+
+    def __init__(self, loader: ConfigLoader, master: DictConfig, ignore: Sequence[str]) -> None:
+        """ignore: dotted keys that are no part of a run."""
+        self._loader, self._master, self._ignore = loader, master, ignore
+        self.parser = OverridesParser.create(config_loader=loader)
+        self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
+        # The same words come again in thousands of jobs.
+        for name in ("parsed", "replaceable", "_is_group"):
+            setattr(self, name, functools.cache(getattr(self, name)))
+
+    def replaceable(self, word: str) -> bool:
+        """Whether a word sets a plain value, which can be replaced in a composition."""
+        override = self.parsed(word)
+        return bool(
+            override.type == OverrideType.CHANGE
+            and override.package is None
+            and _PLAIN_KEY.fullmatch(override.key_or_group)
+            and not override.key_or_group.startswith("hydra.")
+            and not isinstance(override.value(), (dict, list))
+            and "${" not in word
+            and not self._is_group(override.key_or_group)
+        )
+
+    def _is_group(self, key: str) -> bool:
+        return bool(self._loader.get_group_options(key))
+
+    def parsed(self, word: str) -> Override:
+        """One word of a command line."""
+        return self.parser.parse_override(word)
+
+    def whole(self, overrides: Sequence[str]) -> DictConfig:
+        """The whole configuration of one job, with Hydra's own section."""
+        return self._loader.load_sweep_config(self._master, list(overrides))
+
+    def of(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
+        """The composition of these words, in which the values of the keys `replaced` will be replaced."""
+        at = (shared, replaced)
+        if at not in self._cache:
+            config = self._loader.load_sweep_config(self._master, list(shared))
+            self._cache[at] = Composition(config, replaced, self._ignore)
+        return self._cache[at]
+
+
+class Composition:
+    """One composed configuration whose values are replaced for one job after the other."""
+
+    def __init__(self, config: DictConfig, replaced: frozenset[str], ignore: Sequence[str]) -> None:
+        self.config = config
+        self._replaced, self._ignore = replaced, ignore
+        self._values: dict[str, Any] = {}
+        self._now: dict[str, str] = {}
+        kept = [key for key in config if key != "hydra"]
+        tree = OmegaConf.to_container(OmegaConf.masked_copy(config, kept), resolve=False, enum_to_str=True)
+        assert isinstance(tree, dict)
+        leaves = [leaf for leaf in _leaves(tree) if not _OF_THE_LAUNCH.search(leaf[1])]
+        self._dynamic = _dynamic(leaves, replaced)
+        self._tree = tree
+        self._read([path for path, _ in leaves if path not in self._dynamic])
+        self._of_hydra = any("${hydra:" in text for path, text in leaves if path in self._dynamic)
+
+    def resources(self) -> dict[str, Any]:
+        """What a job with the present values requests."""
+        asked = OmegaConf.to_container(self.config.hydra.sweeper.resources, resolve=True)
+        return _resources(asked)
+
+    @functools.cached_property
+    def base(self) -> Base:
+        """The composition as the run's process reads it back, types and interpolations included."""
+        data = pickle.dumps(self.config)
+        text = json.dumps({"composition": base64.b64encode(data).decode("ascii")})
+        return Base(hashlib.sha256(data).hexdigest()[: identity.ID_DIGITS], text, {})
+
+    def replace(self, overrides: Mapping[str, Override]) -> list[Objection]:
+        """Set the values of a job; what the configuration has against them."""
+        refused = []
+        for key, override in overrides.items():
+            word = str(override.input_line)
+            if self._now.get(key) == word:
+                continue
+            rule = fix = None
+            try:
+                OmegaConf.update(self.config, key, override.value(), merge=True)
+            except (ConfigAttributeError, ConfigKeyError):
+                rule, fix = "the configuration has no such key", f"correct it, or add it with +{word}"
+            except OmegaConfBaseException as error:
+                rule, fix = str(error).splitlines()[0], "correct the value"
+            if rule is not None and fix is not None:
+                refused.append(Objection(key, word.partition("=")[2], rule, fix, COMMAND_LINE))
+                continue
+            self._now[key] = word
+            self._values[key] = _plain(OmegaConf.select(self.config, key))
+        return refused
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The replaced values, by dotted key."""
+        return dict(self._values)
+
+    def resolved(self, number: int) -> dict[str, Any]:
+        """The job's configuration in plain values, without `hydra` and the ignored keys. number: the job's."""
+        for key, value in self._values.items():
+            self._tree = assign(self._tree, key, value)
+        if self._of_hydra:
+            with read_write(self.config.hydra), open_dict(self.config.hydra):
+                self.config.hydra.job.num = number
+            HydraConfig.instance().set_config(self.config)
+        self._read(self._dynamic)
+        tree = self._tree
+        for key in self._ignore:
+            tree = _without(tree, key)
+        return tree
+
+    def _read(self, paths: Iterable[tuple[str | int, ...]]) -> None:
+        """Put the resolved values of these nodes into the tree; one that cannot be resolved stays as it is written."""
+        for path in paths:
+            try:
+                node: Any = self.config
+                for step in path:
+                    node = node[step]
+            except OmegaConfBaseException:
+                continue
+            self._tree = _set(self._tree, path, _plain(node))
+
+
+def _resources(asked: Any) -> dict[str, Any]:
+    problems = Diagnostics()
+    for breach in objections(Resources, asked, "hydra.sweeper.resources"):
+        report(problems, PROGRAM, breach)
+    problems.raise_any()
+    return Resources.model_validate(asked).model_dump()
+
+
+def _plain(value: Any) -> Any:
+    """A value of OmegaConf as YAML has it."""
+    if isinstance(value, Container):
+        return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
+    if isinstance(value, Enum):
+        return value.name
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The interpolations of a tree, with their places."""
+    if isinstance(value, str):
+        if "${" in value:
+            yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _leaves(item, (*path, number))
+
+
+def _dynamic(
+    leaves: Sequence[tuple[tuple[str | int, ...], str]], replaced: Iterable[str]
+) -> list[tuple[str | int, ...]]:
+    """The places of the interpolations whose value may change with a job: those that call a resolver or are relative,
+    and those that refer to a replaced value or to another of them."""
+    changing = {tuple(key.split(".")) for key in replaced}
+    dynamic: list[tuple[str | int, ...]] = []
+    left = list(leaves)
+    while True:
+        moved = [leaf for leaf in left if _changes(leaf[1], changing)]
+        if not moved:
+            return dynamic
+        dynamic += [path for path, _ in moved]
+        changing |= {tuple(map(str, path)) for path, _ in moved}
+        left = [leaf for leaf in left if leaf not in moved]
+
+
+def _changes(text: str, changing: Iterable[tuple[str, ...]]) -> bool:
+    plain = _REFERENCE.sub("", text)
+    if "${" in plain:
+        return True  # a resolver, or an interpolation within another
+    for reference in _REFERENCE.findall(text):
+        steps = tuple(step.rstrip("]") for step in re.split(r"[.\[]", reference))
+        if not steps[0] or any(a[: len(steps)] == steps or steps[: len(a)] == a for a in changing):
+            return True
+    return False
+
+
+def _set(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+    """A copy of a tree with another value at a place; only what is on the way is copied."""
+    if not path:
+        return new
+    copied = dict(value) if isinstance(value, Mapping) else list(value)
+    copied[path[0]] = _set(value[path[0]], path[1:], new)  # type: ignore[index]
+    return copied
+
+
+def _without(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy of the tree without a dotted key."""
+    first, _, rest = key.partition(".")
+    if rest and isinstance(tree.get(first), Mapping):
+        return {**tree, first: _without(tree[first], rest)}
+    return {name: value for name, value in tree.items() if rest or name != first}
+
+
+# ---------------------------------------------------------------- jobs
+
+#: The words of one level of an axis, by key: several for keys whose levels go together.
+Level = Mapping[str, str]
+
+
+def jobs(
+    compositions: Compositions,
+    words: Sequence[str],
+    section: Sweep,
+    program: Mapping[str, Any],
+    outputs: Collection[str] = (),
+) -> Jobs:
+    """Every job of the sweep, composed and identified. Raises InvalidPlan with everything that Hydra refuses.
+
+    words: of the command line, after those of the sweeper's `params`; section: the sweeper's settings; program: what
+    starts it, with its `name` and `task`; outputs: named files that jobs write, which are no part of a run.
+    """
+    problems, result = Diagnostics(), Jobs()
+    try:
+        swept = axes(compositions.parser, words)
+    except HydraException as error:
+        problems.add(COMMAND_LINE, " ".join(words), None, one_line(str(error)), "correct the word")
+        problems.raise_any()
+    groups = section.experiment.groups or {program["name"]: {}}
+    for group, fixed in groups.items():
+        for key in sorted({*fixed} & {*swept}):
+            rule = f"group {group} holds this key fixed"
+            problems.add(COMMAND_LINE, key, None, rule, "remove it from the command line, or from the groups")
+    problems.raise_any()
+    factors = _factors(section, swept)
+    varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
+    frozen = _Frozen(section, program, outputs)
+    refused: dict[Objection, None] = {}
+    for group, fixed in groups.items():
+        held: Level = {key: spelled(key, value) for key, value in fixed.items()}
+        for combination in itertools.product(*factors):
+            chosen = dict(held)
+            for level in combination:
+                chosen |= level
+            try:
+                _add(result, compositions, group, chosen, varied, frozen)
+            except InvalidPlan as invalid:
+                refused |= dict.fromkeys(invalid.problems)
+            except (HydraException, OmegaConfBaseException) as error:
+                rule = one_line(str(error)).partition(" Config search path")[0]
+                words_of = " ".join(chosen.values())
+                refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
+    problems.extend(refused)
+    problems.raise_any()
+    keys = [key for key in varied if key != section.seed_key]
+    labels = short_labels(keys)
+    for key in keys:
+        levels = distinct([entry.factors[labels[key]] for entry in result.entries])
+        result.levels[key] = levels
+    return result
+
+
+def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Level]]:
+    """The axes of a sweep: those declared, without the keys that the command line sets, then the command line's."""
+    experiment = section.experiment
+    axes: list[Mapping[str, Sequence[Any]]] = [{key: levels} for key, levels in experiment.factors.items()]
+    axes += experiment.zip.values()
+    if experiment.seeds:
+        axes.append({section.seed_key: experiment.seeds})
+    factors: list[list[Level]] = []
+    for axis in axes:
+        own = {key: [spelled(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
+        if own:
+            factors.append([dict(zip(own, level, strict=True)) for level in zip(*own.values(), strict=True)])
+    return factors + [[{key: word} for word in words] for key, words in swept.items()]
+
+
+def _add(
+    result: Jobs,
+    compositions: Compositions,
+    group: str,
+    chosen: Level,
+    varied: Sequence[str],
+    frozen: _Frozen,
+) -> None:
+    """Compose one job and add it with its run, unless an exclusion leaves it out."""
+    replaced = [key for key in varied if compositions.replaceable(chosen[key])]
+    shared = tuple(word for key, word in chosen.items() if key not in replaced)
+    composition = compositions.of(shared, frozenset(replaced))
+    if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
+        raise InvalidPlan(refused)
+    number, values = len(result.jobs), composition.values
+    levels = {key: values[key] if key in values else chosen[key].partition("=")[2] for key in varied}
+    if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
+        return
+    run, seed = frozen.run(composition, number, tuple(chosen.values()), values)
+    factors = {label: levels[key] for key, label in frozen.labels(varied).items()}
+    result.jobs.append(Job(tuple(chosen.values()), run.id))
+    result.entries.append(Entry.model_construct(id=run.id, group=group, seed=seed, factors=factors))
+    if result.runs.setdefault(run.id, run) is run:
+        result.bases.setdefault(composition.base.hash, composition.base)
+
+
+class _Frozen:
+    """Freezes jobs: their settled configuration, identity, seed and resources.
+
+    Jobs share most of their configuration, and a part that is the same object is settled and spelled once.
+    """
+
+    def __init__(self, section: Sweep, program: Mapping[str, Any], outputs: Collection[str]) -> None:
+        self._section, self._program, self._outputs = section, program, outputs
+        self.excluded = [
+            {key: tuple(own) if isinstance(own, (list, tuple)) else (own,) for key, own in each.items()}
+            for each in section.experiment.exclude
+        ]
+        asked = section.resources
+        self._resources = None if interpolates(asked) else _resources(asked)
+        self._parts: dict[int, tuple[Any, _Part]] = {}
+        self._start = {key: value for key, value in program.items() if key != "task"}
+        self._named, self._task = f"{json.dumps(KEY)}:{json.dumps(NAME)}", f'"program":{json.dumps(program["task"])}'
+
+    def labels(self, varied: Sequence[str]) -> dict[str, str]:
+        """The label of each factor, which is no seed."""
+        return short_labels([key for key in varied if key != self._section.seed_key])
+
+    def run(
+        self, composition: Composition, number: int, overrides: tuple[str, ...], values: Mapping[str, Any]
+    ) -> tuple[PlannedRun, int]:
+        """A job's run, and its seed (0 without one)."""
+        part = self._settled(composition.resolved(number), "config")
+        text = f'{{{self._named},"config":{part.text},{self._task}}}'  # as identity.science orders it
+        digest = identity.digest("", text)
+        seed = lookup(part.value, self._section.seed_key)[1]
+        seed = seed if type(seed) is int else 0
+        start = {
+            **self._start,
+            "composition": composition.base.hash,
+            "values": dict(values),
+            "overrides": list(overrides),
+            "number": number,
+        }
+        config = {
+            KEY: NAME,
+            "program": self._program["task"],
+            "config": part.value,
+            "seed": seed,
+            "start": start,
+            "resources": composition.resources() if self._resources is None else self._resources,
+        }
+        if part.inputs:
+            config[identity.INPUTS] = dict(sorted(part.inputs.items()))
+        return PlannedRun(identity.run_id(digest), digest, "", config, None, None), seed
+
+    def _settled(self, value: Any, key: str) -> _Part:
+        if not isinstance(value, (Mapping, list)):
+            return self._leaf(value, key)
+        known = self._parts.get(id(value))
+        if known is not None:
+            return known[1]
+        if isinstance(value, Mapping):
+            named = {str(name): self._settled(item, f"{key}.{name}") for name, item in value.items()}
+            parts = [named[name] for name in sorted(named)]
+            settled: Any = {name: own.value for name, own in named.items()}
+            text = "{" + ",".join(f"{json.dumps(name)}:{named[name].text}" for name in sorted(named)) + "}"
+        else:
+            parts = [self._settled(item, key) for item in value]
+            text, settled = "[" + ",".join(own.text for own in parts) + "]", [own.value for own in parts]
+        part = _Part(settled, text, {path: digest for own in parts for path, digest in own.inputs.items()})
+        self._parts[id(value)] = value, part
+        return part
+
+    def _leaf(self, value: Any, key: str) -> _Part:
+        if isinstance(value, float) and not math.isfinite(value):
+            value = str(value)
+        if not isinstance(value, str) or (path := content.file_of(key, value)) is None or str(path) in self._outputs:
+            return _Part(value, identity.canonical_json(value), {})
+        digest = content.digest(path)
+        return _Part(str(path), json.dumps(f"sha256:{digest}"), {str(path): digest})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a configuration: with absolute paths, as its identity spells it, and the files that it names."""
+
+    value: Any
+    text: str
+    inputs: dict[str, str]

@@ -1,0 +1,69 @@
+"""Any program of @hydra.main as an application: what the sweep engine asks, answered without the program's help.
+
+A run of such a program is one job of Hydra: its frozen configuration has the job's composed configuration under
+`config`, and under `start` what starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.application import KEY, Base, Identity, Length, Shape, seconds
+from launcher.errors import Objection
+
+#: What a run's `application` says.
+NAME = f"{__name__}:HydraApplication"
+
+
+class HydraApplication:
+    """Answers for a program that the launcher does not know."""
+
+    identity = Identity(sections=(KEY, "program", "config"), frozen=("seed", "start", "resources"))
+    descriptions: tuple[str, ...] = ()
+    libraries = ("hydra-core", "omegaconf")
+    work = "launcher.worker.hydra_job:work"
+    warm: tuple[str, ...] = ("hydra.core.utils",)
+
+    def length(self, config: Mapping[str, Any]) -> Length:
+        """One step: the job. It may log as many as it likes."""
+        return Length(steps=1, checkpoint_every=1, logs_every_step=False)
+
+    def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
+        """Why a job does not continue another: it never does."""
+        return ()
+
+    def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
+        """Nothing: no run takes over another's steps."""
+        return {}
+
+    def resources(self, config: Mapping[str, Any]) -> Shape:
+        """What the sweeper's `resources` says."""
+        asked = config["resources"]
+        return Shape(asked["nodes"], asked["gpus"], asked["cpus"], asked["memory_gb"], seconds(asked["time"]) or 0)
+
+    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+        """The sweeper's section."""
+        return f"the configuration of {config['start']['name']}", "hydra.sweeper.resources.gpus"
+
+    def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
+        """All jobs of a program are of one kind: what one took is expected of the others."""
+        return (config["program"],) * 3
+
+    def completed(self, folder: Path, config: Mapping[str, Any], commits: Mapping[str, str]) -> Mapping[str, Any]:
+        """The frozen configuration as it is."""
+        return config
+
+    def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
+        """The program: its file, or its module if it was run by `python -m`."""
+        start = config["start"]
+        return [start["module"] or start["file"]]
+
+    def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
+        """None: the modules that the program loads are recorded when it has loaded them."""
+        return ()
+
+    def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
+        """None beside those that the configuration names."""
+        return ()

@@ -1,0 +1,162 @@
+"""One job of any program of @hydra.main: calls its function as Hydra's own launcher does, in the folder of its run.
+
+The program is the one that this process has started as (a fork of the launcher), or it is loaded as multiprocessing
+loads a main module: under another name, so that the guard `if __name__ == "__main__"` does not run it.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import inspect
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_globals
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from launcher.project import COPIES
+from launcher.run.folder import base_path, multirun_of
+from launcher.worker import current, loaded
+from launcher.worker.attempt import Attempt
+
+#: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
+FOLDER = "job"
+
+Task = Callable[[DictConfig], Any]
+# The function, and what Hydra has told about it, in the process that launched the sweep and in its forks.
+_live: tuple[Task, HydraContext] | None = None
+
+
+def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
+    """What starts the program of this process again, in plain values; its forks call `task` itself.
+
+    task: its function; root: the project's folder. `task` of the result names the function in any copy of the project.
+    """
+    global _live
+    _live = task, context
+    loaded.note()  # before anybody edits the files; forks inherit it
+    main = sys.modules["__main__"]
+    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if inspect.isroutine(task) else Path()
+    spec = getattr(main, "__spec__", None)
+    name = getattr(task, "__qualname__", type(task).__qualname__)
+    shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
+    return {
+        "name": JobRuntime.instance().get("name"),
+        "task": f"{shown}:{name}",
+        "file": str(file),
+        "function": name,
+        "module": spec.name if spec is not None and task.__module__ == "__main__" else None,
+        "main": task.__module__ == "__main__",
+        "path": sys.path[0],
+        "cwd": os.getcwd(),
+    }
+
+
+def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
+    """Do a job, and return its summary: the value that the function returned (None if it is no JSON), and seconds."""
+    start = config["start"]
+    function, context = _live or _loaded(start)
+    composed = _configuration(config, attempt)
+    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"])
+    os.chdir(start["cwd"])
+    _link(composed, attempt.folder / FOLDER)
+    began = time.monotonic()
+    try:
+        ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+        if ended.status != JobStatus.COMPLETED:
+            raise ended._return_value  # reading return_value would print it, and end the process
+    except BaseException as error:
+        if attempt.stop_requested():
+            raise current.Preempted(attempt.stop_message or "asked to stop") from error
+        raise
+    if attempt.stop_requested() and current.watches():
+        raise current.Preempted(attempt.stop_message or "asked to stop")
+    return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
+
+
+def _as_json(ended: JobReturn) -> Any:
+    try:
+        return json.loads(json.dumps(ended.return_value))
+    except (TypeError, ValueError):
+        return None
+
+
+def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
+    """The job's configuration as Hydra composed it, with its values, its number and its folder."""
+    start = config["start"]
+    base = json.loads(base_path(multirun_of(attempt.folder), start["composition"]).read_bytes())
+    composed: DictConfig = pickle.loads(base64.b64decode(base["composition"]))
+    for key, value in start["values"].items():
+        OmegaConf.update(composed, key, value, merge=True)
+    return numbered(composed, start)
+
+
+def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
+    """The same configuration, with what Hydra's launchers add of a job: its number, its id and its overrides."""
+    words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    with read_write(composed.hydra), open_dict(composed.hydra):
+        hydra = composed.hydra
+        naming = hydra.job.config.override_dirname
+        named = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in naming.exclude_keys)
+        hydra.job.override_dirname = naming.item_sep.join(named).replace("=", naming.kv_sep)
+        hydra.overrides.task = words
+        hydra.job.id, hydra.job.num = str(start["number"]), start["number"]
+    return composed
+
+
+def _link(composed: DictConfig, folder: Path) -> None:
+    """Let the directory that Hydra's own launcher would give the job lead to its folder.
+
+    A directory that is there already belongs to something else: then the job's folder is named as it is.
+    """
+    HydraConfig.instance().set_config(composed)
+    place = Path(str(composed.hydra.sweep.dir)) / str(composed.hydra.sweep.subdir)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if place.is_symlink():
+            place.unlink()
+    try:
+        place.symlink_to(folder)
+    except FileExistsError:
+        with read_write(composed.hydra), open_dict(composed.hydra):
+            composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(folder.parent), folder.name
+
+
+def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
+    """The program's function, in a process that was not forked from it."""
+    from hydra._internal.callbacks import Callbacks
+
+    setup_globals()
+    copy = COPIES / start["file"].lstrip("/")
+    file = copy if copy.exists() else Path(start["file"])
+    sys.path.insert(0, start["path"])
+    sys.argv = [str(file)]
+    module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
+    function: Any = module
+    for part in start["function"].split("."):
+        function = getattr(function, part)
+    JobRuntime.instance().set("name", start["name"])
+    return inspect.unwrap(function), HydraContext(config_loader=None, callbacks=Callbacks())
+
+
+def _main(file: Path, name: str | None) -> ModuleType:
+    """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`."""
+    spec = importlib.util.spec_from_file_location("__mp_main__", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if name is not None:
+        module.__package__ = name.rpartition(".")[0]
+    sys.modules["__mp_main__"] = sys.modules["__main__"] = module
+    spec.loader.exec_module(module)
+    return module

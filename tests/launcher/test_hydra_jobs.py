@@ -1,0 +1,203 @@
+"""The jobs of any Hydra program as a plan, held against what Hydra's own loader composes for each of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from launcher.config import identity
+from launcher.errors import InvalidPlan
+from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, jobs, spelled
+
+
+class Color(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Typed:
+    n: int = 3
+    rate: float = 0.5
+    color: Color = Color.RED
+
+
+FILES = {
+    "config": """
+        defaults: [_self_, db: mysql, optim: adam, typed: base]
+        seed: 0
+        lr: 0.1
+        name: ${db.name}-${optim.name}-${lr}
+        twice: ${name}/${name}
+        relative: {a: 1, b: "${.a}", c: "${..lr}"}
+        listed: [1, "${lr}", {x: "${db}"}]
+        out: ${hydra:runtime.output_dir}
+        when: ${now:%s}
+        number: ${hydra:job.num}
+        missing: ???
+        path: data.txt
+        chosen: ${by.${db.name}}
+        by: {mysql: 1, sqlite: 2}
+    """,
+    "db/mysql": "name: mysql\nport: 3306",
+    "db/sqlite": "name: sqlite\nfile: ${name}.db",
+    "optim/adam": "name: adam\nlr: ${lr}",
+    "optim/sgd": "name: sgd\nlr: ${lr}\nmomentum: 0.9",
+}
+PROGRAM: dict[str, Any] = {"name": "train", "task": "train.py:main"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        path = tmp_path / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(yaml.safe_load(text), sort_keys=False))
+    return tmp_path
+
+
+@pytest.fixture
+def compositions(folder: Path) -> Iterator[Compositions]:
+    before = HydraConfig.instance().cfg
+    ConfigStore.instance().store(group="typed", name="base", node=Typed)
+    with initialize_config_dir(str(folder / "conf"), version_base=None, job_name="train"):
+        loader = GlobalHydra.instance().config_loader()
+        master = loader.load_configuration("config", [], RunMode.MULTIRUN)
+        yield Compositions(loader, master, ignore=["when"])
+    HydraConfig.instance().cfg = before
+
+
+def planned(compositions: Compositions, words: Sequence[str], **section: Any) -> Jobs:
+    return jobs(compositions, words, Sweep.model_validate(section), PROGRAM)
+
+
+def as_hydra_composes(compositions: Compositions, overrides: Sequence[str], number: int) -> Any:
+    """What the program would read of this job, by Hydra alone; what cannot be read stays as it is written."""
+    whole = compositions.whole(overrides)
+    OmegaConf.set_readonly(whole.hydra, False)
+    OmegaConf.set_struct(whole, False)
+    whole.hydra.job.num = number
+    HydraConfig.instance().set_config(whole)
+    del whole["hydra"], whole["when"], whole["out"]
+    return OmegaConf.to_container(whole, resolve=True, enum_to_str=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["seed=0,1,2", "lr=1e-3,1e-4"],
+        ["db=mysql,sqlite", "optim=adam,sgd", "lr=1,2"],
+        ["lr=1,2", "relative.a=5,6", "db.name=mysql,sqlite"],
+        ["typed.color=RED,BLUE", "typed.rate=1,2.5", "typed.n=1,2"],
+        ["+new=1,2", "~by.sqlite", "seed=range(3)"],
+        ["lr='${relative.a}',7", "seed=1"],
+        ["relative={a:1},{a:2}", "listed=[1],[2,3]"],
+        ["+optim.extra=a,b", "optim=sgd", "seed=1,2"],
+        [],
+    ],
+)
+def test_every_job_is_what_hydra_composes(compositions: Compositions, words: list[str]) -> None:
+    made = planned(compositions, words)
+    assert len(made.jobs) == len(made.entries) > 0
+    for number, job in enumerate(made.jobs):
+        config = dict(made.runs[job.run].config["config"])
+        del config["out"]
+        own = as_hydra_composes(compositions, job.overrides, made.runs[job.run].config["start"]["number"])
+        if "seed" not in words and job.run in [other.run for other in made.jobs[:number]]:
+            continue
+        assert config == own, job.overrides
+
+
+def test_jobs_come_in_the_order_of_hydras_own_sweeper(compositions: Compositions) -> None:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+    words = ["db=mysql,sqlite", "lr=0.1,0.2", "seed=1,2", "lr=3,4", "+a=b"]
+    parsed = OverridesParser.create().parse_overrides(words)
+    assert [list(job.overrides) for job in planned(compositions, words).jobs] == BasicSweeper.split_arguments(
+        parsed, None
+    )[0]
+
+
+@pytest.mark.parametrize("words", [["lr=1e-3,2"], ["db=mysql,sqlite", "typed.color=BLUE"], ["listed=[1.0]"]])
+def test_a_frozen_job_has_the_identity_that_its_plan_says(compositions: Compositions, words: list[str]) -> None:
+    Path("data.txt").write_text("one")
+    for run in planned(compositions, words).runs.values():
+        frozen = {"identity": {"version": identity.VERSION, "hash": run.hash}, "base": run.base, "id": run.id}
+        identity.verify(yaml.safe_load(yaml.safe_dump({**frozen, **json.loads(json.dumps(run.config))})), run.id)
+
+
+def test_what_changes_no_number_changes_no_run(compositions: Compositions, folder: Path) -> None:
+    def ids(*words: str, **section: Any) -> list[str]:
+        return [job.run for job in planned(compositions, words, **section).jobs]
+
+    assert ids("lr=1e-4") == ids("lr=0.0001") == ids("lr=1.0e-4") == ids("lr=1e-4", resources={"gpus": 8})
+    assert ids("relative.a=1") == ids("relative.a=1.0") != ids("relative.a=2")
+    before = ids("lr=1")
+    Path("data.txt").write_text("one")
+    one = ids("lr=1")
+    Path("data.txt").write_text("two")
+    assert len({*before, *one, *ids("lr=1")}) == 3  # the content of a file that is named counts
+    assert jobs(compositions, ["lr=1"], Sweep(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
+
+
+def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> None:
+    experiment = {
+        "groups": {"A": {"optim": "adam"}, "B": {"optim": "sgd", "optim.momentum": 0.5}},
+        "baseline": "A",
+        "seeds": [0, 1],
+        "factors": {"lr": [1, 2]},
+        "zip": {"size": {"typed.n": [1, 2], "typed.rate": [0.1, 0.2]}},
+        "exclude": [{"lr": 2, "typed.n": 2, "group": "B"}],
+    }
+    made = planned(compositions, [], experiment=experiment)
+    cells = {(e.group, e.seed, *e.factors.values()) for e in made.entries}
+    each = itertools.product("AB", [0, 1], [1, 2], [(1, 0.1), (2, 0.2)])
+    assert cells == {(g, s, lr, n, r) for g, s, lr, (n, r) in each if (g, lr, n) != ("B", 2, 2)}
+    assert made.levels == {"lr": [1, 2], "typed.n": [1, 2], "typed.rate": [0.1, 0.2]}
+    swept = planned(compositions, ["lr=7", "seed=5"], experiment=experiment)
+    assert {(e.seed, *e.factors) for e in swept.entries} == {(5, "n", "rate")}  # the command line has the last word
+
+
+@pytest.mark.parametrize(
+    ("words", "section", "problems"),
+    [
+        (["nope=1,2", "typed.n=1,x"], {}, ["nope = 1", "nope = 2", "typed.n = x"]),
+        (["db=mysql,oracle"], {}, ["oracle"]),
+        (["lr=interval(0,1)"], {}, ["interval"]),
+        (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
+        (["optim=sgd"], {"experiment": {"groups": {"A": {"optim": "adam"}}}}, ["group A holds this key fixed"]),
+    ],
+)
+def test_everything_that_is_wrong_is_said_before_any_job(
+    compositions: Compositions, words: list[str], section: dict[str, Any], problems: list[str]
+) -> None:
+    with pytest.raises(InvalidPlan) as raised:
+        planned(compositions, words, **section)
+    said = str(raised.value).splitlines()
+    assert all(any(problem in line for line in said) for problem in problems)
+    assert all(". Fix: " in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "value", [1, 0.5, True, None, "a", "a b", "it's", "true", "a,b", "\\", "${x}", [1, "b c"], {"a": [None]}]
+)
+def test_a_value_of_a_file_is_spelled_as_hydra_reads_it(value: Any) -> None:
+    (override,) = OverridesParser.create().parse_overrides([spelled("key", value)])
+    read = override.value()
+    assert OmegaConf.to_container(OmegaConf.create({"v": read})) == {"v": value}

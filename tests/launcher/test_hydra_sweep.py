@@ -1,0 +1,181 @@
+"""Programs of @hydra.main under `hydra/sweeper=rlsweep`, as their users start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.run.folder import find_state, metrics_path, read_summary, runs_folder
+from launcher.run.lifecycle import RunState
+from tests.launcher.made import read_log
+from tests.waiting import until
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+    import dataclasses, enum, json, logging, os, sys, time
+    from pathlib import Path
+    import hydra, rlsweep
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.hydra_config import HydraConfig
+
+    class Mode(enum.Enum):
+        OK = 1
+        RAISE = 2
+        EXIT = 3
+        VANISH = 4
+
+    @dataclasses.dataclass
+    class Config:
+        mode: Mode = Mode.OK
+        seed: int = 0
+        x: float = 1.0
+        steps: int = 0
+        checkpoints: bool = False
+
+    ConfigStore.instance().store("config", Config)
+
+    @hydra.main(version_base=None, config_name="config")
+    def main(config):
+        logging.getLogger(__name__).info("x is %s", config.x)
+        job = HydraConfig.get()
+        print(json.dumps({"cwd": os.getcwd(), "dir": job.runtime.output_dir}), flush=True)
+        assert isinstance(config.mode, Mode)
+        if config.mode == Mode.RAISE:
+            raise ValueError("broken")
+        if config.mode == Mode.EXIT:
+            sys.exit(0)
+        if config.mode == Mode.VANISH:
+            os._exit(0)
+        folder = Path(job.runtime.output_dir)
+        begin = 0
+        if config.checkpoints:
+            run = rlsweep.context()
+            kept = run.folder / "step" if run else folder / "step"
+            begin = int(kept.read_text()) if kept.exists() else 0
+        for step in range(begin + 1, config.steps + 1):
+            rlsweep.log(step, {"score": config.x * step, "began": begin})
+            (folder / "step").write_text(str(step))
+            while step == 3 and not Path("go").exists():
+                if config.checkpoints and run and run.stop_requested():
+                    return None
+                time.sleep(0.05)
+        return {"twice": 2 * config.x}
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    return tmp_path
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("RLSWEEP_MULTIRUN", None)
+    command = [sys.executable, "train.py", "-m", "hydra/sweeper=rlsweep", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def sweep(folder: Path, *words: str, code: int = 0) -> str:
+    process = start(folder, *words)
+    said = process.communicate()[0]
+    assert process.returncode == code, said
+    return said
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(runs_folder(folder / "multirun").glob("*"))
+
+
+def printed(run: Path) -> list[dict[str, Any]]:
+    logs = sorted((run / "attempts").glob("*/stdout.log"))
+    return [json.loads(line) for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
+
+
+def test_a_sweep_runs_each_job_once_and_its_outputs_are_where_hydra_puts_them(folder: Path) -> None:
+    sweep(folder, "x=1,2", "seed=0,1", "hydra.sweep.dir=out", "hydra.sweep.subdir=${hydra.job.override_dirname}")
+    assert len(runs(folder)) == 4
+    for run in runs(folder):
+        (output,) = printed(run)
+        place = Path(output["dir"])
+        assert output["cwd"] == str(folder) and place.parent == folder / "out" and place.resolve() == run / "job"
+        assert (place / "train.log").read_text().count("[__main__][INFO] - x is") == 1
+        assert (place / ".hydra" / "overrides.yaml").is_file()
+        assert read_summary(run)["value"]["twice"] in (2, 4)  # type: ignore[index]
+    sweep(folder, "x=2.0,1e0", "seed=0,1")
+    assert all(len(printed(run)) == 1 for run in runs(folder))
+    sweep(folder, "x=1,2,3", "seed=0")
+    assert len(runs(folder)) == 5
+
+
+def test_only_a_function_that_returns_is_done(folder: Path) -> None:
+    said = sweep(folder, "mode=OK,RAISE,EXIT,VANISH", "hydra.sweeper.cluster={name: local, breaker: null}", code=1)
+    assert "1 done, 3 failed" in said and "ValueError: broken" in said and "SystemExit: 0" in said
+    states = [find_state(run) for run in runs(folder)]
+    assert sum(state is not None and state.state == RunState.DONE for state in states) == 1
+
+
+@pytest.mark.parametrize("checkpoints", ["false", "true"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_job_continues_if_it_asks_and_begins_in_a_clean_folder_if_not(
+    folder: Path, checkpoints: str, number: signal.Signals
+) -> None:
+    words = ["steps=6", f"checkpoints={checkpoints}", "hydra.job.chdir=false"]
+    process = start(folder, *words)
+    until(lambda: len(runs(folder)) == 1 and len(read_log(metrics_path(runs(folder)[0])).records) == 3)
+    process.send_signal(number)
+    process.communicate()
+    (run,) = runs(folder)
+    until(lambda: find_state(run).state in (RunState.PREEMPTED, RunState.RUNNING))  # type: ignore[union-attr]
+    (folder / "go").touch()
+    sweep(folder, *words)
+    assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4, 5, 6]
+    began = [row["began"] for row in read_log(metrics_path(run)).records]
+    assert began == ([0, 0, 0, 3, 3, 3] if checkpoints == "true" else [0] * 6)
+    assert (run / "job" / "step").read_text() == "6"
+    assert (run / "attempts" / "1" / "job" / "step").exists() == (checkpoints == "false")
+
+
+def test_a_job_that_watches_and_returns_because_it_was_asked_to_stop_is_not_done(folder: Path) -> None:
+    process = start(folder, "steps=6", "checkpoints=true")
+    until(lambda: len(runs(folder)) == 1 and len(read_log(metrics_path(runs(folder)[0])).records) == 3)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert find_state(runs(folder)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
+
+
+def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None:
+    (folder / "go").touch()
+    words = [
+        "steps=5",
+        "+hydra.sweeper.experiment.groups={A: {x: 1}, B: {x: 2}}",
+        "hydra.sweeper.experiment.baseline=A",
+        "hydra.sweeper.experiment.name=first",
+        "seed=0,1,2",
+        "hydra.sweeper.analysis.primary.metric=score",
+    ]
+    said = sweep(folder, *words)
+    assert (folder / "multirun" / "first" / "report" / "index.html").is_file() and "B" in said
+
+
+def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
+    (folder / "go").touch()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "train.py", "steps=2", "hydra.run.dir=here"]
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    lines = (folder / "here" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
