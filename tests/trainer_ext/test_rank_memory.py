@@ -90,6 +90,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "offload": {"sections": layout(offload=True)},
     "shared sequences": {"sections": layout(sequence=2)},
     "eight ranks": {"sections": layout(ranks=8)},
+    "eight ranks, shared sequences": {"sections": layout(ranks=8, sequence=2)},
     "micro-batches of tokens": {"verl": DYNAMIC},
     "micro-batches of tokens, shared sequences": {"verl": DYNAMIC, "sections": layout(sequence=2)},
     "one row at a time": {"sections": layout(rows=1)},
