@@ -1,7 +1,7 @@
 """Run an experiment: python launch.py -m experiment=NAME [overrides]; or a campaign: campaign=NAME
 
 Hydra reads the command line (--help, --cfg job, --info ... are Hydra's). The experiment's overrides are passed on
-unread to the sweeper, which plans all of them together (launcher/campaign/sweeper.py says why). Exit codes: 0 fine, 1
+unread to the sweeper, which plans all of them together (launcher/commands/sweeper.py says why). Exit codes: 0 fine, 1
 some runs are not done or a gate is not met, 2 usage or invalid plan; 130 after Ctrl-C while it plans or reports.
 """
 
@@ -48,7 +48,7 @@ def _main() -> int:
         return 2
     import hydra
 
-    from launcher.campaign.sweeper import SweepExit
+    from launcher.commands.sweeper import SweepExit
     from launcher.project import EXIT_USAGE
 
     application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(job)

@@ -103,7 +103,7 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="SOURCE",
-        help="folders of run-*.wandb, event files, verl's logger `file`, trainer_state.json or CSV files",
+        help="folders of logs, or log files, of a known format (docs/report.md)",
     )
     add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
     add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")

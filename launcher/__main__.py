@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from launcher import application
-from launcher.errors import Usage, not_installed, print_error
-from launcher.files import BadRunFolder
+from launcher.application import application
+from launcher.errors import exit_code, not_installed
 from launcher.project import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -26,6 +25,7 @@ from launcher.project import (
 )
 from launcher.text import nearest, shown
 
+#: The launcher's own commands; the application brings others.
 COMMANDS = (
     "plan",
     "status",
@@ -35,8 +35,6 @@ COMMANDS = (
     "resume",
     "rerun",
     "show",
-    "evaluate",
-    "export",
     "verify",
     "sync",
     "gc",
@@ -45,21 +43,23 @@ COMMANDS = (
 )
 #: Earlier names.
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
-_OF_THE_APPLICATION = frozenset({"evaluate", "export"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
 _WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
 
 
-def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands, whose modules it imports. For a single command, only that module."""
+def all_commands() -> Mapping[str, str]:
+    """The modules of all commands, by name."""
+    return {**{name: f"launcher.commands.{name}" for name in COMMANDS}, **application().commands}
+
+
+def build_parser(modules: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The parser of commands, whose modules it imports."""
     parser = argparse.ArgumentParser(
         prog=program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in names:
-        module = (
-            application.command(name) if name in _OF_THE_APPLICATION else import_module(f"launcher.commands.{name}")
-        )
+    for name, place in modules.items():
+        module = import_module(place)
         command = commands.add_parser(
             name, help=module.HELP, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
@@ -81,19 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
     words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
-    name = words[0] if words else ""
-    if name and not name.startswith("-") and name not in COMMANDS:
-        close = nearest(name, COMMANDS)
+    name, known = words[0] if words else "", all_commands()
+    if name and not name.startswith("-") and name not in known:
+        close = nearest(name, list(known))
         meant = f"did you mean {close}? " if close else ""
         if name in ("launch", "run", "start", "submit", "train"):
             meant = "runs are started by `python launch.py -m experiment=NAME`; "
-        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(known)}", file=sys.stderr)
         return EXIT_USAGE
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete
 
-        autocomplete(build_parser())  # prints the completions, and ends the process
-    parser = build_parser([name] if name in COMMANDS else COMMANDS)
+        autocomplete(build_parser(known))  # prints the completions, and ends the process
+    parser = build_parser({name: known[name]} if name in known else known)
     given, more = parser.parse_known_args(words)
     # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
     taken: list[str] | None = getattr(given, "names", getattr(given, "overrides", None))
@@ -102,13 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if more and taken is not None:
         taken += more
     try:
-        code: int = given.run_command(given)
-    except (Usage, BadRunFolder) as error:
-        print_error(error)
-        return EXIT_USAGE
-    except OSError as error:  # such as a folder of another user, or a full disk
-        print_error(error)
-        return EXIT_FAILED
+        code = exit_code(lambda: given.run_command(given))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     sys.stdout.flush()

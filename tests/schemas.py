@@ -119,7 +119,7 @@ def documents() -> dict[str, dict[str, Any]]:
     claims = experiment["$defs"]["analysis__spec__settings__Settings"]["properties"]["hypotheses"]["anyOf"][0]
     part = {"type": "object", "not": {"required": ["kind"]}, "description": "keys over those of conf/hypothesis"}
     claims["additionalProperties"] = {"anyOf": [claims["additionalProperties"], part, {"type": "null"}]}
-    schemas = {
+    return {
         "analysis.json": Settings.model_json_schema(),
         "campaign.json": CampaignSpec.model_json_schema(),
         "cluster.json": cluster,
@@ -130,21 +130,6 @@ def documents() -> dict[str, dict[str, Any]]:
         "tracking.json": tracking.Settings.model_json_schema(),
         **{f"run_folder_{name}.json": TypeAdapter(model).json_schema() for name, model in MODELS.items()},
     }
-    for schema in schemas.values():
-        _with_open_summaries(schema)
-    return schemas
-
-
-def _with_open_summaries(schema: Any) -> None:
-    """Say of a summary's name only that it is a text: a new summary changes no schema, and the plan knows the names."""
-    if isinstance(schema, dict):
-        if {"final", "slope"} <= set(schema.get("enum", ())):
-            schema["description"] = "the name of a summary (docs/configuration.md)"
-            del schema["enum"]
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            _with_open_summaries(part)
 
 
 def _partial(schema: dict[str, Any]) -> dict[str, Any]:

@@ -18,4 +18,4 @@ class Objection(ValueError):
     def __str__(self) -> str:
         said = str(self.value).lower() if isinstance(self.value, bool) else self.value  # as YAML has it
         what = self.key if self.value is None else f"{self.key} = {said}"
-        return f"{what}: {self.rule}. Fix: {self.fix}"
+        return f"{'' if self.file is None else f'{self.file}: '}{what}: {self.rule}. Fix: {self.fix}"

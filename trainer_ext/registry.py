@@ -18,6 +18,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from trainer_ext.objection import Objection
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -32,10 +34,6 @@ def load(group: str) -> None:
             raise ImportError(
                 f"{package}: its entry point {entry.name} of {group} cannot be loaded: {error}"
             ) from error
-
-
-class UnknownChoice(ValueError):
-    """Nothing is registered under the name; the message lists the names and the closest one."""
 
 
 @dataclass(frozen=True)
@@ -103,30 +101,33 @@ class Part:
         return iter(sorted(self._entries))
 
     def get(self, name: str) -> _Entry:
-        """What is registered under a name. Raises UnknownChoice."""
+        """What is registered under a name. Objection: nothing is."""
         if name not in self._entries:
             load(self._group)
         if name not in self._entries:
-            raise UnknownChoice(_unknown(f"{self._section}.{self.name}={name!r}", name, self))
+            key, close = f"{self._section}.{self.name}", _close(name, self)
+            fix = f"write {close}" if close else "use one of these, or register it (docs/extending.md)"
+            raise Objection(key, name, f"must be one of {', '.join(self)}", fix)
         return self._entries[name]
 
     def of(self, section: Mapping[str, Any]) -> Choice:
-        """The choice that a method makes for this part. ValueError: its name is unknown, or a setting is missing."""
+        """The choice that a method makes for this part. Objection: its name is unknown, or a setting is missing."""
         if self.name not in section:
-            raise ValueError(f"{self._section}.{self.name} is missing; available: {', '.join(self)}")
+            fix = f"set it to one of {', '.join(self)}"
+            raise Objection(f"{self._section}.{self.name}", None, "it is missing", fix)
         return self._choice(section[self.name], section, self._section)
 
     def each(self, chosen: Mapping[str, Mapping[str, Any]]) -> list[Choice]:
         """The choices of a part of which a method takes any number, by name, each with a section of its own.
 
-        ValueError: a name is unknown, a setting is missing or unknown.
+        Objection: a name is unknown, a setting is missing or unknown.
         """
         for name, section in chosen.items():
             _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
         return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
 
     def checked(self, name: str, settings: Mapping[str, Any], declared: Iterable[str]) -> Choice:
-        """A choice of a single part with its settings. ValueError: one is missing, or one of those declared unknown."""
+        """A choice of a single part with its settings. Objection: one is missing, or one of those declared unknown."""
         _refuse_unknown(dict.fromkeys(declared), self.get(name).keys, self._section)
         return self._choice(name, settings, self._section)
 
@@ -135,9 +136,10 @@ class Part:
         keys = entry.keys
         if missing := [key for key in keys if key not in section and keys[key] not in entry.optional]:
             others = [key for key in section if key not in keys]
-            closest = "".join(f"; does {at}.{close} mean {key}?" for key in missing for close in _close(key, others))
-            names = ", ".join(f"{at}.{key}" for key in missing)
-            raise ValueError(f"missing: {names}; {self.name}={name} needs {', '.join(keys)}{closest}")
+            renamed = [f"write {key} in place of {close}" for key in missing if (close := _close(key, others))]
+            rule = f"missing; {self.name}={name} needs {', '.join(keys)}"
+            fix = " and ".join(renamed) or f"set {' and '.join(missing)}"
+            raise Objection(", ".join(f"{at}.{key}" for key in missing), None, rule, fix)
         settings = {setting: section[key] for key, setting in keys.items() if key in section}
         return Choice(name, settings, entry.function, entry.report)
 
@@ -176,7 +178,7 @@ INCLUDED = {
 
 
 def check(method: Mapping[str, Any]) -> None:
-    """ValueError: a choice of a method is unknown, or a setting is missing, or read by no choice."""
+    """Objection: a choice of a method is unknown, or a setting is missing, or read by no choice."""
     credit.each(method[credit.name])
     check_parts(method, SINGLE, others=("name", credit.name))
 
@@ -191,16 +193,13 @@ def check_parts(method: Mapping[str, Any], parts: Sequence[Part], others: Iterab
 def _refuse_unknown(section: Mapping[str, Any], known: Iterable[str], at: str) -> None:
     for key in section:
         if key not in known:
-            raise ValueError(_unknown(f"{at}.{key}", key, sorted(known)))
+            close = _close(key, known)
+            rule = f"nothing reads this key; those that are read are {', '.join(sorted(known))}"
+            raise Objection(f"{at}.{key}", section[key], rule, f"write {close}" if close else "remove it")
 
 
-def _unknown(what: str, name: str, names: Iterable[str]) -> str:
-    closest = "".join(f"; did you mean {close}?" for close in _close(name, names))
-    return f"{what} is unknown; available: {', '.join(names)}{closest}"
-
-
-def _close(name: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(names), n=1)
+def _close(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), None)
 
 
 def _source(function: Callable[..., Any]) -> str:

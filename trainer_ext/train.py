@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
-from trainer_ext import artifacts, backends, scores
+from trainer_ext import backends, scores
 from trainer_ext.methods import continuing
 from trainer_ext.methods.health import Health, not_finite
 from trainer_ext.scores import evaluation
@@ -66,9 +66,10 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
             "Launch its experiment again to plan it anew"
         )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
-    began, shared_began = time.monotonic(), artifacts.seconds()
-    with closing(backends.create(config, run.cache, run.nodes)) as trainer:
-        return _train(config["trainer"], run, trainer, began, artifacts.seconds() - shared_began)
+    began = time.monotonic()
+    trainer, shared = backends.create(config, run.cache, run.nodes)
+    with closing(trainer):
+        return _train(config["trainer"], run, trainer, began, shared)
 
 
 def _train(

@@ -22,25 +22,19 @@ MOST = 3  # wins, and losses, shown of a method
 
 
 @dataclass(frozen=True)
-class Completion:
-    """What a policy wrote to a prompt. id: of the prompt, by its content; answer: the expected one, "" if unknown."""
-
-    id: str
-    prompt: str
-    response: str
-    reward: float
-    answer: str
-
-
-@dataclass(frozen=True)
 class Response:
-    """A completion (`answer`) and the run that it is of."""
+    """What the policy of a run wrote to a prompt. id: of the prompt, by its content; answer: the expected one, "" if
+    unknown."""
 
     group: str
     seed: int
     cell: Cell
     run: str
-    answer: Completion
+    id: str
+    prompt: str
+    response: str
+    reward: float
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,8 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
         return None
     counts = {one: min(len(by_step[one]) for by_step in offsets.values()) for one in shared}
     step = max(shared) if step is None else step
-    read = {run.id: _read_completions(ended[run.id], offsets[run.id][step]) for run in having}
-    recorded = tuple(Response(run.group, run.seed, run.cell, run.id, one) for run in having for one in read[run.id])
+    read = {run.id: _read_rows(ended[run.id], offsets[run.id][step]) for run in having}
+    recorded = tuple(Response(run.group, run.seed, run.cell, run.id, **row) for run in having for row in read[run.id])
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
     lacking = []
     for group in sweep.groups:
@@ -117,7 +111,7 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
     return Responses(
         step=step,
         counts=counts,
-        prompts=len({response.answer.id for response in recorded}),
+        prompts=len({response.id for response in recorded}),
         recorded=recorded,
         contrasts=tuple(_contrasts(recorded, groups, sweep.baseline)),
         lacking=tuple(lacking),
@@ -131,7 +125,7 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
 def _contrasts(recorded: Sequence[Response], groups: Sequence[str], baseline: str | None) -> Iterator[ResponseContrast]:
     by_prompt: dict[str, dict[str, dict[int, list[Response]]]] = {}
     for response in recorded:
-        by_group = by_prompt.setdefault(response.answer.id, {})
+        by_group = by_prompt.setdefault(response.id, {})
         by_group.setdefault(response.group, {}).setdefault(response.seed, []).append(response)
     if baseline is None or baseline not in groups or len(groups) == 1:
         examples = [example for by_group in by_prompt.values() if (example := _first(by_group, groups)) is not None]
@@ -169,7 +163,7 @@ def _compared(by_group: Mapping[str, BySeed], baseline: str, group: str) -> Exam
     most = max(range(len(seeds)), key=lambda i: (sign * (means[i][1] - means[i][0]), -seeds[i]))
 
     def signed(response: Response) -> float:
-        return sign * response.answer.reward
+        return sign * response.reward
 
     pairs = [(min(their, key=signed), max(our, key=signed)) for their, our in alike[seeds[most]]]
     sides = max(pairs, key=lambda pair: signed(pair[1]) - signed(pair[0]))
@@ -197,7 +191,7 @@ def _first(by_group: Mapping[str, BySeed], groups: Sequence[str]) -> Example | N
 
 
 def _mean(recorded: Sequence[Response]) -> float:
-    return sum(response.answer.reward for response in recorded) / len(recorded)
+    return sum(response.reward for response in recorded) / len(recorded)
 
 
 # ---------------------------------------------------------------- reading
@@ -219,7 +213,7 @@ def _read_log(folder: Path) -> tuple[dict[int, list[int]], int]:
     return standing(by_attempt), bad
 
 
-def _read_completions(folder: Path, offsets: Sequence[int]) -> list[Completion]:
+def _read_rows(folder: Path, offsets: Sequence[int]) -> list[dict[str, Any]]:
     rows = []
     with open(responses_path(folder), "rb") as file:
         for offset in offsets:
@@ -228,16 +222,16 @@ def _read_completions(folder: Path, offsets: Sequence[int]) -> list[Completion]:
     return [row[2] for row in rows if row is not None]
 
 
-def _row(line: bytes) -> tuple[int, int, Completion] | None:
-    """A line as (attempt, step, completion); None for a bad one."""
+def _row(line: bytes) -> tuple[int, int, dict[str, Any]] | None:
+    """A line as (attempt, step, what it has of a Response); None for a bad one."""
     try:
         row = parsed(line)
         reward = float(row["reward"])
         if not math.isfinite(reward):
             return None
-        prompt_id, prompt, response = (_text(row[key]) for key in ("id", "prompt", "response"))
-        completion = Completion(prompt_id, prompt, response, reward, _text(row.get("answer") or ""))
-        return int(row.get("attempt") or 1), int(row["step"]), completion
+        texts = {key: _text(row[key]) for key in ("id", "prompt", "response")}
+        about = {**texts, "reward": reward, "answer": _text(row.get("answer") or "")}
+        return int(row.get("attempt") or 1), int(row["step"]), about
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 

@@ -345,9 +345,12 @@ def _measured(
 
 
 def value_of(
-    common: CommonRange, run_id: str, summary: str, *, window: Window, direction: str, threshold: float | None = None
-) -> Value:
-    """One run's summary on the common range: a registered one, or time_to with its threshold."""
+    common: CommonRange, run_id: str, summary: str, window: Window, direction: str | None,
+    threshold: float | None = None,
+) -> Value:  # fmt: skip
+    """One run's summary on the common range: a registered one, or time_to with its threshold. direction: None where
+    neither is better."""
+    direction = direction or "higher"
     registered = registry.summary_of(summary)
     if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))

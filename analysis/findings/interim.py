@@ -83,12 +83,13 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class InterimComparison:
-    """A comparison as it is judged: its pairs, its contrast with its look, and where it stands."""
+class ComparedSeeds:
+    """What is compared of two groups: their pairs, the contrast with its look, and where it stands; None if the number
+    of seeds was fixed before."""
 
     pairs: Pairs
     contrast: Contrast
-    standing: Standing
+    standing: Standing | None = None
 
 
 def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
@@ -146,7 +147,7 @@ def asked(
     against: Mapping[str, str],
     paired_at: Callable[[str, frozenset[int]], Pairs],
     stops: bool,
-) -> dict[str, InterimComparison]:
+) -> dict[str, ComparedSeeds]:
     """Each group of `against` compared with the one that it names, at the look at which it is judged.
 
     paired_at(group, seeds): its pairs on these seeds. sign: of a difference that is better, None if neither is. stops:
@@ -192,7 +193,7 @@ def asked(
             seeds=looks.sizes[look - 1] if look else 0, most=looks.sizes[-1], status=status,
             level=contrast.level(alpha) if look else 0.0, spent=looks.spent[look - 1] if look else 0.0, chance=chance,
         )  # fmt: skip
-        result[group] = InterimComparison(pairs[group, look], contrast, standing)
+        result[group] = ComparedSeeds(pairs[group, look], contrast, standing)
     return result
 
 

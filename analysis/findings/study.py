@@ -15,7 +15,7 @@ from analysis.data.run_values import CommonRange, Value, common_range, value_of
 from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import interim
-from analysis.findings.interim import Standing, Status
+from analysis.findings.interim import ComparedSeeds, Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
 from analysis.numbers import format_number
 from analysis.spec import declaration, registry
@@ -200,8 +200,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. choices: of the groups that have several levels of a selected factor. left_out[group]: seeds that its
-    comparison leaves out, with the reason."""
+    axis. selected[group]: what counts of it. left_out[group]: seeds that its comparison leaves out, with the reason."""
 
     measure: Measure
     start: float
@@ -211,8 +210,13 @@ class Block:
     estimates: tuple[Estimate, ...]
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    selected: Mapping[str, Selected] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """Of the groups that have several levels of a selected factor."""
+        return {group: own.choice for group, own in self.selected.items() if own.choice is not None}
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -322,7 +326,7 @@ def _threshold(
     if sweep.baseline is None:
         return None, f"{share:g} x the baseline's final value, but there is no baseline"
     runs = sweep.of(sweep.baseline)
-    values = {run.id: value_of(common, run.id, "final", window=settings.window, direction="higher") for run in runs}
+    values = {run.id: value_of(common, run.id, "final", settings.window, None) for run in runs}
     means = cells.means(cells.keep_runs(runs, values))
     seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
     origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, {seeds}"
@@ -350,20 +354,13 @@ def versus(
     the runs, which do not choose levels.
     """
     recorded = {
-        run.id: value_of(
-            common,
-            run.id,
-            measure.summary,
-            window=settings.window,
-            direction=measure.direction or "higher",
-            threshold=measure.threshold,
-        )
+        run.id: value_of(common, run.id, measure.summary, settings.window, measure.direction, measure.threshold)
         for run in sweep.runs
     }
     values = {**recorded, **(filled or {})}
     schedule = interim.schedule(sweep, settings)
     sweep = interim.finished(sweep, settings)
-    selected = selected_runs(sweep, settings, measure, recorded, values)
+    selected = _selected(sweep, settings, measure, recorded, values)
     kept = {group: own.kept for group, own in selected.items()}
     estimates = [_estimate(group, sweep, own, values, measure, common, settings) for group, own in selected.items()]
     by_seed = settings.pairing == "seed"
@@ -374,31 +371,26 @@ def versus(
 
     planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
     test = settings.test_of(measure.summary)
-    standings: Mapping[str, Standing] = {}
     if schedule is None:
         pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
-        contrasts = [Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed) for pair in pairs.values()]
+        asked = {
+            group: ComparedSeeds(pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed))
+            for group, pair in pairs.items()
+        }
     else:
         asked = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
             lambda group, seeds: paired(group, dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")),
             stops=(measure.metric, measure.summary) == (settings.metric, settings.summary),
         )  # fmt: skip
-        pairs = {group: one.pairs for group, one in asked.items()}
-        contrasts = [one.contrast for one in asked.values()]
-        standings = {group: one.standing for group, one in asked.items()}
     is_judged = registry.is_judged(measure.summary)
     of_drawn = describe(measure.metric).of_drawn
     compared = [g for g, b in against.items() if is_judged and not (of_drawn and sweep.draw_apart(g, b))]
-    asked_of = dict(zip(against, contrasts, strict=True))
-    family = (
-        _family({g: pairs[g] for g in compared}, [asked_of[g] for g in compared], settings, measure)
-        if compared
-        else None
-    )
+    family = _family([asked[group] for group in compared], settings, measure) if compared else None
     comparisons = []
-    for (group, baseline), contrast in zip(against.items(), contrasts, strict=True):
-        pair, is_asked = pairs[group], group in compared
+    for group, baseline in against.items():
+        pair, contrast, standing = asked[group].pairs, asked[group].contrast, asked[group].standing
+        is_asked = group in compared
         reached = _reached(sweep, values, pair, selected, (group, baseline)) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
         result = _described(contrast, measure, settings, is_asked and not nowhere)
@@ -414,7 +406,7 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
         elif is_judged and not is_asked:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.DRAWN_APART, (group, baseline))
-        elif (standing := standings.get(group)) is not None and not standing.look:
+        elif standing is not None and not standing.look:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)
         elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
@@ -434,25 +426,20 @@ def versus(
         whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
         comparisons.append(
             Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, result, p, q, level, interval,
-                       outcome, ground, gaps, pair.notes, reached, standings.get(group))
+                       outcome, ground, gaps, pair.notes, reached, standing)
         )  # fmt: skip
-    choices = {group: own.choice for group, own in selected.items() if own.choice is not None}
     return Block(
         measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family,
-        choices, left_out or {},
+        selected, left_out or {},
     )  # fmt: skip
 
 
-def selected_runs(
-    sweep: Sweep,
-    settings: Settings,
-    measure: Measure,
-    recorded: Mapping[str, Value],
-    values: Mapping[str, Value] | None = None,
+def _selected(
+    sweep: Sweep, settings: Settings, measure: Measure, recorded: Mapping[str, Value], values: Mapping[str, Value]
 ) -> dict[str, Selected]:
     """What counts of each group on a measure: its runs at its best level of the selected factors.
 
-    recorded[run id] chooses the level. values[run id]: what is judged, if it is not `recorded`.
+    recorded[run id] chooses the level, values[run id] is judged.
     """
     runs = {group: sweep.of(group) for group in sweep.groups}
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
@@ -460,7 +447,7 @@ def selected_runs(
     sign = None if measure.better is None else measure.sign
     return {
         group: selection.best(
-            {(run.seed, run.cell): (values or recorded)[run.id].value for run in of},
+            {(run.seed, run.cell): values[run.id].value for run in of},
             settings.select,
             choosing[group],
             sign,
@@ -513,15 +500,14 @@ def _estimate(
     return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
 
 
-def _family(
-    pairs: Mapping[str, cells.Pairs], contrasts: Sequence[Contrast], settings: Settings, measure: Measure
-) -> FamilyResult:
+def _family(asked: Sequence[ComparedSeeds], settings: Settings, measure: Measure) -> FamilyResult:
     """The comparisons of a measure, adjusted for one another."""
-    if settings.pairing != "seed" or contrasts[0].look is not None:
-        return multiplicity.of_samples(contrasts, settings.family, settings.alpha)
-    seeds = sorted({seed for pair in pairs.values() for seed in pair.seeds})
+    if settings.pairing != "seed" or asked[0].contrast.look is not None:
+        return multiplicity.of_samples([one.contrast for one in asked], settings.family, settings.alpha)
+    pairs = [one.pairs for one in asked]
+    seeds = sorted({seed for pair in pairs for seed in pair.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
-    for column, pair in enumerate(pairs.values()):
+    for column, pair in enumerate(pairs):
         matrix[[seeds.index(seed) for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
     test = settings.test_of(measure.summary)
     return multiplicity.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.data.run_values import Value
-from analysis.findings import interim
 from analysis.findings.outcomes import Outcome
-from analysis.findings.study import Block, Comparison, Study, selected_runs, versus
+from analysis.findings.study import Block, Comparison, Study, versus
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats.curve_summaries import LARGEST
 
@@ -62,8 +61,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition, if the
     others are judged against it.
     """
-    sweep, ends = interim.finished(study.sweep, study.settings), _range(study, block)
-    selected = selected_runs(sweep, study.settings, block.measure, block.values)
+    sweep, ends = study.sweep, _range(study, block)
     against = {c.group: c.baseline for c in block.comparisons}
     without = {name: block.left_out.get(group, {}) for pair in against.items() for group in pair[:1] for name in pair}
     gone = {
@@ -71,7 +69,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
             run.id
             for run in sweep.of(estimate.group)
             if block.values[run.id].value is None
-            and (run.seed, run.cell) in selected[estimate.group].places
+            and (run.seed, run.cell) in block.selected[estimate.group].places
             and run.seed not in without.get(estimate.group, {})
         }
         for estimate in block.estimates

@@ -303,7 +303,7 @@ class _Asking:
             except BadJudge as refused:
                 self._note(key, number, "refused")
                 pair, _ = self._keys[key]
-                about = f"prompt {pair.own.answer.id}, runs {pair.own.run} and {pair.other.run}"
+                about = f"prompt {pair.own.id}, runs {pair.own.run} and {pair.other.run}"
                 raise BadJudge(f"{refused} (asked about {about})") from None
             else:
                 failures, ready = 0, 0.0

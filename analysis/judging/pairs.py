@@ -31,22 +31,22 @@ class Pair:
     @property
     def prompt(self) -> str:
         """The prompt's text."""
-        return self.own.answer.prompt
+        return self.own.prompt
 
     def shown(self, swapped: bool) -> tuple[str, str]:
         """Both responses. swapped: the other one is shown first."""
-        own, other = self.own.answer.response, self.other.answer.response
+        own, other = self.own.response, self.other.response
         return (other, own) if swapped else (own, other)
 
     @property
     def equal(self) -> bool:
         """Whether both wrote the same, which is a tie that nobody is asked about."""
-        return self.own.answer.response == self.other.answer.response
+        return self.own.response == self.other.response
 
     @property
     def place(self) -> Place:
         """What no other pair of an experiment has."""
-        return self.own.run, self.other.run, self.own.answer.id, self.step
+        return self.own.run, self.other.run, self.own.id, self.step
 
     @property
     def runs(self) -> tuple[str, str, int]:
@@ -100,7 +100,7 @@ def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
             f"{f'; {len(made)} pairs are too long' if made else ''}. Fix: "
             + ("raise judge.max_characters" if made else "run the methods with the same seeds")
         )
-    last = {pair.own.answer.id for pair in made if pair.step == steps[0]}
+    last = {pair.own.id for pair in made if pair.step == steps[0]}
     return PairsToJudge(steps, len(last), contrasts, tuple(kept), len(made) - len(kept), newest.lacking)
 
 
@@ -134,7 +134,7 @@ def _pairs(
     by_run: dict[_Run, dict[str, Response]] = {}
     for response in recorded:
         run = by_run.setdefault((response.group, response.seed, response.cell, response.run), {})
-        run.setdefault(response.answer.id, response)
+        run.setdefault(response.id, response)
     together = [runs for method, other in contrasts for runs in _runs(by_run, method, other)]
     prompts = sorted({prompt for own, other in together for prompt in own.keys() & other.keys()})
     for prompt in prompts[:most]:

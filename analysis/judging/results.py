@@ -190,7 +190,7 @@ def _by_score(sweep: Sweep, judge: Judge) -> Judged:
     score = scores(sweep, chosen, str(judge.asked["score"]))
     outcomes = []
     for pair in chosen.pairs:
-        own, other = (score[side.run, side.answer.id, pair.step] for side in (pair.own, pair.other))
+        own, other = (score[side.run, side.id, pair.step] for side in (pair.own, pair.other))
         won = 0.5 if pair.equal or not (own > other or own < other) else float(own > other)
         outcomes.append(JudgedPair(pair, State.EQUAL if pair.equal else State.JUDGED, won))
     title = f"the score {judge.asked['score']}"
@@ -202,7 +202,7 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
     further number of an evaluation. Raises BadJudge where a run has no such score."""
     shown = [(side, pair.step) for pair in chosen.pairs for side in (pair.own, pair.other)]
     if name == _REWARD:
-        return {(side.run, side.answer.id, step): side.answer.reward for side, step in shown}
+        return {(side.run, side.id, step): side.reward for side, step in shown}
     kept: dict[tuple[str, str, int], float] = {}
     known = {_REWARD}
     for run, step in dict.fromkeys((side.run, step) for side, step in shown):
@@ -215,9 +215,9 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
             if (row.split, row.sample) == _KEPT and name in row.numbers:
                 kept[run, row.prompt, step] = row.numbers[name]
     for side, step in shown:
-        if (side.run, side.answer.id, step) not in kept:
+        if (side.run, side.id, step) not in kept:
             raise BadJudge(
-                f"--by {name}: run {side.run} has no such score of its response to prompt {side.answer.id}. "
+                f"--by {name}: run {side.run} has no such score of its response to prompt {side.id}. "
                 f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
             )
     return kept
@@ -247,7 +247,7 @@ def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
         judge=judge,
         title=f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}",
         step=step,
-        prompts=len({pair.own.answer.id for pair in places.values()}),
+        prompts=len({pair.own.id for pair in places.values()}),
         outcomes=tuple(JudgedPair(pair, State.JUDGED, means[place]) for place, pair in places.items()),
         raters=_between({name: given[name] for name in names}, all_together=True),
         notes=(f"{stale} answers to responses that the runs no longer have are left out",) if stale else (),

@@ -92,7 +92,7 @@ def results(study: Study) -> bytes:
             if metric not in run.curves.values:
                 continue
             for summary in ("auc", "best", "final") if direction else ("auc", "final"):
-                value = value_of(common, run.id, summary, window=settings.window, direction=direction or "higher")
+                value = value_of(common, run.id, summary, settings.window, direction)
                 rows.append((run.id, run.group, run.seed, metric, summary, value.value))
     for block in study.blocks:
         if block.measure.summary == "time_to":

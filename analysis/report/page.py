@@ -54,15 +54,15 @@ def to_csv(evaluation: Responses) -> str:
     records = [
         {
             "step": evaluation.step,
-            "prompt_id": response.answer.id,
+            "prompt_id": response.id,
             "group": response.group,
             "seed": response.seed,
             "factors": factors(response.cell),
             "run": response.run,
-            "reward": response.answer.reward,
-            "prompt": response.answer.prompt,
-            "answer": response.answer.answer,
-            "response": response.answer.response,
+            "reward": response.reward,
+            "prompt": response.prompt,
+            "answer": response.answer,
+            "response": response.response,
         }
         for response in evaluation.recorded
     ]

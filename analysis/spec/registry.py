@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -187,11 +187,6 @@ def figure_of(kind: str) -> Callable[..., Any] | None:
     if kind not in _figures:
         load()
     return _figures.get(kind)
-
-
-def registered_summaries() -> Mapping[str, Summary]:
-    """The summaries registered so far: those of this package, and those that a plan has asked for."""
-    return _summaries
 
 
 def is_judged(name: str) -> bool:

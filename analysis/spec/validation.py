@@ -120,7 +120,8 @@ METRIC_SCHEMA = {
 Metric = Annotated[str, AfterValidator(check_metric), WithJsonSchema(METRIC_SCHEMA)]
 
 
-def _each_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+def each_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The items. Raises a refusal that names an item which occurs twice."""
     twice = next((item for number, item in enumerate(items) if item in items[:number]), None)
     if twice is not None:
         raise refusal(f"{twice} is named twice", "name each once")
@@ -128,7 +129,7 @@ def _each_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 #: A list that names nothing twice.
-Distinct = Annotated[Listed[Item], AfterValidator(_each_once), Field(json_schema_extra={"uniqueItems": True})]
+Distinct = Annotated[Listed[Item], AfterValidator(each_once), Field(json_schema_extra={"uniqueItems": True})]
 Pair = Annotated[Distinct[Item], Field(min_length=2, max_length=2)]
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.selection import Choice, Unchosen
 from analysis.data.sweep import Cell, Run, Sweep, level_of
-from analysis.findings import interim
 from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
-from analysis.findings.study import Block, Study, selected_runs
+from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
 from analysis.spec.cell import part
 from analysis.spec.metric_catalog import capital, describe
@@ -106,13 +105,6 @@ def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[A
     return Levels(group, key, tuple(found), best)
 
 
-def _kept(study: Study, block: Block) -> dict[str, cells.Kept]:
-    """What the values of each group on a measure are made of."""
-    sweep = interim.finished(study.sweep, study.settings)
-    selected = selected_runs(sweep, study.settings, block.measure, block.values)
-    return {group: own.kept for group, own in selected.items()}
-
-
 def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
     """The labels of the factors over whose levels the values of a group on a measure are means."""
     choice = block.choices.get(group)
@@ -193,7 +185,7 @@ def scale_lines(study: Study) -> list[str]:
             f"{capital(metric)} is normalised by reference scores of each level, which the experiment declares "
             "(analysis.normalize): 0 is the low one, 1 the high one."
         ]
-    lines, kept = [], _kept(study, study.primary)
+    lines, kept = [], {group: own.kept for group, own in study.primary.selected.items()}
     for comparison in study.primary.comparisons:
         names = comparison.group, comparison.baseline
         by_level = cells.pair(kept[names[0]], kept[names[1]], names).by_level
@@ -212,7 +204,7 @@ def scale_lines(study: Study) -> list[str]:
 def uneven_lines(study: Study, block: Block) -> list[str]:
     """A line if the values of a measure are means over different levels of the factors that all methods have; none if
     they are not."""
-    usable = {group: kept for group, kept in _kept(study, block).items() if kept.seeds}
+    usable = {group: own.kept for group, own in block.selected.items() if own.kept.seeds}
     shared = set.intersection(*map(cells.labels_of, usable.values())) if usable else set()
     levels = {group: dict.fromkeys(part(cell, shared) for cell in kept.cells) for group, kept in usable.items()}
     every = dict.fromkeys(level for of in levels.values() for level in of)

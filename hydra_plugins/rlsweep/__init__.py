@@ -7,12 +7,12 @@ from hydra.core.config_store import ConfigStore
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from launcher.campaign.sweeper import ReconcilingSweeper
+from launcher.commands.sweeper import ReconcilingSweeper
 from launcher.config import installed_parts
 
 
 class RlsweepSweeper(ReconcilingSweeper, Sweeper):
-    """`hydra/sweeper: rlsweep`; the work is in launcher/campaign/sweeper.py."""
+    """`hydra/sweeper: rlsweep`; the work is in launcher/commands/sweeper.py."""
 
 
 class InstalledParts(SearchPathPlugin):

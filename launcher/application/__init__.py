@@ -1,18 +1,19 @@
 """What the sweep engine asks of an application: the program whose runs it plans, does and records.
 
-conf/config.yaml names the application's class as MODULE:CLASS, under `application`. The launcher imports it by that
-name alone, so importing it must be cheap: modules of the run itself are imported inside its methods.
+conf/config.yaml names its class as MODULE:CLASS, under `application`. Importing it must be cheap: modules of the run
+itself are imported inside its methods. A class that inherits from the protocols has their defaults.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from launcher import files
@@ -154,17 +155,20 @@ class Parts(Protocol):
 
     def parts(self, composer: Any) -> list[str]:
         """Their names."""
+        return []
 
     def is_list_part(self, composer: Any, group: str) -> bool:
         """Whether a group takes a list of choices."""
 
     def chosen(self, composer: Any, composed: Composed) -> dict[str, str]:
         """The choice that a composition makes for each part, in the form of Hydra's overrides."""
+        return {}
 
     def unmet(
         self, composer: Any, overrides: Sequence[str], method: Mapping[str, Any]
     ) -> Iterator[tuple[str, str, str]]:
         """(part, rule, fix) of what the chosen parts need of each other and do not have."""
+        return iter(())
 
     def combine(
         self, composer: Any, methods: Sequence[str], where: str, at: str, problems: Diagnostics
@@ -173,6 +177,10 @@ class Parts(Protocol):
 
         None (and a problem) if they exclude each other.
         """
+        if len(methods) == 1:
+            return [f"method={methods[0]}"], {}
+        problems.add(where, at, str(list(methods)), "these methods cannot be combined", "name one method")
+        return None
 
 
 class Checks(Protocol):
@@ -180,14 +188,17 @@ class Checks(Protocol):
 
     def refusals(self, composed: Composed, config: Mapping[str, Any]) -> Sequence[Objection]:
         """The values that the application's own tree refuses. The other sections may be wrong as well."""
+        return ()
 
     def settle(self, composed: Composed, config: Mapping[str, Any]) -> tuple[dict[str, Any], Base]:
         """A sound configuration with the application's own completions, and the tree to which it has differences."""
+        return dict(config), Base(hashlib.sha256(b"").hexdigest()[:16], "", {})
 
     def objections(
         self, composed: Composed, config: Mapping[str, Any], base: Base, cluster: Mapping[str, Any]
     ) -> Sequence[Objection]:
         """Why a run with this settled configuration could not start, whatever its seed."""
+        return ()
 
     def metrics(self, composed: Composed, config: Mapping[str, Any]) -> Collection[str]:
         """The metrics that the run writes."""
@@ -196,11 +207,13 @@ class Checks(Protocol):
         self, composed: Composed, config: Mapping[str, Any], base: Base
     ) -> tuple[int, float] | tuple[None, None]:
         """Bytes of a checkpoint and seconds of a step, where they are known before any run was measured."""
+        return None, None
 
     def unwritten(
         self, metric: str, compositions: Iterable[Composed], parts: Mapping[str, Mapping[str, Any]]
     ) -> tuple[str, str]:
         """The rule and the fix for a metric that no run writes. parts: the files of each part's choice, by choice."""
+        return "no run of this experiment writes it", "name another metric"
 
     def meant_metric(self, name: str, compositions: Iterable[Composed]) -> str | None:
         """The fix for a metric's name that is not complete; None: no metric is meant."""
@@ -212,15 +225,17 @@ class Checks(Protocol):
 class Application(Protocol):
     """The program whose runs are planned and done."""
 
-    identity: Identity
+    identity: Identity = Identity(("seed", "method", "model", "task", "trainer"))
     #: Keys with which configuration files describe themselves: no part of a run's configuration.
-    descriptions: tuple[str, ...]
+    descriptions: tuple[str, ...] = ()
     #: The packages whose version is recorded by name, because a run's numbers depend on them.
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     #: The function that does a run, as module:function: it takes the whole configuration and the run's Attempt.
     work: str
     #: Modules that every run imports before it starts.
-    warm: tuple[str, ...]
+    warm: tuple[str, ...] = ()
+    #: Further commands of `python -m launcher`, with their modules, which have what those of launcher.commands have.
+    commands: Mapping[str, str] = MappingProxyType({})
 
     def parts(self) -> Parts:
         """How methods are composed."""
@@ -230,21 +245,27 @@ class Application(Protocol):
 
     def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
         """Why a run does not continue a finished one of fewer steps. shorter: the other's section `trainer`."""
+        return ()
 
     def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
         """By the name of a log, which of its lines, read in order, a run of this length has of a longer log."""
+        return {}
 
     def length(self, config: Mapping[str, Any]) -> Length:
         """How long a run is."""
+        return Length(int(config["trainer"]["steps"]), int(config["trainer"]["checkpoint_every"]))
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """What a run requests of a cluster."""
+        return Shape()
 
     def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
         """The file that says what a run requests, and the key of its devices there."""
+        return "conf/config.yaml", "resources"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""
+        return (repr({key: config.get(key) for key in self.identity.sections if key != "seed"}),) * 3
 
     def option(self, group: str, name: str, options: Collection[str]) -> str | None:
         """The file of a configuration group that a name means; None: it is not known."""
@@ -257,15 +278,19 @@ class Application(Protocol):
 
         ValueError: a commit is not on this machine any more.
         """
+        return config
 
     def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
         """The modules, and the absolute paths of files, that a run imports because its configuration names them."""
+        return ()
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
         """Modules that a run may load in processes of its own; None: those of any run."""
+        return ()
 
     def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
         """Further data files that the modules loaded in this process read for the run."""
+        return ()
 
 
 @functools.cache
@@ -293,11 +318,6 @@ def _named(name: str) -> Application:
 def shape(config: Mapping[str, Any]) -> Shape:
     """What a run requests of a cluster. config: checked against conf/config.yaml."""
     return application(config).resources(config)
-
-
-def command(name_: str) -> ModuleType:
-    """The module of a command that the application brings."""
-    return importlib.import_module(f"{name().partition(':')[0]}.commands.{name_}")
 
 
 def packages() -> frozenset[str]:

@@ -1,27 +1,32 @@
 """One launch of a campaign: its stages in their order, until a gate is not met. Repeating it continues, and changes
-nothing that is decided."""
+nothing that is decided.
+
+The analysis judges. Of a stage's reports only `report.json` is read, the file for machines.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from launcher.campaign import decisions, stages
-from launcher.campaign.decisions import Undecided
-from launcher.campaign.stages import Campaign, PlannedStage
+from launcher.campaign import stages
+from launcher.campaign.stages import Campaign, Pin, PlannedStage
 from launcher.execution import checks, sweep
 from launcher.execution.sweep import Swept
+from launcher.files import BadRunFolder
 from launcher.planning.overrides import command_line
 from launcher.planning.plan import Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import campaign_record, catalog
-from launcher.run.campaign_record import CampaignRecord, StageRecord
+from launcher.run.campaign_record import CampaignRecord, Figure, StageRecord, Taken
 from launcher.run.lifecycle import RESUMABLE, RunState
 from launcher.text import counted
 
@@ -78,7 +83,7 @@ def _recorded(
     for stage in planned:
         names = [experiment.name for experiment in stage.experiments]
         blank = StageRecord(stage.name, names)
-        listed.append(replace(known.get(stage.name, blank), experiments=names, needs=list(stage.stage.needs)))
+        listed.append(replace(known.get(stage.name, blank), experiments=names, needs=list(stage.stage.gate)))
     return CampaignRecord(campaign.name, command, listed)
 
 
@@ -86,17 +91,18 @@ def _start(campaign: Campaign, stage: PlannedStage, above: dict[str, PlannedStag
     """The stage with the levels that it takes, which are frozen now; None if one of them is not decided."""
     key = stage.plan.multirun, campaign.name, stage.name
     if len(stage.values) < len(stage.pins):
-        try:
-            taken = decisions.take(stage.plan.multirun, stage.pins)
-        except Undecided as error:
-            _say(campaign, f"stage {stage.name} cannot start, because it takes levels that are not decided: {error}")
+        undecided: list[str] = []
+        taken = _take(stage.plan.multirun, stage.pins, undecided)
+        if undecided:
+            why = f"cannot start, because it takes levels that are not decided: {'; '.join(undecided)}"
+            _say(campaign, f"stage {stage.name} {why}")
             return None
         # Another launch of the campaign may have been faster.
         frozen = campaign_record.change_stage(*key, lambda now: now if now.taken else replace(now, taken=taken))
-        values = {(one.key, one.into): one.value for one in frozen.taken}
-        for one in frozen.taken:
-            print(f"{one.into}: {one.key} = {one.value}, taken from stage {one.stage} ({one.means})", flush=True)
-        stage = stages.plan_stage(campaign, stage.name, values, above)
+        for level in frozen.taken:
+            source = f"taken from stage {level.stage} ({level.means})"
+            print(f"{level.into}: {level.key} = {level.value}, {source}", flush=True)
+        stage = stages.plan_stage(campaign, stage.name, frozen.values(), above)
     campaign_record.change_stage(*key, lambda now: replace(now, started=now.started or time.time()))
     return stage
 
@@ -119,31 +125,27 @@ def _sweep(
 
 def _passes(campaign: Campaign, stage: PlannedStage, swept: Swept, command: str) -> bool:
     """Whether the next stage may start; what fell short is recorded and printed."""
-    multirun, short = stage.plan.multirun, []
-
-    def record(**changes: Any) -> StageRecord:
-        return campaign_record.change_stage(
-            multirun, campaign.name, stage.name, lambda before: replace(before, **changes)
-        )
-
-    why = _incomplete(stage, swept)
-    recorded = record(complete=why is None, incomplete=why)
+    why, short = _incomplete(stage, swept), list[Figure]()
+    decided: dict[str, Any] = {"complete": why is None, "incomplete": why}
     if why is None:
-        names = [experiment.name for experiment in stage.experiments]
-        figures = decisions.figures(multirun, names, stage.stage.needs)
-        short = [figure for figure in figures if figure.verdict != decisions.SUPPORTED]
-        recorded = record(met=not short, gate=figures)
-        for figure in figures:
+        gate = _gate(stage)
+        short = [figure for figure in gate if not figure.met]
+        decided |= {"met": not short, "gate": gate}
+        for figure in gate:
             print(f"gate of {stage.name}: {figure.sentence()}", flush=True)
-        if not short:
-            return True
-        why = f"its gate is not met by {', '.join(figure.brief() for figure in short)}"
+        if short:
+            why = f"its gate is not met by {', '.join(figure.brief() for figure in short)}"
+    key = stage.plan.multirun, campaign.name, stage.name
+    recorded = campaign_record.change_stage(*key, lambda before: replace(before, **decided))
+    if why is None:
+        return True
     ended = all(state is not None and state.state not in RESUMABLE for state in swept.states.values())
     if recorded.forced_by is not None and ended:
         _say(campaign, f"stage {stage.name}: {why}. It was forced before: {recorded.forced_by}")
         return True
     if stage.name in campaign.forced and ended and not swept.outcome.tripped:
-        record(forced=short, forced_by=command, forced_at=time.time())
+        forced: dict[str, Any] = {"forced": short, "forced_by": command, "forced_at": time.time()}
+        campaign_record.change_stage(*key, lambda before: replace(before, **forced))
         _say(campaign, f"stage {stage.name}: {why}. Forced: later reports of this campaign say so first")
         return True
     _say(campaign, f"stage {stage.name}: {why}")
@@ -159,9 +161,9 @@ def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
     left = {state: count for state, count in states.items() if state not in _ENDED}
     if left:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(left.items()))
-        failed = [one.name for one in stage.experiments] if left.keys() & {RunState.FAILED} else []
-        fix = "; ".join(catalog.command(stage.plan.multirun, "resume", name) for name in failed)
-        return f"not all runs are done ({counts})" + (f"; {fix}" if fix else "")
+        failed = [experiment.name for experiment in stage.experiments] if RunState.FAILED in left else []
+        fixes = [catalog.command(stage.plan.multirun, "resume", name) for name in failed]
+        return "; ".join([f"not all runs are done ({counts})", *fixes])
     if swept.outcome.tripped is not None:
         return swept.outcome.tripped
     if swept.reports is None or any(swept.reports):
@@ -171,3 +173,63 @@ def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
 
 def _say(campaign: Campaign, text: str) -> None:
     print(f"campaign {campaign.name}: {text}", file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------- what the reports of a stage say
+
+
+def _gate(stage: PlannedStage) -> list[Figure]:
+    """The verdicts on the hypotheses of a gate, in every experiment of the stage that declares them.
+
+    BadRunFolder: a report cannot be read.
+    """
+    figures = []
+    for experiment in stage.experiments:
+        judged = {verdict["id"]: verdict for verdict in _report(stage.plan.multirun, experiment.name)["hypotheses"]}
+        for name in (name for name in stage.stage.gate if name in judged):
+            keys = ("claim", "verdict", "quantity", "shown", "decided")
+            figures.append(Figure(name, experiment.name, **{key: str(judged[name][key]) for key in keys}))
+    return figures
+
+
+def _take(multirun: Path, pins: Sequence[Pin], undecided: list[str]) -> list[Taken]:
+    """The levels that a stage takes, as the reports of earlier stages have them now. `undecided` gets a line for each
+    that has no best level; BadRunFolder: a report cannot be read."""
+    taken = []
+    for pin in pins:
+        every, where = _report(multirun, pin.experiment)["levels"], f"{pin.experiment}: {pin.into}"
+        match = next((one for one in every if (one["group"], one["factor"]) == (pin.into, pin.factor)), None)
+        if match is None:
+            undecided.append(f"{where} does not read {pin.factor}, or has one level of it")
+            continue
+        means = "; ".join(map(_at, match["levels"]))
+        if match["best"] is None:
+            undecided.append(f"{where} has no best level of {pin.factor}, for none has all of its results ({means})")
+            continue
+        taken.append(
+            Taken(
+                key=pin.key, into=pin.into, value=match["best"]["level"], stage=pin.take.stage,
+                experiment=pin.experiment, group=pin.into, factor=pin.factor, means=means, time=time.time(),
+            )
+        )  # fmt: skip
+    return taken
+
+
+def _at(level: Mapping[str, Any]) -> str:
+    """A level with its mean, as `0.0001: 0.43`."""
+    mean = "no result" if level["mean"] is None else f"{level['mean']:.3g}"
+    few = "" if level["results"] == level["planned"] else f" ({level['results']} of {level['planned']} results)"
+    return f"{level['level']}: {mean}{few}"
+
+
+def _report(multirun: Path, experiment: str) -> dict[str, Any]:
+    path = multirun / experiment / "report" / "report.json"
+    fix = f"write the report again: python -m analysis report {multirun / experiment}"
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadRunFolder(path, f"cannot be read ({error})", fix) from error
+    lists = ("hypotheses", "levels")
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in lists):
+        raise BadRunFolder(path, "is the report of an older version", fix)
+    return content

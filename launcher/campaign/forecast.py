@@ -50,7 +50,7 @@ def _stage(
     needs = {
         name: str(experiment.analysis["hypotheses"][name]["claim"])
         for experiment in stage.experiments
-        for name in stage.stage.needs
+        for name in stage.stage.gate
         if name in (experiment.analysis.get("hypotheses") or {})
     }
     lost = {

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.hypothesis import Declared
-from analysis.spec.validation import Listed, Section, closest, objections, refusal, refusals
+from analysis.spec.validation import Distinct, Listed, Section, closest, each_once, objections, refusal, refusals
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, InvalidPlan, Objection
@@ -40,43 +40,21 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _or_one(schema: dict[str, Any]) -> None:
-    """Of a list of names, also a single one."""
-    several = {key: schema.pop(key) for key in ("type", "items", "minItems", "uniqueItems") if key in schema}
-    schema["anyOf"] = [{"type": "string"}, several]
-
-
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise refusal(f"{twice} is named twice", "name each once")
-    return names
-
-
-_OneOrMore = Annotated[Listed[str], BeforeValidator(_as_list), AfterValidator(_each_once), Field(min_length=1)]
-_Experiments = Annotated[
-    _OneOrMore,
-    Field(description="the name of a file in conf/experiment, or a list of them", json_schema_extra=_or_one),
-]
-_Groups = Annotated[_OneOrMore, Field(description="the name of a group, or a list of them", json_schema_extra=_or_one)]
-_Word = Annotated[
-    str, Field(pattern=r"^[^=\s]+=", description="an override as on the command line, such as trainer.steps=100")
-]
-
-
 def _by_name(gate: Any) -> Any:
     """A list of names as a mapping without declarations."""
     if not isinstance(gate, list) or not all(isinstance(name, str) for name in gate):
         return gate
-    return dict.fromkeys(_each_once(tuple(gate)))
+    return dict.fromkeys(each_once(tuple(gate)))
 
 
-def _or_names(schema: dict[str, Any]) -> None:
-    mapping = {key: schema.pop(key) for key in ("type", "additionalProperties")}
-    schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, mapping]
-
-
-_Gate = Annotated[dict[str, Declared | None], BeforeValidator(_by_name), Field(json_schema_extra=_or_names)]
+_OneOrMore = Annotated[
+    Distinct[str], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=str | Distinct[str])
+]
+_Declarations = dict[str, Declared | None]
+_Gate = Annotated[_Declarations, BeforeValidator(_by_name, json_schema_input_type=Distinct[str] | _Declarations)]
+_Word = Annotated[
+    str, Field(pattern=r"^[^=\s]+=", description="an override as on the command line, such as trainer.steps=100")
+]
 
 
 class Take(Section):
@@ -86,7 +64,7 @@ class Take(Section):
     """
 
     stage: str
-    group: _Groups
+    group: _OneOrMore = Field(description="the name of a group, or a list of them")
     factor: str | None = None
 
 
@@ -94,10 +72,10 @@ class Stage(Section):
     """Experiments that run together; the gate must be met before the next stage starts.
 
     trainer, cluster: files of these groups, which win over the command line; None: as it says. gate: names of
-    hypotheses of the experiments, or declarations of further ones by name. take: by key.
+    hypotheses of the experiments that must be supported, or declarations of further ones by name. take: by key.
     """
 
-    experiment: _Experiments
+    experiment: _OneOrMore = Field(description="the name of a file in conf/experiment, or a list of them")
     trainer: str | None = Field(None, description="the name of a file in conf/trainer")
     cluster: str | None = Field(None, description="the name of a file in conf/cluster")
     overrides: Listed[_Word] = Field((), description="a list of overrides as on the command line")
@@ -105,11 +83,6 @@ class Stage(Section):
         {}, description="a list of hypotheses of the experiment, or a mapping of names to declarations (null: its own)"
     )
     take: dict[str, Take] = Field({}, description="a mapping of keys to {stage, group, factor}")
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The names of the hypotheses that must be supported."""
-        return tuple(self.gate)
 
     @property
     def choices(self) -> dict[str, str]:
@@ -186,7 +159,7 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Pin:
-    """A level that a stage takes: key, its own group `into`, and from where. value: None while it is not decided."""
+    """A level that a stage takes: key, its own group `into`, and from where."""
 
     key: str
     into: str
@@ -225,9 +198,7 @@ def is_campaign(words: Sequence[str]) -> bool:
 def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
     """The campaign that a command line names. Raises InvalidPlan with every problem of the two."""
     problems = Diagnostics()
-    chosen: list[str] = []
-    forced: list[str] = []
-    rest: list[str] = []
+    chosen, forced, rest = list[str](), list[str](), list[str]()
     for word in words:
         key, value = key_of(word), word.partition("=")[2]
         if key == CAMPAIGN:
@@ -294,13 +265,12 @@ def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedS
     """
     planned: dict[str, PlannedStage] = {}
     problems = Diagnostics()
-    recorded = {stage.name: stage.taken for stage in record.stages} if record is not None else {}
+    values = {stage.name: stage.values() for stage in record.stages} if record is not None else {}
     for name, stage in campaign.spec.stages.items():
-        values = {(taken.key, taken.into): taken.value for taken in recorded.get(name, ())}
         if any(take.stage not in planned for take in stage.take.values()):
             continue  # the stage above has problems of its own
         try:
-            planned[name] = plan_stage(campaign, name, values, planned)
+            planned[name] = plan_stage(campaign, name, values.get(name, {}), planned)
         except InvalidPlan as invalid:
             problems += invalid.problems
     seen: dict[str, str] = {}
@@ -341,10 +311,12 @@ def plan_stage(
         plan = planner.make(campaign.root, words, campaign.composer, added)
     except InvalidPlan as invalid:
         raise InvalidPlan([_at_home(problem, campaign, name) for problem in invalid.problems]) from invalid
-    _check_gate(campaign.file, name, stage, plan, problems)
-    _check_seeds(campaign, name, pins, above, plan, problems)
+    decided = {key: value for key, value in values.items() if key in chosen}
+    planned = PlannedStage(name, stage, pins, decided, plan)
+    _check_gate(campaign.file, planned, problems)
+    _check_seeds(campaign, planned, above, problems)
     problems.raise_any()
-    return PlannedStage(name, stage, pins, {key: value for key, value in values.items() if key in chosen}, plan)
+    return planned
 
 
 def _pins(campaign: Campaign, name: str, above: Mapping[str, PlannedStage], problems: Diagnostics) -> tuple[Pin, ...]:
@@ -388,40 +360,36 @@ def _group_words(campaign: Campaign, stage: Stage, chosen: Mapping[tuple[str, st
     return words
 
 
-def _check_gate(file: str, name: str, stage: Stage, plan: Plan, problems: Diagnostics) -> None:
-    known = {one: None for experiment in plan.experiments for one in experiment.analysis.get("hypotheses") or {}}
-    described = {one for experiment in plan.experiments for one in hypotheses.described(experiment)}
-    for hypothesis in stage.needs:
-        if hypothesis in described:
+def _check_gate(file: str, planned: PlannedStage, problems: Diagnostics) -> None:
+    known = [name for experiment in planned.experiments for name in experiment.analysis.get("hypotheses") or {}]
+    described = {name for experiment in planned.experiments for name in hypotheses.described(experiment)}
+    for name in planned.stage.gate:
+        key = f"stages.{planned.name}.gate"
+        if name in described:
             rule = "is described and never supported: it is about the values of one group, or about a best value"
             fix = "remove it, or need a claim about two groups (docs/report.md#hypotheses)"
-            problems.add(file, f"stages.{name}.gate", hypothesis, rule, fix)
-        if hypothesis not in known:
-            rule = f"the stage's experiments declare no such hypothesis; declared: {', '.join(known) or 'none'}"
-            fix = closest(hypothesis, list(known), otherwise="name one of them, or declare it here")
-            problems.add(file, f"stages.{name}.gate", hypothesis, rule, fix)
+            problems.add(file, key, name, rule, fix)
+        if name not in known:
+            declared = ", ".join(dict.fromkeys(known)) or "none"
+            rule = f"the stage's experiments declare no such hypothesis; declared: {declared}"
+            fix = closest(name, known, otherwise="name one of them, or declare it here")
+            problems.add(file, key, name, rule, fix)
 
 
 def _check_seeds(
-    campaign: Campaign,
-    name: str,
-    pins: Sequence[Pin],
-    above: Mapping[str, PlannedStage],
-    plan: Plan,
-    problems: Diagnostics,
+    campaign: Campaign, planned: PlannedStage, above: Mapping[str, PlannedStage], problems: Diagnostics
 ) -> None:
     """A level that was chosen on a seed looks better on this seed than it is."""
-    for pin in {pin.key: pin for pin in pins}.values():
-        (experiment,) = above[pin.take.stage].experiments
-        shared = sorted({*experiment.seeds} & {*plan.experiments[0].seeds})
-        if shared:
-            rule = f"stage {pin.take.stage} chooses it on seeds that {name} judges: {', '.join(map(str, shared))}"
-            first = max(experiment.seeds) + 1
-            fresh = ",".join(map(str, range(first, first + len(plan.experiments[0].seeds))))
-            fix = f'give {name} fresh seeds: overrides: ["seed={fresh}"]'
+    name, seeds = planned.name, planned.experiments[0].seeds
+    for key, take in planned.stage.take.items():
+        chosen_on = above[take.stage].experiments[0].seeds
+        if shared := sorted({*chosen_on} & {*seeds}):
+            rule = f"stage {take.stage} chooses it on seeds that {name} judges: {', '.join(map(str, shared))}"
+            first = max(chosen_on) + 1
+            fix = f'give {name} fresh seeds: overrides: ["seed={",".join(map(str, range(first, first + len(seeds))))}"]'
             if any(word.startswith("seed=") for word in campaign.words):
                 fix += ", and remove seed= from the command line, which is for all stages"
-            problems.add(campaign.file, f"stages.{name}.take.{pin.key}", pin.take.stage, rule, fix)
+            problems.add(campaign.file, f"stages.{name}.take.{key}", take.stage, rule, fix)
 
 
 def _at_home(problem: Objection, campaign: Campaign, name: str) -> Objection:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from launcher.commands import completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
-from launcher.errors import Usage, print_problems
+from launcher.errors import Usage
 from launcher.planning import hypotheses
-from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
+from launcher.project import EXIT_FINE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
@@ -42,20 +42,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.campaign import stages
-    from launcher.errors import InvalidPlan
     from launcher.execution import checks, code_changes
     from launcher.execution.costs import Forecast, budget_line
     from launcher.planning import continuation, planner
 
-    try:
-        if stages.is_campaign(given.overrides):
-            return _run_campaign(given)
-        planned = planner.make(ROOT, given.overrides)
-        plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
-        checks.refuse(planned, None, launches=False, plugin=plugin)
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
+    if stages.is_campaign(given.overrides):
+        return _run_campaign(given)
+    planned = planner.make(ROOT, given.overrides)
+    plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
+    checks.refuse(planned, None, launches=False, plugin=plugin)
     states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
     changed = code_changes.find(planned)
     states |= dict.fromkeys(code_changes.run_anew(planned, changed), NEW)
@@ -107,14 +102,16 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    from launcher.execution.costs import retries, sized, totals
+    from launcher.execution.costs import counted_retries, sized, totals
 
-    rules = retries(planned.cluster)
     saved_steps, saved_hours = cost.saved()
     return {
         **totals(planned, states, cost),
         "new": sum(state == NEW for state in states.values()),
-        "retries": {"counted": dict(rules.counted), "unlimited": list(rules.unlimited)},
+        "retries": {
+            "counted": counted_retries(planned.cluster),
+            "unlimited": [kind for kind, limit in planned.cluster["retry"].items() if limit is None],
+        },
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
         "continued": cost.taken_over,

@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
     index = Index(given.multirun)
     rows = index.refresh(chosen.ids)
     index.save()
-    jobs = launch_record.Jobs(given.multirun)
+    jobs = launch_record.jobs_of(given.multirun, (row.launch_id for row in rows.values()))
     listed = []
     for place in chosen.places:
         row, folder = rows.get(place.run_id), run_folder(given.multirun, place.run_id)
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
                 "state": NEW if row is None else catalog.true_state(folder, row.state),
                 "kind": row.failure_kind if row is not None else None,
                 "cause": row.message if row is not None else None,
-                "job": jobs.of(row.launch_id, place.run_id) if row is not None else None,
+                "job": jobs[row.launch_id].get(place.run_id) if row is not None else None,
                 "step": row.step if row is not None else 0,
                 "folder": str(folder),
             }

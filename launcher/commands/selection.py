@@ -171,8 +171,11 @@ def _unknown(what: str, rule: str, value: str, existing: Sequence[str]) -> str:
     return f"{what}: {rule}; {meant}existing: {', '.join(existing) or 'none'}"
 
 
-def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
-    """The checkpoint of that step, or the newest. Usage: the run has none such."""
+@contextmanager
+def checkpoint(given: argparse.Namespace) -> Iterator[tuple[Path, int, Path]]:
+    """Around the use of a run's checkpoint, `--checkpoint` or the newest: the run's folder, and step and folder of the
+    checkpoint. Usage: there is none such, it cannot be used so, or a running run has deleted it meanwhile."""
+    folder = catalog.find_run(given.multirun.resolve(), given.run)
     if is_imported(folder):
         raise Usage(f"run {folder.name}: it was imported, and has no checkpoint; only runs that were trained here have")
     steps = dict(checkpoints(folder))
@@ -181,21 +184,15 @@ def checkpoint(folder: Path, step: int | None) -> tuple[int, Path]:
             f"run {folder.name} ({read_state(folder).state}): it has no checkpoint. A run writes the first after "
             "trainer.checkpoint_every steps; `gc --keep none` deletes those of done runs"
         )
-    wanted = max(steps) if step is None else step
-    if wanted not in steps:
+    step = max(steps) if given.checkpoint is None else given.checkpoint
+    if step not in steps:
         raise Usage(f"--checkpoint {step}: run {folder.name} has checkpoints of step {', '.join(map(str, steps))} only")
-    if damage := whole.checkpoint_problem(steps[wanted]):
+    if damage := whole.checkpoint_problem(steps[step]):
         raise Usage(f"{damage} since it was written. Fix: choose another of {list(steps)}, or `rerun` the run")
-    return wanted, steps[wanted]
-
-
-@contextmanager
-def using(folder: Path, step: int, checkpoint: Path) -> Iterator[None]:
-    """Around the use of a run's checkpoint. Usage: it cannot be used so, or a running run has deleted it meanwhile."""
     try:
-        yield
+        yield folder, step, steps[step]
     except (FileNotFoundError, ValueError) as error:
-        if isinstance(error, FileNotFoundError) and not checkpoint.exists():
+        if isinstance(error, FileNotFoundError) and not steps[step].exists():
             error = ValueError(f"it replaced its checkpoint of step {step} meanwhile; repeat the command")
         raise Usage(f"run {folder.name}: {error}") from error
 

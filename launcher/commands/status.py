@@ -120,7 +120,7 @@ def _campaign_lines(record: CampaignRecord, standings: Mapping[str, Standing]) -
     for number, stage in enumerate(record.stages, 1):
         shown.append(f"  {number} {stage.name} ({', '.join(stage.experiments)}): {_stage(stage, standings)}")
         if stage.met is False:
-            shown += [f"      {figure.sentence()}" for figure in stage.gate if figure.verdict != "supported"]
+            shown += [f"      {figure.sentence()}" for figure in stage.gate if not figure.met]
         shown += [f"      {one.into}: {one.key} = {one.value}, taken from {one.stage}" for one in stage.taken]
     return [text.clean(line) for line in shown]
 

@@ -12,7 +12,6 @@ still take, and not at all where no attempt takes longer than expected.
 from __future__ import annotations
 
 import heapq
-import math
 import os
 import shutil
 import statistics
@@ -33,7 +32,7 @@ from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import compute
 from launcher.run.folder import find_state, last_final_step, read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState
-from launcher.schedulers.local.pool import slots, visible_devices
+from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
 from launcher.tracking.settings import ONLINE
@@ -52,6 +51,27 @@ class Rate:
     seconds: float
     source: str
     runs: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is expected of a run: how long a step takes, how many there are, with every counted retry too (`worst`), how
+    many of them another run computes (`begun`), the units that device-hours count, and the bytes of its folder."""
+
+    rate: Rate
+    steps: int
+    worst: int
+    begun: int
+    units: int
+    size: float | None
+
+    def device_seconds(self, begin: int = 0) -> float:
+        """What its steps after `begin` take, without those that another run computes."""
+        return self.rate.seconds * self.units * max(0, self.steps - max(self.begun, begin))
+
+    def worst_device_seconds(self) -> float:
+        """What it takes if each counted retry is used."""
+        return self.rate.seconds * self.units * (self.worst - self.begun)
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,7 @@ class History:
     def __init__(self, multirun: Path, runs: Mapping[str, PlannedRun], done: Collection[str]) -> None:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._done: dict[str, list[Path]] = defaultdict(list)
+        self._bytes: dict[str, float | None] = {}
         for run_id in done:
             self._learn(run_folder(multirun, run_id), runs[run_id].config)
         if len(done) < len(runs):
@@ -83,43 +104,32 @@ class History:
                     if state is not None and state.state == RunState.DONE:
                         self._learn(folder, read_config(folder))
         self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
-        self._rates: dict[str, Rate] = {}
-        self._kinds_by_id: dict[str, tuple[str, str, str]] = {}
-        self._bytes: dict[str, float | None] = {}
 
-    def rate(self, run: PlannedRun) -> Rate:
-        """The expected seconds of a step of the run."""
-        if run.id not in self._rates:
-            _, kind, of_method = self._kinds(run)
-            stated = (run.config.get("model") or {}).get("seconds_per_step")
-            rate = Rate(60.0, GUESS, 0)
-            if stated is not None:
-                rate = Rate(float(stated), FILE, 0)
-            elif run.step_seconds is not None:
-                rate = Rate(run.step_seconds, ARITHMETIC, 0)
-            for key, source in ((kind, KIND), (of_method, METHOD)):
-                if key in self._medians:
-                    rate = Rate(self._medians[key], source, len(self._seconds[key]))
-            self._rates[run.id] = rate
-        return self._rates[run.id]
+    def expected(self, run: PlannedRun, counted: int = 0, begun: int = 0) -> Work:
+        """What is expected of a run. counted: how many retries; begun: the steps that another run computes."""
+        own = application(run.config)
+        (model, kind, of_method), length = own.kinds(run.config), own.length(run.config)
+        stated = (run.config.get("model") or {}).get("seconds_per_step")
+        rate = Rate(60.0, GUESS, 0)
+        if stated is not None:
+            rate = Rate(float(stated), FILE, 0)
+        elif run.step_seconds is not None:
+            rate = Rate(run.step_seconds, ARITHMETIC, 0)
+        for key, source in ((kind, KIND), (of_method, METHOD)):
+            if key in self._medians:
+                rate = Rate(self._medians[key], source, len(self._seconds[key]))
+        size = self._size(model)
+        if size is None and run.checkpoint is not None:
+            written = -(-length.steps // length.checkpoint_every)
+            size = float(run.checkpoint * min(written, length.checkpoints_kept))
+        return Work(rate, length.steps, worst_steps(run.config, counted), begun, shape(run.config).units, size)
 
-    def size(self, run: PlannedRun) -> float | None:
-        """The expected bytes of the run's folder: the median over done runs with its model, or else its checkpoints."""
-        model = self._kinds(run)[0]
+    def _size(self, model: str) -> float | None:
+        """The median of the bytes of done runs with a model; None without any."""
         if model not in self._bytes:
             sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
-        measured = self._bytes[model]
-        if measured is not None or run.checkpoint is None:
-            return measured
-        length = application(run.config).length(run.config)
-        written = -(-length.steps // length.checkpoint_every)
-        return float(run.checkpoint * min(written, length.checkpoints_kept))
-
-    def _kinds(self, run: PlannedRun) -> tuple[str, str, str]:
-        if run.id not in self._kinds_by_id:
-            self._kinds_by_id[run.id] = application(run.config).kinds(run.config)
-        return self._kinds_by_id[run.id]
+        return self._bytes[model]
 
     def _learn(self, folder: Path, config: Mapping[str, Any]) -> None:
         if identity.INPUTS not in config:  # an older version froze it
@@ -131,49 +141,14 @@ class History:
         steps, seconds = summary.get("steps"), summary.get("train_seconds")
         model, kind, of_method = application(config).kinds(config)
         self._done[model].append(folder)
-        if not isinstance(steps, int) or not isinstance(seconds, (int, float)) or steps < 1 or seconds <= 0:
-            return
-        self._seconds[kind].append(seconds / steps)
-        self._seconds[of_method].append(seconds / steps)
+        if isinstance(steps, int) and isinstance(seconds, (int, float)) and steps >= 1 and seconds > 0:
+            self._seconds[kind].append(seconds / steps)
+            self._seconds[of_method].append(seconds / steps)
 
 
-def estimate(
-    runs: Iterable[PlannedRun],
-    history: History,
-    slots: int | None,
-    cluster: Mapping[str, Any],
-    taken_over: Mapping[str, int] | None = None,
-) -> Estimate:
-    """What these runs cost. slots: runs at a time, None where a queue decides; cluster: the plan's section.
-
-    taken_over: by run, the steps that it takes over from another run; every other run is counted from its first step.
-    """
-    counted = sum(retries(cluster).counted.values())
-    seconds, hours, worst, sizes = [], 0.0, 0.0, []
-    for run in runs:
-        rate, units, begun = history.rate(run).seconds, shape(run.config).units, (taken_over or {}).get(run.id, 0)
-        seconds.append(rate * (application(run.config).length(run.config).steps - begun))
-        hours += seconds[-1] * units / compute.HOUR_S
-        worst += rate * (worst_steps(run.config, counted) - begun) * units / compute.HOUR_S
-        sizes.append(history.size(run))
-    storage = None if None in sizes else float(sum(filter(None, sizes)))
-    wall = None if slots is None else makespan(seconds, slots)
-    return Estimate(hours, worst, wall, storage)
-
-
-@dataclass(frozen=True)
-class Retries:
-    """How often a run is resumed by itself: `counted`, by failure kind; and the kinds without limit."""
-
-    counted: Mapping[str, int]
-    unlimited: tuple[str, ...]
-
-
-def retries(cluster: Mapping[str, Any]) -> Retries:
-    """The retries that the section `cluster` of a plan allows."""
-    rules: Mapping[str, int | None] = cluster["retry"]
-    counted = {kind: limit for kind, limit in rules.items() if limit}
-    return Retries(counted, tuple(kind for kind, limit in rules.items() if limit is None))
+def counted_retries(cluster: Mapping[str, Any]) -> dict[str, int]:
+    """How often a run is resumed by itself, by failure kind, without the kinds that have no limit."""
+    return {kind: limit for kind, limit in cluster["retry"].items() if limit}
 
 
 def worst_steps(config: Mapping[str, Any], counted: int) -> int:
@@ -244,42 +219,48 @@ def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = 
 
 
 class Forecast:
-    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts."""
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts.
+
+    slots: how many runs a launch executes at a time; None if a cluster's queue decides. taken_over: by run, the steps
+    that it takes over from another one. left: what is expected of each run that is not done.
+    """
 
     def __init__(self, planned: Plan, states: Mapping[str, str]) -> None:
         """states: the present state of each run, by id."""
         done = [run_id for run_id, state in states.items() if state == RunState.DONE]
-        self._history = History(planned.multirun, planned.runs, done)
-        self._cluster, self._runs = planned.cluster, planned.runs
-        self._left = {run.id: run for run in planned.runs.values() if states[run.id] != RunState.DONE}
+        self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
+        self._counted = sum(counted_retries(planned.cluster).values())
         devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
         self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
-        #: How many runs a launch executes at a time; None if a cluster's queue decides.
-        self.slots: int | None = planned.cluster.get("max_running")
-        if planned.cluster["name"] == "local":
-            self.slots = len(slots(planned.cluster["slots"], devices, visible_devices()))
-        #: By run, the steps that it takes over from another one.
+        self.slots = protocol.slots(planned)
         self.taken_over: dict[str, int] = {}
-        for run_id in self._left:
-            if run_id in planned.prefixes:
-                self.taken_over[run_id] = planned.prefixes[run_id].step
-            elif (state := find_state(run_folder(planned.multirun, run_id))) is not None and state.prefix_step:
-                self.taken_over[run_id] = state.prefix_step
+        self.left: dict[str, Work] = {}
+        for run in (run for run in planned.runs.values() if states[run.id] != RunState.DONE):
+            if run.id in planned.prefixes:
+                self.taken_over[run.id] = planned.prefixes[run.id].step
+            elif (state := find_state(run_folder(planned.multirun, run.id))) is not None and state.prefix_step:
+                self.taken_over[run.id] = state.prefix_step
+            self.left[run.id] = self._history.expected(run, self._counted, self.taken_over.get(run.id, 0))
         charged = {*planned.runs, *planned.charged}
         self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
 
-    def of(self, ids: Sequence[str]) -> Estimate:
+    def of(self, ids: Iterable[str]) -> Estimate:
         """The cost of those of the runs that are not done."""
-        left = [self._left[run_id] for run_id in ids if run_id in self._left]
-        return estimate(left, self._history, self.slots, self._cluster, self.taken_over)
+        works = [self.left[run_id] for run_id in ids if run_id in self.left]
+        sizes = [work.size for work in works]
+        seconds = [work.device_seconds() / work.units for work in works]
+        return Estimate(
+            device_hours=sum(work.device_seconds() for work in works) / compute.HOUR_S,
+            worst_device_hours=sum(work.worst_device_seconds() for work in works) / compute.HOUR_S,
+            wall_seconds=None if self.slots is None else makespan(seconds, self.slots),
+            storage=None if None in sizes else float(sum(filter(None, sizes))),
+        )
 
     def saved(self) -> tuple[int, float]:
         """The steps, and the device-hours, that no run computes again."""
-        hours = 0.0
-        for run_id, steps in self.taken_over.items():
-            run = self._left[run_id]
-            hours += steps * self._history.rate(run).seconds * shape(run.config).units / compute.HOUR_S
-        return sum(self.taken_over.values()), hours
+        works = self.left.values()
+        seconds = sum(work.begun * work.rate.seconds * work.units for work in works)
+        return sum(work.begun for work in works), seconds / compute.HOUR_S
 
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
         """The runs that an experiment can add at most, and their device-hours with every counted retry; None if its
@@ -287,40 +268,25 @@ class Forecast:
         rule = added_seeds.rule_of(experiment)
         if rule is None:
             return None
-        runs, hours = 0, 0.0
+        runs, seconds = 0, 0.0
         for group, seeds in experiment.seeds_of().items():
             more = rule.max / len(seeds) - 1 if seeds else 0.0
-            own = {entry.id: self._runs[entry.id] for entry in experiment.entries if entry.group == group}
-            runs += round(more * len(own))
-            hours += more * estimate(own.values(), self._history, None, self._cluster).worst_device_hours
-        return runs, hours
-
-    def step_seconds(self) -> dict[str, float]:
-        """The expected seconds of a step of each run that is not done, by id."""
-        return {run.id: self._history.rate(run).seconds for run in self._left.values()}
+            ids = {entry.id for entry in experiment.entries if entry.group == group}
+            works = [self._history.expected(self._runs[run_id], self._counted) for run_id in ids]
+            runs += round(more * len(ids))
+            seconds += more * sum(work.worst_device_seconds() for work in works)
+        return runs, seconds / compute.HOUR_S
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
         sources: dict[str, tuple[int, int]] = {}
-        for run in self._left.values():
-            rate = self._history.rate(run)
+        for rate in (work.rate for work in self.left.values()):
             runs, most = sources.get(rate.source, (0, 0))
             sources[rate.source] = (runs + 1, max(most, rate.runs))
         return sources
 
 
 # ---------------------------------------------------------------- the budget of a launch
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is expected of a run: the seconds of a step, its steps, the units that device-hours count, and how many of
-    its steps it takes over from another run."""
-
-    step_seconds: float
-    steps: int
-    units: int
-    taken_over: int = 0
 
 
 class Budget:
@@ -362,11 +328,9 @@ class Budget:
 
     def expected(self, run_id: str) -> float:
         """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
-        work = self._work[run_id]
-        begin = last_final_step(run_folder(self._multirun, run_id))
-        steps = max(0, work.steps - max(work.taken_over, begin))
         took, expected = self._measured
-        return work.step_seconds * steps * work.units * (took / expected if expected else 1.0)
+        begin = last_final_step(run_folder(self._multirun, run_id))
+        return self._work[run_id].device_seconds(begin) * (took / expected if expected else 1.0)
 
     def submitted(self, run_id: str) -> None:
         """The scheduler has the run."""
@@ -394,12 +358,7 @@ def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
     """The budget of a launch of the plan; None without limit."""
     if planned.budget is None:
         return None
-    work = {}
-    for run_id, seconds in forecast.step_seconds().items():
-        config = planned.runs[run_id].config
-        taken_over = forecast.taken_over.get(run_id, 0)
-        work[run_id] = Work(seconds, application(config).length(config).steps, shape(config).units, taken_over)
-    return Budget(planned.multirun, planned.budget, work, {*planned.runs, *planned.charged})
+    return Budget(planned.multirun, planned.budget, forecast.left, {*planned.runs, *planned.charged})
 
 
 def budget_line(planned: Plan, forecast: Forecast) -> str | None:
@@ -425,8 +384,8 @@ def storage_words(count: float | None) -> str:
 
 
 def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
-    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, or a step is
-    too long for a run to save a checkpoint after SLURM's warning."""
+    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
+    login, or what the cluster itself says."""
     multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
     runs = runs_folder(multirun)  # it may be a link to another disk
     place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
@@ -436,14 +395,10 @@ def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
         fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
         fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
         yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
-    longest = max(forecast.step_seconds().values(), default=0.0)
-    if planned.cluster["name"] == "slurm" and longest >= planned.cluster["signal_delay_s"]:
-        key = f"cluster.signal_delay_s={planned.cluster['signal_delay_s']}"
-        rule = f"a step takes up to {longest:.0f} s, and SLURM warns a run {key} seconds before its time limit"
-        lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
-        more = 60 * math.ceil(2 * longest / 60)
-        yield f"warning: {rule}; {lost}. Fix: set cluster.signal_delay_s={more} (two steps) or more"
-    if planned.tracking["wandb"] == ONLINE and forecast.step_seconds() and (why := _no_login()) is not None:
+    if not forecast.left:
+        return
+    yield from protocol.warnings(planned, max(work.rate.seconds for work in forecast.left.values()))
+    if planned.tracking["wandb"] == ONLINE and (why := _no_login()) is not None:
         yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
 
 

@@ -51,7 +51,6 @@ class Outcome:
 
     states: dict[str, State] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
-    wall: float = 0.0
     tripped: str | None = None
     interrupted: bool = False
     detached: bool = False
@@ -114,7 +113,6 @@ class Reconciler:
         """Run them all. After an interruption nothing is submitted, and running runs are asked to stop."""
         self._queue.extend(ids)
         self._interruption = interruption
-        began = time.monotonic()
         cancelled = 0
         while self._queue or self._running or self._waiting:
             if interruption.count > cancelled:
@@ -140,7 +138,6 @@ class Reconciler:
                     self._job_ended(ended.folder.name, ended)
             self._check_waiting()
             self._display.tick()
-        self.outcome.wall = time.monotonic() - began
         self.outcome.interrupted = interruption.count > 0
         return self.outcome
 

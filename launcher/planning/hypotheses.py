@@ -112,12 +112,10 @@ def _unit(found: precheck.Findable) -> str:
 
 
 def _unjudged_warning(asked: Settings) -> str | None:
-    about = ["the primary question"] if not is_judged(asked.summary) else []
-    about += [one.id for one in asked.hypotheses if not is_judged(one.summary)]
-    if not about:
-        return None
-    what = f"a best value, which is described and not judged ({', '.join(about)}): a maximum favours noise"
-    return f"the report has {what}. Fix: choose the summary final, auc or time_to"
+    summaries = [("the primary question", asked.summary), *((claim.id, claim.summary) for claim in asked.hypotheses)]
+    about = ", ".join(f"{name} ({summary})" for name, summary in summaries if not is_judged(summary))
+    rule = "described and not judged, because a maximum favours noise"
+    return f"{about}: {rule}. Fix: choose the summary final, auc or time_to" if about else None
 
 
 def _primary_warning(experiment: Experiment, asked: Settings) -> str | None:

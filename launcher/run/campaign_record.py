@@ -30,6 +30,11 @@ class Figure(Record):
     shown: str
     decided: str
 
+    @property
+    def met(self) -> bool:
+        """Whether it meets the gate."""
+        return self.verdict == "supported"
+
     def brief(self) -> str:
         """The figure in a few words: quick_variance (inconclusive: 0.17 [0.07, 1.3])."""
         return f"{self.hypothesis} ({self.verdict}{f': {self.shown}' if self.shown else ''})"
@@ -74,6 +79,10 @@ class StageRecord(Record):
     forced_by: str | None = None
     forced_at: float | None = None
     incomplete: str | None = None
+
+    def values(self) -> dict[tuple[str, str], Any]:
+        """The levels that it took, by key and group."""
+        return {(level.key, level.into): level.value for level in self.taken}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,17 +117,7 @@ def _jobs(path: Path) -> dict[str, str]:
     return value if isinstance(value, dict) else {}
 
 
-class Jobs:
-    """The scheduler's own ids of jobs, read once for each launch."""
-
-    def __init__(self, multirun: Path) -> None:
-        self._folder = launches_folder(multirun)
-        self._read: dict[str, dict[str, str]] = {}
-
-    def of(self, launch_id: str | None, run_id: str) -> str | None:
-        """The id of a run's job in a launch, such as 12_3; None if the scheduler has no ids."""
-        if launch_id is None:
-            return None
-        if launch_id not in self._read:
-            self._read[launch_id] = _jobs(jobs_path(self._folder / f"{launch_id}.json"))
-        return self._read[launch_id].get(run_id)
+def jobs_of(multirun: Path, launches: Iterable[str | None]) -> dict[str | None, dict[str, str]]:
+    """By launch, the scheduler's own ids of the jobs of its runs, such as 12_3; none if the scheduler has no ids."""
+    folder = launches_folder(multirun)
+    return {launch: _jobs(jobs_path(folder / f"{launch}.json")) for launch in {*launches}}

@@ -18,7 +18,7 @@ from launcher.run import catalog, claim, code
 from launcher.run.code import OtherCode
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import read_config, run_folder
-from launcher.run.launch_record import Jobs
+from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
@@ -208,13 +208,12 @@ def remaining_seconds(standings: Sequence[Standing]) -> float | None:
 
 def _jobs(multirun: Path, runs: Mapping[str, tuple[str, str | None]]) -> dict[str, dict[str, int]]:
     """By the scheduler's id of a job or array, how many of its runs are in each unfinished state."""
-    recorded = Jobs(multirun)
+    begun = {run_id: run for run_id, run in runs.items() if run[0] in (RunState.SUBMITTED, RunState.RUNNING)}
+    recorded = jobs_of(multirun, (launch_id for _, launch_id in begun.values()))
     counts: dict[str, Counter[str]] = {}
-    for run_id, (state, launch_id) in runs.items():
-        if state in (RunState.SUBMITTED, RunState.RUNNING):
-            job = recorded.of(launch_id, run_id)
-            if job is not None:
-                counts.setdefault(job.partition("_")[0], Counter())[state] += 1
+    for run_id, (state, launch_id) in begun.items():
+        if job := recorded[launch_id].get(run_id):
+            counts.setdefault(job.partition("_")[0], Counter())[state] += 1
     return {job: dict(states) for job, states in sorted(counts.items())}
 
 

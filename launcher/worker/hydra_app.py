@@ -6,22 +6,19 @@ A run of such a program is one job of Hydra: its frozen configuration has the jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.application import KEY, Base, Identity, Length, Shape, seconds
-from launcher.errors import Objection
+from launcher.application import KEY, Application, Identity, Length, Shape, seconds
 
 #: What a run's `application` says.
 NAME = f"{__name__}:HydraApplication"
 
 
-class HydraApplication:
+class HydraApplication(Application):
     """Answers for a program that the launcher does not know."""
 
     identity = Identity(sections=(KEY, "program", "config"), frozen=("seed", "start", "resources"))
-    descriptions: tuple[str, ...] = ()
     libraries = ("hydra-core", "omegaconf")
     work = "launcher.worker.hydra_job:work"
     warm: tuple[str, ...] = ("hydra.core.utils",)
@@ -29,14 +26,6 @@ class HydraApplication:
     def length(self, config: Mapping[str, Any]) -> Length:
         """One step: the job. It may log as many as it likes."""
         return Length(steps=1, checkpoint_every=1, logs_every_step=False)
-
-    def continuing(self, config: Mapping[str, Any], base: Base, shorter: Mapping[str, Any]) -> Sequence[Objection]:
-        """Why a job does not continue another: it never does."""
-        return ()
-
-    def first_steps(self, config: Mapping[str, Any]) -> Mapping[str, Callable[[Mapping[str, Any]], bool]]:
-        """Nothing: no run takes over another's steps."""
-        return {}
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         """What the sweeper's `resources` says."""
@@ -51,19 +40,7 @@ class HydraApplication:
         """All jobs of a program are of one kind: what one took is expected of the others."""
         return (config["program"],) * 3
 
-    def completed(self, folder: Path, config: Mapping[str, Any], commits: Mapping[str, str]) -> Mapping[str, Any]:
-        """The frozen configuration as it is."""
-        return config
-
     def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
         """The program: its file, or its module if it was run by `python -m`."""
         start = config["start"]
         return [start["module"] or start["file"]]
-
-    def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
-        """None: the modules that the program loads are recorded when it has loaded them."""
-        return ()
-
-    def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
-        """None beside those that the configuration names."""
-        return ()

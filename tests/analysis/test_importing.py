@@ -491,7 +491,7 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
     with pytest.raises(BadImport, match="not a file of W&B"):
         list(WandbFiles().read({path: "a0"}, None, ()))
     path.write_bytes(data)
-    with pytest.raises(BadImport, match=r"--step global_step: no line has this metric"):
+    with pytest.raises(BadImport, match="--step = 'global_step': no line has this metric"):
         list(WandbFiles().read({path: "a0"}, "global_step", ()))
 
 

@@ -202,7 +202,7 @@ def figures_of(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Sketch]:
 
 def described(sketch: Sketch) -> Iterator[str]:
     """What a figure shows: its texts, and of each line five points, with their intervals."""
-    traces = traces_of(sketch.canvas, sketch.intervals, sketch.names, sketch.steps, sketch.values)
+    traces = traces_of(sketch.canvas, sketch.names)
     yield f"## {sketch.name}: {sketch.title}"
     yield sketch.caption
     for legend in sketch.canvas.legends:
@@ -214,8 +214,8 @@ def described(sketch: Sketch) -> Iterator[str]:
         n = trace.x.size
         at = dict.fromkeys([0, n // 4, n // 2, 3 * n // 4, n - 1] if trace.seed is None else [0, n - 1])
         ends = [""] * n
-        if trace.interval is not None:
-            ends = [f" [{low:.4g}, {high:.4g}]" for low, high in zip(*trace.interval, strict=True)]
+        if trace.about.interval is not None:
+            ends = [f" [{low:.4g}, {high:.4g}]" for low, high in zip(*trace.about.interval, strict=True)]
         points = (f"({trace.x[i]:.5g}, {trace.shown[i]:.4g}{ends[i]})" for i in at)
         yield f"panel {trace.panel}, {trace.group}, {trace.what}, {n} points: {' '.join(points)}"
 

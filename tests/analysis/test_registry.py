@@ -27,9 +27,12 @@ def swing(curve):
 @figure("ends")
 def ends(study, picture):
     canvas, axes = canvas_of(4.0, 3.0)
+    axes.set(xlabel="seed", ylabel=picture.metrics[0])
+    curves = study.ranges[picture.metrics[0]].curves
     for run in study.sweep.runs:
-        values = run.curves.values[picture.metrics[0]]
-        axes.plot([run.seed], values[-1:], "o", gid=f"end.{run.seed}--{run.group}", label=f"seed {run.seed}")
+        if run.id in curves:
+            end = curves[run.id][1][-1:]
+            axes.plot([run.seed], end, "o", gid=f"end.{run.seed}--{run.group}", label=f"seed {run.seed}")
     return Sketch(picture.name, "Last values", "The last value of each run.", canvas)
 """
 
@@ -70,6 +73,8 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     assert 0.2 < float(row["estimate"]) < 0.8
     page = (folder / "report" / "index.html").read_text()
     assert (folder / "report" / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in page
+    with open(folder / "report" / "figures" / "ends_analysis_reward_sum_mean.csv", newline="") as file:
+        assert all(0 < float(row["y"]) <= 1 for row in csv.DictReader(file))
 
 
 def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:

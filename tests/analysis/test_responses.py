@@ -75,7 +75,7 @@ def test_largest_wins_and_losses_come_first_over_the_seeds_of_both(small: Made) 
     record(run_of(folder, "C1-0"), {"a": [0], "b": [0], "c": [0.5], "d": [0.25], "only C1": [1]})
     record(run_of(folder, "C1-1"), {"a": [1], "b": [0.5], "c": [0.5], "d": [1]})
     (contrast,) = found(folder).contrasts
-    shown = [(one.sides[0].answer.prompt, one.difference, one.seed) for one in (*contrast.wins, *contrast.losses)]
+    shown = [(one.sides[0].prompt, one.difference, one.seed) for one in (*contrast.wins, *contrast.losses)]
     # b: lost by 1 in seed 0 and by a half in seed 1, and shown where it is lost by more
     assert shown == [("a", 0.5, 1), ("d", 0.125, 0), ("b", -0.75, 0)]
     assert (contrast.better, contrast.worse, contrast.equal) == (2, 1, 1)
@@ -90,7 +90,7 @@ def test_answers_of_one_seed_are_averaged_and_the_most_different_are_shown(small
     record(run_of(folder, "C1-0-1"), {"a": [1, 0.5]})
     (win,) = found(folder).contrasts[0].wins
     assert win.difference == 0.875 - 0.5
-    assert [(side.run, side.answer.reward) for side in win.sides] == [("C0-0", 0.0), ("C1-0-0", 1.0)]
+    assert [(side.run, side.reward) for side in win.sides] == [("C0-0", 0.0), ("C1-0-0", 1.0)]
 
 
 def test_answers_are_compared_on_the_levels_that_both_have(small: Made) -> None:
@@ -106,7 +106,7 @@ def test_answers_are_compared_on_the_levels_that_both_have(small: Made) -> None:
     record(run_of(folder, "C1-1-1"), {"a": [1]})
     (win,) = found(folder).contrasts[0].wins
     assert win.difference == ((0.75 - 0.375) + 0) / 2 and win.seeds == 2
-    assert [(side.run, side.answer.reward) for side in win.sides] == [("C0-0-0", 0.0), ("C1-0-0", 0.5)]
+    assert [(side.run, side.reward) for side in win.sides] == [("C0-0-0", 0.0), ("C1-0-0", 0.5)]
 
 
 def test_equal_differences_have_an_order_of_their_own(small: Made) -> None:
@@ -114,7 +114,7 @@ def test_equal_differences_have_an_order_of_their_own(small: Made) -> None:
     for run, reward, order in (("C0-0", 0, "hgfedcba"), ("C1-0", 1, "badcfehg")):
         record(run_of(folder, run), {prompt: [reward] for prompt in order})
     (contrast,) = found(folder).contrasts
-    assert [one.sides[0].answer.id for one in contrast.wins] == ["id-a", "id-b", "id-c"]
+    assert [one.sides[0].id for one in contrast.wins] == ["id-a", "id-b", "id-c"]
     assert contrast.better == 8 and contrast.losses == ()
 
 
@@ -143,7 +143,7 @@ def test_newest_attempt_counts_and_torn_or_bad_lines_do_not(small: Made) -> None
         file.write('[1]\n{"step": 8, "id": "x", "prompt": "x", "response": 3, "reward": 1}\n')
         file.write('{"step": 8, "id": "x", "prompt": "x", "response": "x", "reward": NaN}\n{"step": 9, "resp')
     result = found(folder)
-    assert result.step == 8 and [one.answer.response for one in result.recorded] == ["newest 1"] and result.bad == 4
+    assert result.step == 8 and [one.response for one in result.recorded] == ["newest 1"] and result.bad == 4
 
 
 def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> None:
@@ -153,7 +153,7 @@ def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> N
     for run in ("C0-0", "C0-1", "C1-1"):
         record(run_of(folder, run), {"z": [0], "a": [1]})
     (contrast,) = found(folder).contrasts
-    assert [one.sides[0].answer.prompt for one in contrast.wins] == ["z", "a"]
+    assert [one.sides[0].prompt for one in contrast.wins] == ["z", "a"]
     assert [side.run for side in contrast.wins[0].sides] == ["C0-1", "C1-1"]
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends.verl_ray import plugin, rollout, servers, workers  # isort: skip  (before verl reads the device)
+from trainer_ext.backends.verl_ray import plugin, rollout, workers  # isort: skip  (before verl reads the device)
 
 import ray
 import torch
@@ -29,10 +30,14 @@ _FIELDS = ["old_log_probs", "advantages", "rm_scores", "response_mask"]
 _pools, _update = PPOTrainer._init_resource_pool_mgr, PPOTrainer._update_actor
 
 
-class Server(rollout.Server):
+class Server(rollout.HfServer):
     """Draws for verl's own requests, which have no keys."""
 
     _requests = itertools.count()
+
+    def __init__(self, path: str, trust_remote_code: bool, config: Any):
+        method = {"sampler": "policy", "alpha": "none"}
+        super().__init__(path, trust_remote_code, replace(config, custom={"method": method, "target": None}))
 
     async def generate(self, *given: Any, sampling_params: dict[str, Any], **named: Any) -> Any:
         self._announced = int(os.environ.get("PLAIN_VERL_BATCH", "0"))
@@ -41,18 +46,10 @@ class Server(rollout.Server):
         return await super().generate(*given, sampling_params=own, **named)
 
 
-class Replica(rollout.Replica):
+class Replica(rollout.HfReplica):
     """Starts such a server."""
 
-    async def launch_servers(self) -> None:
-        name = servers.server_name(self.replica_rank)
-        method = {"sampler": "policy", "alpha": "none"}
-        started = ray.remote(Server).options(name=name, num_cpus=0, max_concurrency=4096)
-        length, most, dtype = self.config.response_length, self.config.max_num_seqs, self.config.dtype
-        server = started.remote(self.model_config.path, length, most, method, None, dtype, trust_remote_code=False)
-        await server.sleep.remote()
-        self.servers = [server]
-        self._server_handle, self._server_address = server, name
+    server_class = Server
 
 
 def _on_cpus(self: PPOTrainer) -> None:
@@ -75,4 +72,4 @@ PPOTrainer._init_resource_pool_mgr = _on_cpus
 if "PLAIN_VERL_STEPS" in os.environ:
     PPOTrainer._update_actor = _kept
 RolloutReplicaRegistry.register(ROLLOUT, lambda: Replica)
-rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{rollout.__name__}.{rollout.Adapter.__name__}"
+rollout_base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{rollout.__name__}.{rollout.HfAdapter.__name__}"

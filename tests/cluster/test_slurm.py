@@ -13,7 +13,6 @@ import pytest
 
 from launcher.application import Shape
 from launcher.run.records import State
-from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.slurm import system
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.batch_conformance import *  # noqa: F403
@@ -136,30 +135,6 @@ def test_detached_runs_keep_to_it_too(slurm: Lab, tmp_path: Path) -> None:
     assert "submitted as" in slurm.finish(tmp_path / "m", *wanted, STEPS_SECONDS="0.2")
     until(lambda: [state.state for state in states(tmp_path / "m").values()] == ["done"] * 4)
     assert most_at_a_time(whole(tmp_path / "m", 4, 4)) <= 2
-
-
-def test_data_have_absolute_paths_and_an_edited_reward_changes_no_waiting_run(slurm: Lab, tmp_path: Path) -> None:
-    tree, reward = code_snapshot.copy(ROOT, tmp_path / "tree", ROOT / "multirun"), tmp_path / "mine" / "rewards.py"
-    for file, text in {
-        tree / "data" / "x.jsonl": '{"prompt": "1", "answer": "1"}\n' * 9,
-        tree / ".gitignore": "data/\n",
-        reward: "import beside\n\ndef f(*_):\n    return beside.VALUE\n",
-        reward.with_name("beside.py"): "VALUE = 1.0\n",
-    }.items():
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    slurm.ask("git", "-C", str(tree), "init", "-q")
-    slurm.ask("scontrol", "update", "PartitionName=main", "State=DOWN")
-    words = ("task=file", "task.train_path=data/x.jsonl", f"task.reward={reward}:f", "model=qwen2_5_1_5b")
-    try:
-        launcher = slurm.launch(tmp_path / "m", *words, "seed=0,1", "trainer.steps=3", "trainer.eval_every=0", cwd=tree)
-        until(lambda: len(slurm.jobs(tmp_path / "m")) == 2)
-        reward.with_name("beside.py").write_text("raise SystemExit('edited')\n")
-    finally:
-        slurm.ask("scontrol", "update", "PartitionName=main", "State=UP")
-    said, _ = launcher.communicate(timeout=120)
-    assert "2 done" in said, said
-    whole(tmp_path / "m", 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def recorded(session: Any, folder: Path) -> None:
 
     def step(self: Any, number: int) -> Any:
         answer = step_of(self, number)
-        torch.save(seen(*self.trainer.newest, answer[0], tokens[-1]), folder / f"{number}.pt")
+        torch.save(seen(self.newest.scored, self.newest.update, answer[0], tokens[-1]), folder / f"{number}.pt")
         return answer
 
     session._clear, session.step = clear, step

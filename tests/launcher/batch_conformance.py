@@ -55,7 +55,7 @@ class Batch:
 
 def test_each_job_executes_the_command_in_its_place_of_the_array(batch: Batch) -> None:
     name, ids = batch.submit(f"echo told ${INDEX}; echo {batch.folder} > out.${INDEX}", size=3)
-    assert len(set(ids)) == 3
+    assert ids == [f"{ids[0].partition('_')[0]}_{index}" for index in range(3)]
     for index, id in enumerate(ids):
         job = batch.wait(id, name, Phase.ENDED)
         assert (job.id, job.name, job.index) == (id, name, index)

@@ -115,7 +115,8 @@ def adopting(tmp_path: Path, held: Held) -> Launched:
 def test_a_job_of_an_earlier_launch_is_adopted(adopting, held, capsys):
     assert adopting.poll() == [] and adopting.scheduler.jobs == ["0"] and len(held.arrays) == 1
     assert "a0 is already job 0_0 of launch" in capsys.readouterr().err
-    assert launch_record.Jobs(adopting.record.parent.parent).of(adopting.launch.token, "a0") == "0_0"
+    token = adopting.launch.token
+    assert launch_record.jobs_of(adopting.record.parent.parent, [token]) == {token: {"a0": "0_0"}}
 
 
 def test_a_job_whose_list_an_older_launcher_wrote_is_adopted(adopting, held, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.execution import costs
-from launcher.execution.costs import Budget, Work
+from launcher.execution.costs import Budget, Rate, Work
 from launcher.execution.reconciler import Interruption, Outcome, Reconciler
 from launcher.planning import freeze
 from launcher.run import claim, launch_record, transitions
@@ -112,6 +112,10 @@ class Silent:
         return lambda *_: None
 
 
+def expected(seconds: float, steps: int, units: int) -> Work:
+    return Work(Rate(seconds, costs.FILE, 0), steps, steps, 0, units, None)
+
+
 def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Simulated, float]:
     """A launch of twelve runs with a random budget: what became of it, its scheduler, and the budget in seconds."""
     draw, clock, launch = random.Random(seed), [1e9], Launch(retry=RETRY)
@@ -125,7 +129,7 @@ def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Sim
     slots = draw.randint(1, 4)
     scheduler = Simulated(tmp_path, launch, clock, draw, slots, queues, longest)
     hours = draw.uniform(1, 18) * EXPECTED_S * UNITS / HOUR_S
-    budget = Budget(tmp_path, hours, {run_id: Work(1.0, int(EXPECTED_S), UNITS) for run_id in ids}, ids)
+    budget = Budget(tmp_path, hours, dict.fromkeys(ids, expected(1.0, int(EXPECTED_S), UNITS)), ids)
     titles, devices = {run_id: run_id for run_id in ids}, dict.fromkeys(ids, UNITS)
     reconciler = Reconciler(tmp_path, scheduler, Silent(), titles, devices, launch, None, budget)
     return reconciler.run(ids, Interruption()), scheduler, hours * HOUR_S
@@ -168,7 +172,7 @@ def test_it_is_not_passed_at_all_where_no_attempt_takes_longer_than_expected(tmp
 def test_what_done_runs_took_says_what_to_expect_of_others(tmp_path):
     for run_id in "ab":
         make_run(tmp_path, run_id, RunState.PLANNED, steps=0)
-    budget = Budget(tmp_path, 1.0, dict.fromkeys("ab", Work(2.0, 100, 3)), "ab")
+    budget = Budget(tmp_path, 1.0, dict.fromkeys("ab", expected(2.0, 100, 3)), "ab")
     assert budget.expected("b") == 600
     budget.submitted("a")
     write_state(run_folder(tmp_path, "a"), read_state(run_folder(tmp_path, "a")).replace(device_seconds={"1": 900.0}))

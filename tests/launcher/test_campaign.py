@@ -22,8 +22,9 @@ from analysis.tables.levels import condition_lines
 from hydra_plugins.rlsweep import RlsweepSweeper
 from launcher import files
 from launcher.__main__ import main
-from launcher.campaign import campaign, stages, sweeper
+from launcher.campaign import campaign, stages
 from launcher.campaign.forecast import document, show
+from launcher.commands import sweeper
 from launcher.config.hydra_compose import Composer
 from launcher.execution import sweep
 from launcher.execution.reconciler import Outcome

@@ -100,7 +100,7 @@ def test_a_run_that_the_command_plans_no_more_stays_as_it_is(multirun, capsys, w
 def test_the_folder_of_a_command_is_named_once(multirun):
     command = "python launch.py -m seed=0"
     for _ in range(3):
-        words = _overrides(multirun, "study", command)
+        words = _overrides(multirun, shlex.split(command))
         command = shlex.join(["python", "launch.py", "-m", *words])
     assert words == ["seed=0", f"multirun='{multirun.resolve()}'"]
 

@@ -50,14 +50,6 @@ def test_another_python_than_the_installed_one_is_told_what_to_do(words):
     assert done.stderr.startswith("error: hydra is not installed for ") and "source .venv/bin/activate" in done.stderr
 
 
-def test_plan_counts_and_prints_an_object():
-    done = execute("-m", "launcher", "plan", "experiment=bnto_grid", "cluster=slurm", "--json")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["total"], len(document["runs"])) == (0, 651, 651)
-    assert set(document["runs"][0]) == {"id", "experiment", "group", "factors", "seed", "state"}
-    assert main(["plan", "method=nosuch"]) == 2
-
-
 def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
     from launcher.planning import freeze, planner
 

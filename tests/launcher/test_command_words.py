@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -97,7 +96,7 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
     ],
 )
 def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, worded):
-    place = ["--multirun", str(multirun)] if words.split()[0] in program.COMMANDS else []
+    place = ["--multirun", str(multirun)] if words.split()[0] in program.all_commands() else []
     code = program.main([*words.split(), *place])
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
@@ -120,7 +119,7 @@ def test_a_run_that_no_plan_names_cannot_be_run_again(multirun, capsys, tmp_path
 
 
 def test_every_command_has_json_and_says_its_exit_codes(capsys):
-    for name in program.COMMANDS:
+    for name in program.all_commands():
         with pytest.raises(SystemExit) as end:
             program.main([name, "--help"])
         text = capsys.readouterr().out
@@ -189,58 +188,32 @@ def test_each_shell_has_its_script(capsys, shell):
     assert program.main(["completion", shell, "--json"]) == 0 and json.loads(capsys.readouterr().out)
 
 
-def torn(folder):
-    folder.write_text('{"format": 1, "id"')
-
-
-def newer(path):
-    path.write_text('{"format": 2}')
-
-
-def emptied(path):
-    path.write_text("")
-
-
-def folder_instead(path):
-    path.unlink(missing_ok=True)
-    path.mkdir()
-
-
-def other_types(path):
-    path.write_text(json.dumps({**json.loads(path.read_text()), "finished": "yesterday", "cause": 5}))
-
-
-def no_object(path):
-    path.write_text("[]")
+TORN, NEWER, NO_OBJECT, FOLDER = '{"format": 1, "id"', '{"format": 2}', "[]", None
+OTHER_TYPES = '{"format": 1, "id": "aa11", "state": "running", "attempt": 1, "finished": "yesterday", "cause": 5}'
 
 
 @pytest.mark.parametrize(
-    ("file", "spoil"),
+    ("file", "content"),
     [
-        *(("runs/aa11/state.json", how) for how in (torn, newer, emptied, folder_instead, other_types, no_object)),
-        *(("runs/aa11/config.yaml", how) for how in (torn, newer, folder_instead, no_object, Path.unlink)),
-        *(("runs/aa11/claim.json", how) for how in (torn, newer, emptied, no_object)),
-        *(("study/plan.json", how) for how in (torn, newer, emptied, folder_instead, no_object)),
-        ("bases/b0.yaml", folder_instead),
+        *(("runs/aa11/state.json", content) for content in (TORN, NEWER, "", NO_OBJECT, FOLDER, OTHER_TYPES)),
+        *(("runs/aa11/config.yaml", content) for content in (TORN, NEWER, NO_OBJECT, FOLDER)),
+        *(("runs/aa11/claim.json", content) for content in (TORN, NEWER, "", NO_OBJECT)),
+        *(("study/plan.json", content) for content in (TORN, NEWER, "", NO_OBJECT, FOLDER)),
+        ("bases/b0.yaml", FOLDER),
     ],
 )
-def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, spoil, tmp_path, capsys):
+def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, content, tmp_path, capsys):
     for run_id, state in (("aa11", RunState.RUNNING), ("aa22", RunState.DONE)):
         make_run(tmp_path, run_id, state)
     make_plan(tmp_path, "study", {"A": ["aa11", "aa22"]})
     (tmp_path / file).parent.mkdir(exist_ok=True)
-    spoil(tmp_path / file)
-    for words in (
-        ["status"],
-        ["logs", "study"],
-        ["logs", "aa11"],
-        ["show", "aa11"],
-        ["show", "aa11", "--full"],
-        ["gc"],
-        ["verify", "aa11"],
-        ["sync", "aa11"],
-        ["cancel", "study"],
-    ):
-        code, _, err = call(tmp_path, capsys, *words)
+    (tmp_path / file).unlink(missing_ok=True)
+    if content is FOLDER:
+        (tmp_path / file).mkdir()
+    else:
+        (tmp_path / file).write_text(content)
+    of_run = ("logs aa11", "show aa11", "show aa11 --full", "verify aa11", "sync aa11")
+    for words in ("status", "logs study", "gc", *of_run, "cancel study"):
+        code, _, err = call(tmp_path, capsys, *words.split())
         assert code in (0, 1, 2)
         assert code == 0 or not err or (len(err.splitlines()) == 1 and str(tmp_path) in err)

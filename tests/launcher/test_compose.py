@@ -31,28 +31,6 @@ def test_verls_tree_composes_to_what_hydra_composes(overrides):
     assert_hydras_own(Composer(verl_tree.config_folder(), "ppo_trainer"), overrides)
 
 
-@st.composite
-def choices(draw):
-    """Overrides of some groups, the list part among them, in any order."""
-    single = ["method", "model", "task", "experiment", "scale", *SHIPPED.subgroups("method")]
-    chosen = []
-    for name in draw(st.lists(st.sampled_from(single), unique=True, max_size=5)):
-        group = name if name in ("method", "model", "task", "experiment", "scale") else f"method/{name}"
-        options = st.sampled_from(SHIPPED.options(group))
-        if name == "credit":
-            chosen.append(f"{group}=[{','.join(draw(st.lists(options, unique=True, max_size=2)))}]")
-        else:
-            chosen.append(f"{group}={draw(options)}")
-    return chosen
-
-
-@pytest.mark.peer
-@settings(max_examples=20)
-@given(choices())
-def test_any_choice_of_groups_composes_to_what_hydra_composes(overrides):
-    assert_hydras_own(SHIPPED, overrides)
-
-
 VALUES = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "x", "", "???", "${other}", "${missing}"]),
     lambda inner: (

@@ -9,7 +9,7 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.execution.costs import retries, worst_steps
+from launcher.execution.costs import counted_retries, worst_steps
 from launcher.run import claim, compute, transitions
 from launcher.run.archive import archive
 from launcher.run.folder import find_state, read_state, run_folder, write_state
@@ -112,15 +112,14 @@ def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, cap
 def test_the_worst_case_repeats_the_steps_since_a_checkpoint_in_every_counted_retry(tmp_path, capsys):
     words = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=100", f"multirun={tmp_path}")
     planned = make(*words, "cluster.retry.exception=3", "cluster.retry.lost=null")
-    found = retries(planned.cluster)
-    assert dict(found.counted) == {"stalled": 2, "exception": 3}
-    assert found.unlimited == ("preempted", "time_out", "lost")
+    assert counted_retries(planned.cluster) == {"stalled": 2, "exception": 3}
     (config, _) = (run.config for run in planned.runs.values())
     assert config["trainer"]["checkpoint_every"] == 20
     assert worst_steps(config, 5) == 200
     assert worst_steps({"trainer": {"steps": 7, "checkpoint_every": 20}}, 2) == 21
     assert main(["plan", *words, "cluster.retry.exception=3", "cluster.retry.lost=null", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert document["retries"]["unlimited"] == ["preempted", "time_out", "lost"]
     assert document["worst_device_hours"] == pytest.approx(2 * document["device_hours"])
     assert document["experiments"]["adhoc"]["groups"]["c0_grpo"]["worst_device_hours"] == document["worst_device_hours"]
 

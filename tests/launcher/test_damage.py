@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import shutil
@@ -17,9 +18,8 @@ import pytest
 from analysis.__main__ import main as analyse
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
-from launcher.campaign.sweeper import without_traceback
 from launcher.commands import selection
-from launcher.errors import Usage
+from launcher.errors import Usage, exit_code
 from launcher.planning import freeze
 from launcher.run import evaluations
 from launcher.run.folder import (
@@ -138,7 +138,7 @@ def launch(planned) -> str:
         return execute(planned) if freeze.missing(planned) else 0
 
     with redirect_stdout(printed), redirect_stderr(printed):
-        without_traceback(reconcile)
+        exit_code(reconcile)
     return printed.getvalue()
 
 
@@ -341,6 +341,12 @@ def test_a_damaged_checkpoint_is_not_evaluated_or_exported(planned, snapshots):
     folder = restore(planned, snapshots, STEPS)
     path = folder / "checkpoints/step_000012/part/weights"
     spoil(path, "zeroed")
+
+    def used(step):
+        given = argparse.Namespace(multirun=planned.multirun, run=folder.name, checkpoint=step)
+        with selection.checkpoint(given) as found:
+            return found
+
     with pytest.raises(Usage, match=f"{path} was changed since it was written. Fix: choose another of"):
-        selection.checkpoint(folder, None)
-    assert selection.checkpoint(folder, 8) == (8, folder / "checkpoints/step_000008")
+        used(None)
+    assert used(8) == (folder, 8, folder / "checkpoints/step_000008")

@@ -16,6 +16,7 @@ from launcher.__main__ import main
 from launcher.execution import costs
 from launcher.execution.costs import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, makespan
 from launcher.planning import freeze
+from launcher.run import catalog
 from launcher.run.folder import find_state, read_state, run_folder, write_state
 from launcher.run.lifecycle import NEW, RunState
 from tests.launcher.experiments import make
@@ -45,15 +46,21 @@ def history(planned):
     return History(planned.multirun, planned.runs, done)
 
 
+def cost(planned):
+    """What the plan costs by the states of its runs now."""
+    states = {one: catalog.present_state(run_folder(planned.multirun, one)) for one in planned.runs}
+    return costs.Forecast(planned, states).of(planned.runs)
+
+
 def by_group(planned):
     return {(entry.group, entry.seed): planned.runs[entry.id] for entry in planned.experiments[0].entries}
 
 
 def test_the_models_file_holds_until_a_run_is_done(tmp_path):
-    planned = frozen(tmp_path)
-    rates = {history(planned).rate(run) for run in planned.runs.values()}
+    planned = frozen(tmp_path, "cluster.slots=2")
+    rates = {history(planned).expected(run).rate for run in planned.runs.values()}
     assert rates == {costs.Rate(0.15, FILE, 0)}
-    found = costs.estimate(planned.runs.values(), history(planned), 2, planned.cluster)
+    found = cost(planned)
     assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
     assert (found.wall_seconds, found.storage) == (pytest.approx(3.0), 4 * OF_TINY)
 
@@ -62,16 +69,16 @@ def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
     planned = frozen(tmp_path)
     runs = by_group(planned)
     finish(planned, runs["c0_grpo", 0].id, 2.0)
-    assert history(planned).rate(runs["c0_grpo", 1]) == costs.Rate(2.0, METHOD, 1)
-    assert history(planned).rate(runs["ptrw", 1]) == costs.Rate(2.0, KIND, 1)
+    assert history(planned).expected(runs["c0_grpo", 1]).rate == costs.Rate(2.0, METHOD, 1)
+    assert history(planned).expected(runs["ptrw", 1]).rate == costs.Rate(2.0, KIND, 1)
     finish(planned, runs["ptrw", 0].id, 4.0)
-    assert history(planned).rate(runs["ptrw", 1]) == costs.Rate(4.0, METHOD, 1)
+    assert history(planned).expected(runs["ptrw", 1]).rate == costs.Rate(4.0, METHOD, 1)
     # Runs of another plan count as the plan's own do; other batches, tasks and models do not.
     other = make("method=gspo", "trainer.steps=20", f"multirun={tmp_path}")
-    assert [history_of_none(other).rate(run) for run in other.runs.values()] == [costs.Rate(3.0, KIND, 2)]
+    assert [history_of_none(other).expected(run).rate for run in other.runs.values()] == [costs.Rate(3.0, KIND, 2)]
     for change in ("verl.data.train_batch_size=64", "task=sorting", "model.hidden_size=128"):
         (run,) = make("method=gspo", change, f"multirun={tmp_path}").runs.values()
-        assert history_of_none(other, run).rate(run).source == FILE, change
+        assert history_of_none(other, run).expected(run).rate.source == FILE, change
 
 
 def history_of_none(planned, *runs):
@@ -81,8 +88,8 @@ def history_of_none(planned, *runs):
 def seconds_of(*words):
     """The seconds of a step that the plan of one run expects, where nothing has been measured."""
     (run,) = make("method=c0_grpo", "cluster=slurm", "model=qwen2_5_0_5b", "task=hh_rlhf", *words).runs.values()
-    assert history_of_none(SimpleNamespace(multirun=Path("none")), run).rate(run).source == ARITHMETIC
-    return history_of_none(SimpleNamespace(multirun=Path("none")), run).rate(run).seconds
+    assert history_of_none(SimpleNamespace(multirun=Path("none")), run).expected(run).rate.source == ARITHMETIC
+    return history_of_none(SimpleNamespace(multirun=Path("none")), run).expected(run).rate.seconds
 
 
 def test_an_unmeasured_step_is_priced_by_method_precision_server_and_evaluation():
@@ -102,7 +109,7 @@ def test_an_unmeasured_model_without_known_sizes_has_a_guess(tmp_path):
     words = ("method=c0_grpo", "seed=0", "task=gsm8k", "model=pretrained", "model.path=some/name")
     (run,) = make(*words, f"multirun={tmp_path}").runs.values()
     assert run.step_seconds is None
-    assert History(tmp_path, {run.id: run}, []).rate(run) == costs.Rate(60.0, GUESS, 0)
+    assert History(tmp_path, {run.id: run}, []).expected(run).rate == costs.Rate(60.0, GUESS, 0)
 
 
 def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
@@ -111,19 +118,20 @@ def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
     finish(planned, first, 0.0)
     finish(planned, second, 1.0)
     (run_folder(tmp_path, second) / "config.yaml").write_text("[]")
-    assert history_of_none(make("method=gspo", f"multirun={tmp_path}")).rate(planned.runs[first]).source == FILE
+    assert (
+        history_of_none(make("method=gspo", f"multirun={tmp_path}")).expected(planned.runs[first]).rate.source == FILE
+    )
     (run_folder(tmp_path, first) / "summary.json").write_text("{")
-    assert History(tmp_path, planned.runs, [first]).rate(planned.runs[first]).source == FILE
+    assert History(tmp_path, planned.runs, [first]).expected(planned.runs[first]).rate.source == FILE
 
 
 def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
     planned = frozen(tmp_path)
-    first, *others = planned.runs
+    first, *_ = planned.runs
     finish(planned, first, 1.0)
     folder = run_folder(tmp_path, first)
     (folder / "weights").write_bytes(b"w" * 1_000_000)
-    found = costs.estimate([planned.runs[one] for one in others], history(planned), 1, planned.cluster)
-    assert found.storage == pytest.approx(3e6, rel=0.01)
+    assert cost(planned).storage == pytest.approx(3e6, rel=0.01)
 
 
 def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoints(tmp_path):
@@ -136,8 +144,7 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
             *(["model.path=some/name"] * (model == "pretrained")),
         ]
         planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
-        (run,) = planned.runs.values()
-        storage[model] = costs.estimate([run], history_of_none(planned), 1, planned.cluster).storage
+        storage[model] = cost(planned).storage
     assert storage == {"tiny": 2 * OF_TINY, "qwen2_5_7b": 2 * 3 * 4 * 7_615_616_512, "pretrained": None}
 
 

@@ -141,28 +141,21 @@ GB = memory.GB
 OLD, NEW = Usage(1, 100.0, 2 * GB, False), Usage(2, 5.0, GB, False)
 
 
-def verdicts(*jobs, available=100 * GB, **limits):
-    return [(name, kind) for name, (kind, _) in memory.judge(jobs, available, Limits(**limits)).items()]
-
-
-def test_nobody_is_asked_without_limits():
-    assert verdicts(OLD, NEW, available=0) == []
-
-
-def test_over_its_time_or_memory_a_run_is_asked_once():
-    assert verdicts(OLD, NEW, limit_s=50) == [(1, "time_out")]
-    assert verdicts(OLD, NEW, memory_gb=1.5) == [(1, "out_of_memory")]
-    assert verdicts(Usage(1, 100.0, 2 * GB, True), limit_s=50, memory_gb=1.5) == []
-
-
-def test_short_of_memory_the_newest_waits_for_room_and_the_only_one_does_not_fit():
-    assert verdicts(OLD, NEW, available=0, reserve_gb=1) == [(2, "preempted")]
-    assert verdicts(OLD, available=0, reserve_gb=1) == [(1, "out_of_memory")]
-
-
-def test_while_one_leaves_no_other_is_asked_for_the_machines_sake():
-    leaving = Usage(2, 5.0, GB, True)
-    assert verdicts(OLD, leaving, available=0, reserve_gb=1) == []
+@pytest.mark.parametrize(
+    ("jobs", "available", "limits", "asked"),
+    [
+        ([OLD, NEW], 0, {}, []),
+        ([OLD, NEW], 100 * GB, {"limit_s": 50}, [(1, "time_out")]),
+        ([OLD, NEW], 100 * GB, {"memory_gb": 1.5}, [(1, "out_of_memory")]),
+        ([Usage(1, 100.0, 2 * GB, True)], 100 * GB, {"limit_s": 50, "memory_gb": 1.5}, []),  # once
+        ([OLD, NEW], 0, {"reserve_gb": 1}, [(2, "preempted")]),  # the newest waits for room
+        ([OLD], 0, {"reserve_gb": 1}, [(1, "out_of_memory")]),  # the only one does not fit
+        ([OLD, Usage(2, 5.0, GB, True)], 0, {"reserve_gb": 1}, []),  # one leaves
+    ],
+)
+def test_who_takes_too_much_time_or_memory_is_asked_to_stop(jobs, available, limits, asked):
+    found = memory.judge(jobs, available, Limits(**limits))
+    assert [(name, kind) for name, (kind, _) in found.items()] == asked
 
 
 @pytest.mark.parametrize(("running", "left", "room"), [(0, 0, True), (1, 3, True), (1, 2.9, False)])

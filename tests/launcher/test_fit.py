@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ REFUSED = {
     "qstar_scale_30b": "conf/model/llama_30b.yaml: model.resources.device_memory_gb = 80: each device needs ",
     "qstar_speculative": "must be none, because the servers of trainer=verl_ray draw a token at a time",
 }
-LARGE = ("qwen2_5_7b", "llama_7b", "pythia_6_9b", "llama_13b", "llama_30b")
 
 
 @pytest.mark.parametrize("experiment", shipped("experiment"))
@@ -49,20 +47,6 @@ def test_the_designs_own_models_fit(experiment):
 def of_method(method: str, *arguments: str) -> tuple[str, ...]:
     named = (f"method={method}", "experiment.name=x", f"experiment.baseline={method}", "task=hh_rlhf_short")
     return (*named, *ON_DEVICES, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("model", "method"),
-    [
-        pair
-        for pair in itertools.product(LARGE, ("c0_grpo", "c0_ppo", "dpo", "q_star"))
-        if pair != ("llama_30b", "q_star")
-    ],
-)
-def test_large_models_fit_as_their_files_ask(model, method):
-    (run,) = make(*of_method(method, f"model={model}")).runs.values()
-    resources = run.config["model"]["resources"]
-    assert run.config["trainer"]["ranks"] == resources["nodes"] * resources["devices"]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +83,11 @@ def test_a_vllm_server_has_its_part_of_each_device():
     config = {**run.config, "trainer": {**run.config["trainer"], "rollout": "vllm"}}
     model = Architecture(**SHIPPED.compose(["model=llama_13b"]).tree["model"]["architecture"])
     tree = merged(base.tree, run.config["verl"])
-    found = rank_memory.misfit(config, tree, model, model, 0)
+    (found,) = rank_memory.misfits(config, tree, model, model, 0)
     assert found is not None and found.key == "model.resources.device_memory_gb"
     assert "gpu_memory_utilization=0.5" in found.rule and "model.parallel.tensor=1" in found.fix
     shared = {**config["model"], "parallel": {**config["model"]["parallel"], "tensor": 2}}
-    assert rank_memory.misfit({**config, "model": shared}, tree, model, model, 0) is None
+    assert not list(rank_memory.misfits({**config, "model": shared}, tree, model, model, 0))
 
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():

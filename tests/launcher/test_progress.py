@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from launcher.campaign import sweeper
+from launcher.commands import sweeper
 from launcher.execution import progress
 from launcher.execution.progress import Display, Live
 from launcher.run import catalog, claim

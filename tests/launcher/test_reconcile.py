@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.campaign import sweeper
+from launcher.commands import sweeper
 from launcher.errors import InvalidPlan
 from launcher.execution import sweep
 from launcher.execution.progress import Display

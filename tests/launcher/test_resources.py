@@ -10,9 +10,10 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.application import Shape, seconds, shape
-from launcher.campaign import sweeper
+from launcher.commands import sweeper
 from launcher.errors import InvalidPlan
 from launcher.execution import costs
+from launcher.run.lifecycle import NEW
 from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
@@ -29,7 +30,8 @@ ASKED = (
 
 
 def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
-    planned = make("method=c0_grpo", "trainer=several", "cluster=slurm", *ASKED, f"multirun={tmp_path}")
+    words = ("trainer=several", "cluster=slurm", "cluster.max_running=1", *ASKED)
+    planned = make("method=c0_grpo", *words, f"multirun={tmp_path}")
     (run,) = planned.runs.values()
     asked = shape(run.config)
     assert asked == Shape(nodes=2, devices=4, cpus=3, memory_gb=2.5, time_s=1800)
@@ -39,10 +41,10 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    history = costs.History(tmp_path, {run.id: run}, [])
-    found = costs.estimate([run], history, 1, planned.cluster)
-    assert found.wall_seconds == pytest.approx(found.device_hours * 3600 / 8)
-    assert found.device_hours == pytest.approx(8 * history.rate(run).seconds * run.config["trainer"]["steps"] / 3600)
+    forecast = costs.Forecast(planned, {run.id: NEW})
+    found, seconds = forecast.of([run.id]), 8 * forecast.left[run.id].rate.seconds * run.config["trainer"]["steps"]
+    assert found.device_hours == pytest.approx(seconds / 3600)
+    assert found.wall_seconds == pytest.approx(seconds / 8)
 
 
 def test_processes_that_a_trainer_starts_are_asked_for_on_top_of_the_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -70,6 +71,11 @@ def owned(folder, mine):
 
 def steps(path):
     return [record["step"] for record in read_log(path).records]
+
+
+def test_an_unknown_state_is_refused(folder):
+    with pytest.raises(ValueError, match="'finished' is not a valid RunState"):
+        write_state(folder, State("0123", "finished"))
 
 
 def test_a_failed_replacement_leaves_the_old_file(folder):
@@ -255,6 +261,28 @@ def test_a_zombie_is_gone():
     assert claim.process_start(child.pid) is None
     child.wait()
     assert claim.process_start(os.getpid()) is not None
+
+
+def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(owned, monkeypatch):
+    write = os.write
+
+    def full(handle, data):
+        write(handle, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owned.log(1, {"value": 1.0})
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(os, "write", full)
+        owned.log(2, {"value": 1.0})
+    owned.log(2, {"value": 1.0})
+    assert steps(metrics_path(owned.folder)) == [1, 2] and read_log(metrics_path(owned.folder)).torn == 0
+
+
+def test_the_readers_need_only_the_standard_library():
+    code = (
+        "import sys, launcher.run.folder; print([m for m in 'yaml omegaconf hydra rich'.split() if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_who_lost_the_claim_stops_writing(folder, mine, owned):

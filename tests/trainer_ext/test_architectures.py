@@ -19,7 +19,8 @@ from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.backends.verl_ray import attention
 from trainer_ext.fits import architectures
-from trainer_ext.fits.architectures import EAGER, SDPA, Unusable, causal_models, of_model
+from trainer_ext.fits.architectures import EAGER, SDPA, causal_models, of_model
+from trainer_ext.objection import Objection
 
 #: Read by another program than this one: the sizes that the models' pages on the hub state.
 KNOWN: dict[str, tuple[PreTrainedConfig, int]] = {
@@ -113,7 +114,7 @@ def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
     assert of_model(folder) == causal_models.count(folder, trust_remote_code=False)
     assert of_model(tmp_path / "nowhere") is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(Unusable, match="which is no causal language model"):
+    with pytest.raises(Objection, match="which is no causal language model"):
         of_model(tmp_path)
 
 
@@ -136,7 +137,7 @@ UNUSABLE: dict[str, dict[str, Any]] = {
 def test_a_model_that_cannot_be_trained(case: str, tmp_path: Path, worded: Worded) -> None:
     (tmp_path / "config.json").write_text(json.dumps(UNUSABLE[case]))
     by_file = case in ("no type", "quantized")
-    with pytest.raises(Unusable) as raised:
+    with pytest.raises(Objection) as raised:
         of_model(tmp_path) if by_file else causal_models.count(str(tmp_path), trust_remote_code=False)
     ours, _, _ = raised.value.rule.partition("config.json: ")  # what follows is transformers' own
     worded([ours, raised.value.fix])
@@ -146,7 +147,7 @@ def test_a_run_says_it_of_a_model_that_the_plan_has_not_seen(tmp_path: Path) -> 
     """The plan reads no configuration of a model on the hub."""
     for name, said in (("bert", "of type bert"), ("mamba", "MambaForCausalLM does not keep keys and values")):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
-        with pytest.raises(Unusable, match=said):
+        with pytest.raises(Objection, match=said):
             model_overrides(str(tmp_path), trust_remote_code=False)
 
 
@@ -160,7 +161,7 @@ def test_code_that_comes_with_a_model(tmp_path: Path) -> None:
     auto = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
     config = {**twin("qwen3").to_dict(), "model_type": "own", "auto_map": auto, "architectures": ["OwnForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(Unusable, match="trust_remote_code=true"):
+    with pytest.raises(Objection, match="trust_remote_code=true"):
         of_model(tmp_path)
     found = of_model(tmp_path, trust_remote_code=True)
     assert found is not None and found.of_layers and found.attention == SDPA

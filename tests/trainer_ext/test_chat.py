@@ -13,6 +13,7 @@ from tests.trainer_ext.twins import CHAT, tokenizer_of
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.fits import chat
+from trainer_ext.objection import Objection
 
 REFUSES = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
@@ -97,7 +98,7 @@ def test_a_template_that_refuses_a_role_says_so(tmp_path):
     tokenizer = tokenizer_of("llama")
     tokenizer.chat_template = REFUSES + TURNS
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(chat.Unusable, match="System role not supported"):
+    with pytest.raises(Objection, match="System role not supported"):
         chat.counter(tmp_path)([{"role": "system", "content": "Count."}, *CONVERSATIONS[0]])
 
 

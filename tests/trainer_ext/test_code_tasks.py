@@ -195,7 +195,7 @@ def test_an_answer_without_tests_is_refused(answer, worded):
 def test_settings_that_cannot_be_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
-    worded(refusal(lambda: unit_tests.of(functions | change)))
+    worded(refusal(lambda: unit_tests.reward(functions | change)))
 
 
 def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
@@ -212,8 +212,8 @@ def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
 
 
 def test_the_reward_needs_its_settings():
-    with pytest.raises(ValueError, match=r"missing: task.sandbox, task.score; .* task=unit_tests has them"):
-        unit_tests.of({"name": "file", "reward": "unit_tests"})
+    with pytest.raises(ValueError, match=r"task.sandbox, task.score: missing"):
+        unit_tests.reward({"name": "file", "reward": "unit_tests"})
 
 
 def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkeypatch):

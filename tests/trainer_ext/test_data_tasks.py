@@ -19,6 +19,7 @@ from tests.launcher.experiments import make
 from tests.trainer_ext.conftest import jsonl, section, train_twin
 from tests.trainer_ext.test_code_tasks import FUNCTIONS, PROBLEMS
 from trainer_ext import tasks
+from trainer_ext.objection import Objection
 from trainer_ext.tasks import tables
 
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -160,7 +161,7 @@ def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
     with file.open("a") as text:
         text.write("this is not JSON")
     assert len(tasks.get("wmt").rows(section("wmt", train_path=str(file), limit=1))) == 1
-    with pytest.raises(tasks.BadData, match="line 2: not JSON"):
+    with pytest.raises(Objection, match="line 2: not JSON"):
         tasks.get("wmt").rows(section("wmt", train_path=str(file)))
 
 
@@ -244,5 +245,5 @@ def test_a_data_set_with_a_script_is_read_from_its_files_or_refused(tmp_path, mo
     (cached / "refs/main").write_text("abc")
     (cached / "snapshots/abc/train.jsonl").write_text(json.dumps({"question": "q"}) + "\n")
     assert [line for _, line in tables.lines("some/with_files", "train")] == [{"question": "q"}]
-    with pytest.raises(tasks.BadData, match=r"has a script, .*hf download some/alone .*task\.train_path"):
+    with pytest.raises(Objection, match=r"has a script, .*hf download some/alone .*task\.train_path"):
         list(tables.lines("some/alone", "train"))

@@ -112,7 +112,7 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert f"must be KEY=VALUE with a key of run {run_id}'s task" in refused("task.tst_path=x.jsonl")
     assert "Fix: write task.test_path=VALUE" in refused("task.tst_path=x.jsonl")
     assert "with a key of run" in refused("verl.data.train_batch_size=3")
-    assert "did you mean rouge_l" in refused("trainer.eval_scores.rouge_k={}")
+    assert "write rouge_l" in refused("trainer.eval_scores.rouge_k={}")
     assert "has checkpoints of step 2 only" in refused("--checkpoint", "1")
     assert "none.jsonl" in refused(f"task.test_path={tmp_path}/none.jsonl")
     assert "it exists and is not an empty folder" in refused("--to", str(tmp_path / "more"))

@@ -46,5 +46,5 @@ def test_weights_equal_a_loop_over_tokens(seed, treatment):
 
 
 def test_an_unknown_treatment_is_refused():
-    with pytest.raises(ValueError, match="available: clipped, none, normalized, raw"):
+    with pytest.raises(ValueError, match="must be one of clipped, none, normalized, raw"):
         registry.weights.of({"weights": "squared"})

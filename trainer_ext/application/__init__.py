@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launcher.application import Base, Identity, Length, Shape, merged, seconds
@@ -73,6 +74,7 @@ class Application:
     libraries = ("verl", "torch", "transformers")
     work = "trainer_ext.train:train"
     warm = ("trainer_ext.application.verl_tree",)
+    commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
 
     # ------------------------------------------------------------ plans
 

@@ -17,6 +17,8 @@ from launcher.config.hydra_compose import ERRORS, Composer, spelled
 from launcher.errors import Diagnostics
 from launcher.planning import schema
 from launcher.text import shown
+from trainer_ext.application.declarations import leaves
+from trainer_ext.application.verl_tree import prune
 
 BASELINE = "c0_grpo"
 
@@ -90,15 +92,6 @@ def _section(composer: Composer, overrides: Sequence[str]) -> dict[str, Any]:
     return schema.strip(composer.compose(overrides).tree["method"])
 
 
-def _differences(own: Mapping[str, Any], bare: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in own.items():
-        known = bare.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping):
-            yield from _differences(value, known, f"{at}{key}.")
-        elif key not in bare or known != value:
-            yield f"{at}{key}", value
-
-
 def combine(
     composer: Composer, methods: Sequence[str], where: str, at: str, problems: Diagnostics
 ) -> tuple[list[str], dict[str, tuple[Any, str]]] | None:
@@ -115,7 +108,7 @@ def combine(
     for method in methods:
         choices = chosen_parts(composer, method)
         bare = _section(composer, [f"method={BASELINE}", *(f"method/{part}={one}" for part, one in choices.items())])
-        values = dict(_differences(_section(composer, [f"method={method}"]), bare))
+        values = dict(leaves(prune(bare, _section(composer, [f"method={method}"]))))
         for part, subset in subsets.items():
             subset.update(name for name in choices.pop(part).strip("[]").split(",") if name)
         own = {f"method/{part}": choice for part, choice in choices.items() if choice != baseline.get(part)}

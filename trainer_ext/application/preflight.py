@@ -16,10 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.application import isolated
 from launcher.application.isolated import Ended, shown_path
-from launcher.project import ROOT
-from launcher.text import nearest, one_line
+from launcher.text import one_line
 from trainer_ext import registry, rewards, sandbox, scores, tasks
 from trainer_ext.application import price
 from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
@@ -76,12 +74,7 @@ def check_task(section: Mapping[str, Any], local: bool, runs_here: bool) -> Task
 
 def _module(name: str) -> ModuleType:
     """A task's module. Raises Objection."""
-    try:
-        module = tasks.get(name)
-    except registry.UnknownChoice as error:
-        close = nearest(name, known := tasks.names())
-        fix = f"write task.name={close}" if close else "use one of these, or write the module (docs/extending.md)"
-        raise Objection("task.name", name, f"there is no such task; there are {', '.join(known)}", fix) from error
+    module = tasks.get(name)
     has = [function for function in ("rows", "compute_score", "reward") if callable(getattr(module, function, None))]
     if "rows" not in has or len(has) < 2:
         missing = "compute_score" if "rows" in has else "rows"
@@ -98,27 +91,14 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
         except (TypeError, ValueError) as error:
             fix = "correct it (docs/reward-models.md)"
             raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
-    try:
-        return tasks.reward(section)
-    except Objection:
-        raise
-    except ValueError as error:
-        if not isolated.frames(error)[0][0].startswith(str(ROOT / "trainer_ext")):
-            raise  # of the user's module
-        fix = "use a known reward, or name a function as FILE.py:FUNCTION or MODULE:FUNCTION (docs/own-data.md)"
-        raise Objection("task.reward", str(section.get("reward")), one_line(str(error)), fix) from error
+    return tasks.reward(section)
 
 
 def _asked(
     module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
-    try:
-        rows = _rows(module, section)
-    except tasks.BadData as error:
-        fix = "correct it, or the key of the section task that names the column"
-        raise Objection("task.train_path", section.get("train_path"), one_line(str(error)), fix) from error
-    if not rows:
+    if not (rows := _rows(module, section)):
         fix = "return one trainer_ext.tasks.Row or more"
         raise Objection("rows", None, "the task has no prompts", fix, _file(module))
     for number, row in enumerate(rows, start=1):
@@ -197,12 +177,14 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
     registry.load("rlsweep.methods")
     if name not in part:
         importlib.import_module("trainer_ext.backends.in_process.trainer")  # it registers all of this project's
-    code = inspect.unwrap(part.get(name).function).__code__
+    place: tuple[Any, ...] = ()
     try:
+        code = inspect.unwrap(part.get(name).function).__code__
+        place = code.co_filename, code.co_firstlineno
         of_list = part is registry.credit
         chosen = part.each({name: settings})[0] if of_list else part.checked(name, settings, declared)
-    except ValueError as error:
-        raise Ended(one_line(str(error)), code.co_filename, code.co_firstlineno) from error
+    except Objection as error:
+        raise Ended(f"{error.key}: {error.rule}", *place) from error
     if of in ("credit", "weights", "smoothing", "ratio", "trust_region"):
         import torch
 
@@ -211,7 +193,7 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         shape = getattr(result[0] if isinstance(result, tuple) else result, "shape", None)
         if shape != (2, 3):
             rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
-            raise Ended(rule, code.co_filename, code.co_firstlineno)
+            raise Ended(rule, *place)
         chosen.metrics(*ones)
 
 
@@ -241,12 +223,8 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
                 count(row)  # a template may refuse an order of roles
             if not any(count(row) <= longest for row in divided[split]):
                 too_long.append((min(map(count, divided[split])), split))
-        except chat.Unusable as error:
-            fix = "choose another model, or prompts of the roles that its template reads"
-            if section.get("system_prompt"):
-                fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
-            rule = f"the model's chat template refuses the messages of task {section['name']}: {one_line(str(error))}"
-            return Objection("model.path", config["model"].get("path"), rule, fix)
+        except Objection as refused:
+            return refused
     if not too_long:
         return None
     tokens, split = max(too_long, key=lambda entry: entry[0])
@@ -263,7 +241,8 @@ def chat_template(config: Mapping[str, Any]) -> str | None:
 
 
 def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:
-    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises chat.Unusable."""
+    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises what
+    that raises."""
     if model.get("kind") == "embedded":  # one token for each character
         return lambda row: sum(len(message["content"]) for message in row.messages)
     count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
@@ -279,79 +258,65 @@ def check_models(
     declared: the sizes that the model's file states, where its folder is not here. Values that cannot be checked here
     are accepted.
     """
-    wrong = [
-        *_unloadable(config, verl, declared),
-        *sizes.misfits({**config, "verl": verl}),
-        *scores.misfits(config["trainer"]),
-    ]
-    too_large = _too_large(config, verl, declared) if not wrong else None
-    return wrong if too_large is None else [too_large]
+    wrong = [*_incomplete(config), *sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
+    try:
+        policy, target = _policy_and_target(config, verl, declared)
+    except Objection as unusable:
+        return [*wrong, unusable]
+    if policy is None:
+        return wrong
+    wrong += _other_tokens(config, policy, target)
+    return wrong or [*_too_large(config, verl, policy, target)]
 
 
-def _unloadable(
-    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
-) -> Iterator[Objection]:
-    """Which local folders of models cannot be loaded, which models cannot be trained, and whether a target reads other
-    tokens than the policy."""
-    section, method = config["model"], config["method"]
-    whole = True
+def _incomplete(config: Mapping[str, Any]) -> Iterator[Objection]:
+    """Which local folders of models cannot be loaded."""
+    section = config["model"]
     for key, path, needed in (
         ("model.path", section.get("path") if section["kind"] == "pretrained" else None, (WEIGHTS, TOKENIZER)),
-        ("method.target_path", method.get("target_path"), (WEIGHTS,)),
+        ("method.target_path", config["method"].get("target_path"), (WEIGHTS,)),
     ):
-        if path is None:
-            continue
         folder = Path(os.path.expanduser(str(path)))
-        rule = missing(folder, *needed) if folder.is_dir() else None  # otherwise a name on a hub
+        rule = missing(folder, *needed) if path is not None and folder.is_dir() else None  # otherwise a name on a hub
         if rule is not None:
-            whole = False
             fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             yield Objection(key, path, rule, fix)
-            continue
-        try:
-            architectures.of_model(path, _trusts(verl))
-        except architectures.Unusable as error:
-            whole = False
-            yield Objection(key, path, error.rule, error.fix)
-    if not whole:
+
+
+def _other_tokens(config: Mapping[str, Any], policy: Architecture, target: Architecture | None) -> Iterator[Objection]:
+    """Whether a target reads other tokens than the policy. Rejection reads its probabilities of the policy's alone."""
+    if target is None or config["method"]["sampler"] == "rejection" or target.vocabulary == policy.vocabulary:
         return
-    policy, target = _policy_and_target(config, verl, declared)
-    if target is None or policy is None or method["sampler"] == "rejection":
-        return  # rejection reads the target's probabilities of the policy's tokens alone
-    if target.vocabulary != policy.vocabulary:
-        rule = f"the target has {target.vocabulary} tokens and model {section['name']} has {policy.vocabulary}, "
-        rule += "but their probabilities are combined token by token"
-        fix = "choose a target with the same tokenizer and as many tokens (vocab_size in its config.json)"
-        yield Objection("method.target_path", method["target_path"], rule, fix)
+    rule = f"the target has {target.vocabulary} tokens and model {config['model']['name']} has {policy.vocabulary}, "
+    rule += "but their probabilities are combined token by token"
+    fix = "choose a target with the same tokenizer and as many tokens (vocab_size in its config.json)"
+    yield Objection("method.target_path", config["method"]["target_path"], rule, fix)
 
 
 def _too_large(
-    config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
-) -> Objection | None:
-    """Why a run's models do not fit: their positions, or their memory. None: they do, or their sizes are not known."""
+    config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture | None
+) -> Iterator[Objection]:
+    """Why a run's models do not fit: their positions, what they are made of, or their memory; the first reason."""
     section, method = config["model"], config["method"]
-    model, target = _policy_and_target(config, verl, declared)
-    if model is None:
-        return None
-    length = verl["data"]["max_prompt_length"] + verl["data"]["max_response_length"]
+    length, sequence = memory.length_of(verl), devices.Parallel.of(section).sequence
     if model.positions is not None and length > model.positions:
         key = "verl.data.max_response_length"
         value = verl["data"]["max_response_length"]
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
         rule += f"{section['name']} reads at most {model.positions}"
-        return Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
-    if (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        return misfit
-    sequence = devices.Parallel.of(section).sequence
-    if sequence > 1 and (why := model.unpackable(length)) is not None:
+        yield Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
+    elif (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
+        yield misfit
+    elif sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
-        return Objection("model.parallel.sequence", sequence, rule, "set model.parallel.sequence=1")
-    if method["advantage"] == "gae" and not model.has_critic:
+        yield Objection("model.parallel.sequence", sequence, rule, "set model.parallel.sequence=1")
+    elif method["advantage"] == "gae" and not model.has_critic:
         rule = f"a critic needs the class of model {section['name']} for token classification, which transformers does "
         rule += f"not have for models of type {model.family}"
-        return Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
-    held = memory.target_of(model, section, method, target)
-    return rank_memory.misfit(config, verl, model, held, folders.parameters(config["task"]))
+        yield Objection("method.advantage", "gae", rule, "choose another method/advantage, or another model")
+    else:
+        held = memory.target_of(model, section, method, target)
+        yield from rank_memory.misfits(config, verl, model, held, folders.parameters(config["task"]))
 
 
 def checkpoint_and_step(
@@ -373,18 +338,17 @@ def checkpoint_and_step(
 def _policy_and_target(
     config: Mapping[str, Any], verl: Mapping[str, Any], declared: Mapping[str, Any] | None
 ) -> tuple[Architecture | None, Architecture | None]:
-    """The sizes of a run's model and of its target; None where they are not known here, or there is no target."""
+    """The sizes of a run's model and of its target; None where they are not known here, or there is no target.
+
+    Objection: one of them cannot be trained.
+    """
     section, path = config["model"], config["method"].get("target_path")
-    target = None if path is None else architectures.of_model(path, _trusts(verl))
+    trusts = bool(verl["actor_rollout_ref"]["model"]["trust_remote_code"])  # code that comes with a model may run
+    target = None if path is None else architectures.of_model(path, trusts, "method.target_path")
     if section.get("kind") == "embedded":
         return architectures.embedded(section), target
-    policy = architectures.of_model(section.get("path"), _trusts(verl))
+    policy = architectures.of_model(section.get("path"), trusts)
     return policy or (Architecture(**declared) if declared else None), target
-
-
-def _trusts(verl: Mapping[str, Any]) -> bool:
-    """Whether code that comes with a model may run. verl: verl's whole tree."""
-    return bool(verl["actor_rollout_ref"]["model"]["trust_remote_code"])
 
 
 def _file(module: ModuleType) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainer_ext import scores
+from trainer_ext import artifacts, scores
 from trainer_ext.fits import sizes
 from trainer_ext.scores.evaluation import Answer
 
@@ -112,17 +112,17 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
-def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
-    """The backend that `trainer.backend` names, made by the function `create` of its folder.
+def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> tuple[Backend, float]:
+    """The backend that `trainer.backend` names, made by the function `create` of its folder, and the seconds that this
+    spent on models and data that runs share.
 
-    cache: a folder for models and data that runs share; nodes: of the run. ValueError
-    names a key whose value cannot work.
+    cache: their folder; nodes: of the run. ValueError names a key whose value cannot work.
     """
+    before = artifacts.seconds()
     plain = _with_reward(config, cache)
     for misfit in (*sizes.misfits(plain), *scores.misfits(plain["trainer"])):
         raise misfit
-    backend: Backend = _module(config).create(plain, cache, nodes)
-    return backend
+    return _module(config).create(plain, cache, nodes), artifacts.seconds() - before
 
 
 def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_ext.objection import Objection
+
 Messages = Sequence[Mapping[str, str]]
-
-
-class Unusable(ValueError):
-    """A model's chat template cannot be applied to the messages of a prompt; the message says why."""
 
 
 def plain(messages: Messages) -> str:
@@ -22,7 +20,8 @@ def plain(messages: Messages) -> str:
 def counter(folder: Path, template: str | None = None) -> Callable[[Messages], int] | None:
     """Counts tokens as a run of the model does; None: the folder has no `tokenizer.json`.
 
-    template: the chat template that the run gives the model; None: the folder's own. The counter raises Unusable.
+    template: the chat template that the run gives the model; None: the folder's own. Objection, of the counter:
+    the template cannot be applied to the messages.
     """
     if not (folder / "tokenizer.json").is_file():
         return None
@@ -48,7 +47,12 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
         try:
             texts, _ = render([conversation], chat_template=template, add_generation_prompt=True, **named)
         except Exception as error:  # a template may do anything
-            raise Unusable(f"{type(error).__name__}: {error}") from error
+            said = " ".join(str(error).split())
+            rule = f"its chat template refuses the messages of a prompt: {type(error).__name__}: {said}"
+            fix = "choose another model, or prompts of the roles that its template reads"
+            if any(message["role"] == "system" for message in messages):
+                fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
+            raise Objection("model.path", str(folder), rule, fix) from error
         return len(tokenizer.encode(texts[0], add_special_tokens=False).ids)
 
     return count

@@ -146,10 +146,10 @@ def _gathered(model: Architecture, number: int) -> int:
     return number * (model.parameters_of_ends + min(2, model.layers) * model.parameters_of_layer)
 
 
-def misfit(
+def misfits(
     config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, reward_model: int
-) -> Objection | None:
-    """Why a run does not fit into the memory that it asks for; None: it does, or it states no limit.
+) -> Iterator[Objection]:
+    """Why a run does not fit into the memory that it asks for. A run may state no limit.
 
     It states the excess in each phase with its largest parts, and the keys that lower it. target: the sizes of the
     target policy, if the method has one; reward_model: the number of its parameters.
@@ -180,8 +180,8 @@ def misfit(
             least = math.ceil(max(count for count, _ in sums.values()) / _GB)
             held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
             fix = "; or ".join([*_ways(config, verl, nodes, on_each), f"{held}, or choose a smaller model"])
-            return Objection(key, limit, f"{who} needs {'; '.join(over)}", fix)
-    return None
+            yield Objection(key, limit, f"{who} needs {'; '.join(over)}", fix)
+            return
 
 
 def _sum(

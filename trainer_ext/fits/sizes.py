@@ -6,7 +6,6 @@ The plan asks before a run exists, the run when it starts. Nothing here loads to
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import sys
@@ -73,7 +72,7 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Objection]:
     else:
         try:
             own = architectures.of_model(model["path"], bool(settings["trust_remote_code"]))
-        except architectures.Unusable:  # the plan says so of the model's folder
+        except Objection:  # the plan says so of the model's folder
             return
     if own is None or isinstance(targets, str):
         return
@@ -229,22 +228,15 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
 
 
 def _target(target: Path, policy: Path) -> Iterator[Objection]:
-    """Whether both read the same tokens, where both are folders; a run also compares models of a hub."""
-    what, sizes = "", []
-    for folder in (target, policy):
-        try:
-            sizes.append(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size"))
-        except (OSError, ValueError, AttributeError):
-            sizes.append(None)
-    if None not in sizes and sizes[0] != sizes[1]:
-        what = f"it has {sizes[0]} tokens and the policy has {sizes[1]}"
-    elif all((folder / "tokenizer.json").is_file() for folder in (target, policy)):
-        from tokenizers import Tokenizer
+    """Whether both have the same tokens, where both are folders with a tokenizer; a run also compares models of a hub.
+    Their numbers of tokens are compared for every rollout."""
+    files = [folder / "tokenizer.json" for folder in (target, policy)]
+    if not all(file.is_file() for file in files):
+        return
+    from tokenizers import Tokenizer
 
-        first, second = (Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (target, policy))
-        if first.get_vocab(with_added_tokens=True) != second.get_vocab(with_added_tokens=True):
-            what = "its tokenizer is another one than the policy's"
-    if what:
-        rule = f"{what}, but a vLLM server gives both the same tokens"
+    first, second = (Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True) for file in files)
+    if first != second:
+        rule = "its tokenizer is another one than the policy's, but a vLLM server gives both the same tokens"
         fix = "set it to a model with the policy's tokenizer and vocab_size"
         yield Objection("method.target_path", str(target), rule, fix)

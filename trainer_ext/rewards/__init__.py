@@ -8,7 +8,6 @@ responses, and as `eval/reward/NAME`, means over an evaluation's. A reward that 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -31,6 +30,7 @@ from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
+from trainer_ext.objection import Objection
 from trainer_ext.registry import Part
 from trainer_ext.rewards import texts
 
@@ -257,23 +257,26 @@ def metric(name: str) -> str:
 def function(spec: str) -> Callable[..., Any]:
     """The reward that a text names: a known one, `FILE.py:FUNCTION`, or `MODULE:FUNCTION`.
 
-    A file is relative to the folder in which the command runs. ValueError: there is no such file, module, function or
+    A file is relative to the folder in which the command runs. Objection: there is no such file, module, function or
     known reward. Whatever the file raises when it is imported is passed on.
     """
     place, colon, name = (spec, "", "") if spec.endswith(".py") else spec.rpartition(":")
     if not colon and not place:
-        try:
-            return reward.get(spec).function
-        except ValueError as error:
-            closest = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(spec, list(reward), n=1))
-            raise ValueError(f"there is no such reward; there are {', '.join(reward)}{closest}") from error
-    module = _load(Path(place).expanduser()) if place.endswith(".py") else _import(place)
+        return reward.get(spec).function
+    if place.endswith(".py") and not Path(place).expanduser().is_file():
+        raise _no_function(spec, f"the file {Path(place).expanduser().resolve()} does not exist")
+    module = _load(Path(place).expanduser().resolve()) if place.endswith(".py") else _import(place, spec)
     found = getattr(module, name, None)
     if not callable(found):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         what = f"no function {name!r}" if name else "no function given"
-        raise ValueError(f"{place}: {what}; it has {', '.join(own) or 'none'}")
+        raise _no_function(spec, f"{place}: {what}; it has {', '.join(own) or 'none'}")
     return found  # type: ignore[no-any-return]
+
+
+def _no_function(spec: str, rule: str) -> Objection:
+    fix = "name a function as FILE.py:FUNCTION or MODULE:FUNCTION, or a known reward (docs/own-data.md)"
+    return Objection("task.reward", spec, rule, fix)
 
 
 def file_of(function: Callable[..., Any] | Together) -> Path:
@@ -282,9 +285,6 @@ def file_of(function: Callable[..., Any] | Together) -> Path:
 
 
 def _load(file: Path) -> ModuleType:
-    file = file.resolve()
-    if not file.is_file():
-        raise ValueError(f"the file {file} does not exist")
     name = f"rlsweep_reward_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     with _loading:
         if name not in sys.modules:
@@ -302,13 +302,14 @@ def _load(file: Path) -> ModuleType:
         return sys.modules[name]
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"there is no module {name}; a file ends in .py, as in rewards.py:FUNCTION") from error
+        rule = f"there is no module {name}; a file ends in .py, as in rewards.py:FUNCTION"
+        raise _no_function(spec, rule) from error
 
 
 # ---------------------------------------------------------------- rewards for text

@@ -12,7 +12,6 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from trainer_ext import tasks
 from trainer_ext.reward_models.folders import CARD, Settings
 from trainer_ext.tasks import command_line
 from trainer_ext.tasks.preferences import train
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *others])
         command_line.check_new(given.to)
         found = train(section, shares, given.model, given.to, own)
-    except (tasks.BadData, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"{given.task}: {error}", file=sys.stderr)
         return 2
     test, counts = found["test"], found["pairs"]

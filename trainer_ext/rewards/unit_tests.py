@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_ext import rewards, sandbox
+from trainer_ext.objection import Objection
 
 NAME = "unit_tests"
 #: Values of task.score.
@@ -49,14 +50,13 @@ def score(
     }
 
 
-def of(task: Mapping[str, Any]) -> Callable[..., Any]:
-    """The reward with the settings of the section `task`. ValueError: a setting is missing, or not known."""
-    try:
-        choice = rewards.reward.of({**task, "reward": NAME})
-    except ValueError as error:
-        raise ValueError(f"{error}; task=unit_tests has them") from error
+def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
+    """Whether a program passes the tests, with the settings of the section `task`. Objection: a setting is missing, or
+    has another value."""
+    choice = rewards.reward.of({**task, "reward": NAME})
     if task["score"] not in SCORES:
-        raise ValueError(f"task.score={task['score']!r} is unknown; available: {', '.join(SCORES)}")
+        rule = f"must be {' or '.join(SCORES)}"
+        raise Objection("task.score", task["score"], rule, "correct it (docs/code-tasks.md)")
     _limits(task["sandbox"])
 
     def unit_tests(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> Any:
@@ -76,11 +76,11 @@ def _limits(settings: Mapping[str, Any]) -> sandbox.Limits:
     try:
         limits = sandbox.Limits(**settings)
     except TypeError as error:
-        keys = ", ".join(sandbox.Limits.__dataclass_fields__)
-        raise ValueError(f"task.sandbox has the keys {', '.join(settings)}; it needs {keys}") from error
+        rule = f"it needs the keys {', '.join(sandbox.Limits.__dataclass_fields__)}"
+        raise Objection("task.sandbox", dict(settings), rule, "correct it (docs/code-tasks.md)") from error
     if limits.isolation not in sandbox.ISOLATIONS:
-        known = ", ".join(sandbox.ISOLATIONS)
-        raise ValueError(f"task.sandbox.isolation={limits.isolation!r} is unknown; available: {known}")
+        rule = f"must be {' or '.join(sandbox.ISOLATIONS)}"
+        raise Objection("task.sandbox.isolation", limits.isolation, rule, "correct it (docs/code-tasks.md)")
     return limits
 
 

@@ -11,6 +11,7 @@ code that call what the program defines. Each pair and each piece is a case.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,6 @@ ISOLATIONS = (server.NAMESPACES, "process")
 
 class Unavailable(RuntimeError):
     """This machine cannot isolate programs as configured; the message says which step the kernel refuses."""
-
-
-class BadTests(ValueError):
-    """The tests of a program are not valid Python, their setup raises, or there are too many of them."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +74,40 @@ class Verdict:
 def run(limits: Limits, sources: Sequence[str], tests: Mapping[str, Any]) -> Verdict:
     """The verdict on a program: the first of `sources` that is valid Python.
 
-    Threads may call this at the same time. Unavailable: this machine cannot isolate it so. BadTests: see there.
+    Threads may call this at the same time. Unavailable: this machine cannot isolate it so. ValueError: there are no
+    tests, or they are not valid Python, their setup raises, or they do not fit into the memory.
     """
     cases = sum(len(tests.get(kind, ())) for kind in CASES)
     if not cases:
-        raise BadTests("there is no test")
-    answer = _pool(limits).run(json.dumps(list(sources)).encode(), json.dumps(dict(tests)).encode())
+        raise ValueError("there is no test")
+    with _lock:  # a fork does not share the servers of its parent
+        idle, turns = _servers.setdefault((os.getpid(), limits), ([], threading.BoundedSemaphore(parallel())))
+    with turns:
+        answer = _answered(limits, idle, json.dumps(list(sources)).encode(), json.dumps(dict(tests)).encode())
     events = answer["events"]
     if "T" in events:
-        raise BadTests("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
+        raise ValueError("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
     # What tests cannot report comes from a program whose code they have run.
     passed = events.count("P") if re.fullmatch(f"B(S|[PF]{{0,{cases}}})E?", events) else 0
     return Verdict(passed, cases, answer["timed_out"], "S" in events)
+
+
+def _answered(limits: Limits, idle: list[_Server], program: bytes, tests: bytes) -> dict[str, Any]:
+    """The answer of one of the servers that are idle, or of a new one."""
+    for _ in range(2):  # a server that was ended from outside is replaced once
+        server = idle.pop() if idle else _Server(limits)
+        try:
+            answer = server.run(program, tests)
+        except BaseException:  # such as an interruption
+            server.close()
+            raise
+        if answer is not None and answer["again"]:
+            idle.append(server)
+        else:
+            server.close()
+        if answer is not None and (answer["timed_out"] or set("BT") & set(answer["events"])):
+            return answer
+    raise Unavailable(f"the processes of a program ended twice before they began, within {limits}")
 
 
 def parallel() -> int:
@@ -107,20 +127,23 @@ class _Server:
         if limits.isolation != server.NAMESPACES:  # others may not read where Python is, such as in root's home
             library = os.open(sys.base_prefix, os.O_PATH | os.O_DIRECTORY)
             environment = environment | {"PYTHONHOME": f"/proc/self/fd/{library}", "HOME": folder, "TMPDIR": folder}
+        # one way each: what the tests execute may be the program's text, and must not answer in their place
+        orders, self._orders = Pipe(duplex=False)
+        self._answers, answers = Pipe(duplex=False)
+        arguments = [_ROOT, json.dumps(asdict(limits)), folder, str(library)]
         try:
-            command = [python, "-s", "-S", "-B", "-X", "utf8", "-c", _START, _ROOT, json.dumps(asdict(limits)), folder]
-            command.append(str(library))
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                [python, "-s", "-S", "-B", "-X", "utf8", "-c", _START, *arguments],
+                stdin=orders.fileno(),
+                stdout=answers.fileno(),
                 stderr=subprocess.DEVNULL,
                 env=environment,
                 pass_fds=[library] if library >= 0 else [],
                 cwd="/",
-                bufsize=0,
                 start_new_session=True,
             )
+            orders.close()
+            answers.close()
             first = self._answer()
         finally:
             if limits.isolation == server.NAMESPACES:
@@ -134,79 +157,33 @@ class _Server:
 
     def run(self, program: bytes, tests: bytes) -> dict[str, Any] | None:
         """The answer; None: the server has ended without one."""
-        assert self._process.stdin is not None
-        try:
-            for message in (program, tests):
-                whole = (b"G" if message is program else b"") + len(message).to_bytes(4, "big") + message
-                left = memoryview(whole)
-                while left:
-                    left = left[self._process.stdin.write(left) :]
-        except BrokenPipeError:
-            pass  # it has answered before it read all: the time was up
+        with contextlib.suppress(ConnectionError):  # it has answered before it read all: the time was up
+            os.write(self._orders.fileno(), b"G")
+            self._orders.send_bytes(program)
+            self._orders.send_bytes(tests)
         return self._answer()
 
     def _answer(self) -> dict[str, Any] | None:
-        assert self._process.stdout is not None
         try:
-            answer: dict[str, Any] = json.loads(guest.receive(self._process.stdout.fileno()))
-        except EOFError:
+            answer: dict[str, Any] = json.loads(self._answers.recv_bytes(guest.LARGEST))
+        except (EOFError, OSError):
             return None
         return answer
 
     def close(self) -> None:
-        for end in (self._process.stdin, self._process.stdout):
-            assert end is not None
-            end.close()
+        self._orders.close()
+        self._answers.close()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _Pool:
-    """The servers of one kind of limits, as many as programs run at the same time."""
-
-    def __init__(self, limits: Limits):
-        self._limits = limits
-        self._idle: list[_Server] = []
-        self._free = threading.BoundedSemaphore(parallel())
-
-    def run(self, program: bytes, tests: bytes) -> dict[str, Any]:
-        with self._free:
-            for _ in range(2):  # a server that was ended from outside is replaced once
-                server = self._idle.pop() if self._idle else _Server(self._limits)
-                try:
-                    answer = server.run(program, tests)
-                except BaseException:  # such as an interruption
-                    server.close()
-                    raise
-                if answer is not None and answer["again"]:
-                    self._idle.append(server)
-                else:
-                    server.close()
-                if answer is not None and (answer["timed_out"] or set("BT") & set(answer["events"])):
-                    return answer
-        raise Unavailable(f"the processes of a program ended twice before they began, within {self._limits}")
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
-
-
-#: By process, too: a fork does not share the servers of its parent.
-_pools: dict[tuple[int, Limits], _Pool] = {}
+_servers: dict[tuple[int, Limits], tuple[list[_Server], threading.BoundedSemaphore]] = {}
 _lock = threading.Lock()
-
-
-def _pool(limits: Limits) -> _Pool:
-    with _lock:
-        key = os.getpid(), limits
-        if key not in _pools:
-            _pools[key] = _Pool(limits)
-        return _pools[key]
 
 
 @atexit.register
 def close() -> None:
     """End the servers of this process."""
-    for (pid, _), pool in list(_pools.items()):
-        if pid == os.getpid():
-            pool.close()
+    for (pid, _), (idle, _) in list(_servers.items()):
+        while idle and pid == os.getpid():
+            idle.pop().close()

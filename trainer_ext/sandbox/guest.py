@@ -16,21 +16,30 @@ import math
 import os
 import re
 import signal
-import socket
-import struct
 import sys
 import tempfile
 import types
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn
 
 #: What the tests report: they begin, a case passed or failed, the program is no Python, they are wrong, they end.
 BEGIN, PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"B", b"P", b"F", b"S", b"T", b"E"
-_LARGEST = 1 << 26  # bytes of a message
+LARGEST = 1 << 26  # bytes of a message
 _TOLERANCE = 1e-6
-_GROUPS: Mapping[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+#: Values that leave the program, by the name of their kind: their type, their parts, and what becomes of the parts.
+_KINDS: Mapping[str, tuple[Any, Callable[[Any], Iterable[Any]], Callable[[Iterable[Any]], Any]]] = {
+    "list": (list, list.__iter__, list),
+    "tuple": (tuple, tuple.__iter__, tuple),
+    "set": (set, set.__iter__, set),
+    "frozenset": (frozenset, frozenset.__iter__, frozenset),
+    "dict": (dict, dict.items, dict),
+    "bytes": ((bytes, bytearray), bytes, bytes),
+    "complex": (complex, lambda value: (value.real, value.imag), lambda parts: complex(*parts)),
+    "iterator": (Iterator, iter, lambda parts: iter(list(parts))),
+    "listed": ((range, collections.deque, KeysView, ValuesView, ItemsView), iter, list),
+}
 _PLAIN: Mapping[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
-_LISTED = (range, collections.deque, KeysView, ValuesView, ItemsView)
 _MODULE = "candidate"
 
 
@@ -49,7 +58,7 @@ class Opaque:
         return f"<a value of type {self.kind}>"
 
 
-class Lost(BaseException):
+class ProgramLost(BaseException):
     """The program has ended, or sent something else than a reply. No test can catch it by `except Exception`."""
 
 
@@ -57,32 +66,24 @@ class Raised(Exception):
     """The program raised an exception of its own."""
 
 
-def encode(value: Any) -> str:
+def encode(value: Any) -> bytes:
     """A value of built-in types as JSON; subclasses become their built-in type, other values their type's name."""
-    return json.dumps(_tree(value))
+    return json.dumps(_tree(value)).encode()
 
 
 def _tree(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
-    for name, group in _GROUPS.items():
-        if isinstance(value, group):
-            return [name, *map(_tree, group.__iter__(value))]  # type: ignore[attr-defined]
-    if isinstance(value, (Iterator, *_LISTED)):
-        return ["list" if isinstance(value, _LISTED) else "iterator", *map(_tree, value)]
-    if isinstance(value, dict):
-        return ["dict", *([_tree(key), _tree(one)] for key, one in dict.items(value))]
-    if isinstance(value, (bytes, bytearray)):
-        return ["bytes", bytes(value).hex()]
-    if isinstance(value, complex):
-        return ["complex", value.real, value.imag]
+    for name, (kind, parts, _) in _KINDS.items():
+        if isinstance(value, kind):
+            return [name, *map(_tree, parts(value))]
     for plain, of in _PLAIN.items():
         if isinstance(value, plain):
             return of(value)
     return ["other", type(value).__name__]
 
 
-def decode(text: str | bytes) -> Any:
+def decode(text: bytes) -> Any:
     """The value of a text of `encode`. ValueError, TypeError, RecursionError: it is none."""
     return _value(json.loads(text))
 
@@ -92,74 +93,35 @@ def _value(tree: Any) -> Any:
         if isinstance(tree, dict):
             raise ValueError("a mapping is not a value")
         return tree
-    kind, *items = tree
-    if kind in _GROUPS:
-        return _GROUPS[kind](map(_value, items))
-    if kind == "iterator":
-        return iter([_value(one) for one in items])
-    if kind == "dict":
-        return {_value(key): _value(one) for key, one in items}
-    if kind == "bytes":
-        return bytes.fromhex(items[0])
-    if kind == "complex":
-        return complex(float(items[0]), float(items[1]))
-    return Opaque(str(items[0]))
-
-
-def receive(descriptor: int) -> bytes:
-    """The next message. EOFError: there is none; ValueError: it is too large."""
-    (length,) = struct.unpack("!I", _exactly(descriptor, 4))
-    if length > _LARGEST:
-        raise ValueError("the message is too large")
-    return _exactly(descriptor, length)
-
-
-def send(descriptor: int, message: bytes) -> None:
-    """Send a message whole."""
-    left = memoryview(struct.pack("!I", len(message)) + message)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def _exactly(descriptor: int, length: int) -> bytes:
-    pieces = []
-    while length:
-        piece = os.read(descriptor, min(length, 1 << 20))
-        if not piece:
-            raise EOFError("the other side has ended")
-        pieces.append(piece)
-        length -= len(piece)
-    return b"".join(pieces)
+    name, *parts = tree
+    return _KINDS[name][2](map(_value, parts)) if name in _KINDS else Opaque(str(parts[0]))
 
 
 # ---------------------------------------------------------------- the program's side
 
 
-def serve(orders: int, channel: socket.socket) -> NoReturn:
+def serve(orders: Connection, link: Connection) -> NoReturn:
     """Run a program, and answer the tests until they end. orders: from where the program is read, and nothing else."""
-    sources = json.loads(receive(orders))
+    sources = json.loads(orders.recv_bytes(LARGEST))
     _silence()
-    link = channel.fileno()
-    send(link, b"read")
+    link.send_bytes(encode("read"))
     _hide()
     code = next(filter(None, map(_compiled, sources)), None)
+    link.send_bytes(encode("syntax" if code is None else "compiled"))
     if code is None:
-        send(link, encode("syntax").encode())
         os._exit(0)
-    send(link, encode("compiled").encode())
     module: types.ModuleType | None = None
     while True:
-        what, *arguments = decode(receive(link))
+        what, *arguments = decode(link.recv_bytes(LARGEST))
         if what == "run":
             reply: Any = _run(code, arguments[0], link)
         else:
             try:
-                if module is None:
-                    module = _defined(code)
+                module = module or _defined(code)
                 reply = _answer(module, what, arguments)
             except BaseException as error:
-                reply = ("raised", [one.__name__ for one in type(error).__mro__], str(error)[:1000])
-        send(link, encode(reply).encode())
+                reply = _raised(error)
+        link.send_bytes(encode(reply))
 
 
 def _compiled(source: str) -> types.CodeType | None:
@@ -207,7 +169,11 @@ def _answer(module: types.ModuleType, what: str, arguments: Sequence[Any]) -> tu
     return "value", value
 
 
-def _run(code: types.CodeType, text: str, link: int) -> tuple[Any, ...]:
+def _raised(error: BaseException) -> tuple[Any, ...]:
+    return "raised", [kind.__name__ for kind in type(error).__mro__], str(error)[:1000]
+
+
+def _run(code: types.CodeType, text: str, link: Connection) -> tuple[Any, ...]:
     """Run the program as a script of its own; its output, and whether it ended well."""
     with tempfile.TemporaryFile(dir=".") as given, tempfile.TemporaryFile(dir=".") as output:
         given.write(text.encode("utf-8", "surrogatepass"))
@@ -218,7 +184,7 @@ def _run(code: types.CodeType, text: str, link: int) -> tuple[Any, ...]:
             try:
                 os.dup2(given.fileno(), 0)
                 os.dup2(output.fileno(), 1)
-                os.close(link)
+                link.close()
                 status = _script(code)
             finally:
                 os._exit(status)
@@ -253,25 +219,14 @@ def _script(code: types.CodeType) -> int:
 
 
 class Program:
-    """The program under test, from the process of its tests."""
+    """The program under test, from the process of its tests. Its methods raise ProgramLost."""
 
-    def __init__(self, channel: socket.socket):
-        self._link = channel.fileno()
+    def __init__(self, link: Connection):
+        self._link = link
         self.lost = False  # it has ended before its tests
-        self.started = False
-
-    def start(self) -> None:
-        """Wait until the program's source has been read. Lost: its process has ended."""
-        if self._receive() != b"read":
-            raise self._broken()
-        self.started = True
-
-    def compiled(self) -> bool:
-        """Whether the program is valid Python. Lost: its process has ended."""
-        return bool(self._reply() == "compiled")
 
     def names(self) -> list[str]:
-        """The functions and classes that the program defines. Lost: it has ended."""
+        """The functions and classes that the program defines."""
         reply = self._ask("names")
         return [name for name in reply[1] if isinstance(name, str)] if reply[0] == "names" else []
 
@@ -286,7 +241,7 @@ class Program:
         return call
 
     def run(self, text: str) -> tuple[str, int]:
-        """The output of the program for a standard input, and its exit status. Lost: it has ended."""
+        """The output of the program for a standard input, and its exit status."""
         reply = self._ask("run", text)
         if reply[0] != "printed" or not isinstance(reply[1], str) or not isinstance(reply[2], int):
             raise self._broken()
@@ -294,31 +249,24 @@ class Program:
 
     def _ask(self, *question: Any) -> tuple[Any, ...]:
         if self.lost:
-            raise Lost
-        try:
-            send(self._link, encode(question).encode())
-        except OSError:
-            raise self._broken() from None
-        reply = self._reply()
+            raise ProgramLost
+        with contextlib.suppress(OSError):  # then it does not reply either
+            self._link.send_bytes(encode(question))
+        reply = self.reply()
         if not isinstance(reply, tuple) or len(reply) < 2 or (reply[0] == "raised" and len(reply) < 3):
             raise self._broken()
         return reply
 
-    def _reply(self) -> Any:
+    def reply(self) -> Any:
+        """What the program says next."""
         try:
-            return decode(self._receive())
-        except (ValueError, TypeError, IndexError, RecursionError, MemoryError):
+            return decode(self._link.recv_bytes(LARGEST))
+        except (EOFError, OSError, ValueError, TypeError, IndexError, RecursionError, MemoryError):
             raise self._broken() from None
 
-    def _receive(self) -> bytes:
-        try:
-            return receive(self._link)
-        except (EOFError, OSError, ValueError, MemoryError):
-            raise self._broken() from None
-
-    def _broken(self) -> Lost:
+    def _broken(self) -> ProgramLost:
         self.lost = True
-        return Lost()
+        return ProgramLost()
 
 
 async def _awaited(value: Any) -> Any:
@@ -339,47 +287,45 @@ def _result(reply: Sequence[Any]) -> Any:
 def _evaluated(source: Any, *scope: Any) -> Any:
     """`eval` of the tests, whose text may be the program's: in a process without the program and the verdict."""
     scope = scope or (sys._getframe(1).f_globals, sys._getframe(1).f_locals)
-    ours, theirs = os.pipe()
+    ours, theirs = Pipe(duplex=False)
     if not (pid := os.fork()):
         with contextlib.suppress(BaseException):
-            os.closerange(0, theirs)
-            os.closerange(theirs + 1, 1 << 10)
+            os.closerange(0, theirs.fileno())
+            os.closerange(theirs.fileno() + 1, 1 << 10)
             try:
                 reply: Any = "value", eval(source, *scope)
             except Exception as error:
-                reply = "raised", [one.__name__ for one in type(error).__mro__], str(error)
-            send(theirs, encode(reply).encode())
+                reply = _raised(error)
+            theirs.send_bytes(encode(reply))
         os._exit(0)
-    os.close(theirs)
+    theirs.close()
     try:
-        return _result(decode(receive(ours)))
+        return _result(decode(ours.recv_bytes(LARGEST)))
     finally:
-        os.close(ours)
+        ours.close()
         os.waitpid(pid, 0)
 
 
-def check(orders: int, channel: socket.socket, verdict: int) -> NoReturn:
+def check(orders: Connection, link: Connection, verdict: int) -> NoReturn:
     """Run the tests of a program and report each case. orders: from where the tests are read, once the program was."""
 
     def report(event: bytes) -> None:
         os.write(verdict, event)
 
-    program = Program(channel)
+    program = Program(link)
+    if program.reply() != "read":
+        os._exit(1)
     try:
-        program.start()
-        try:
-            tests = json.loads(receive(orders))
-        except (ValueError, MemoryError):
-            report(BAD_TESTS)
-            os._exit(0)
-        report(BEGIN)
-        if not program.compiled():
+        tests = json.loads(orders.recv_bytes(LARGEST))
+    except (ValueError, OSError, MemoryError):
+        report(BAD_TESTS)
+        os._exit(0)
+    report(BEGIN)
+    with contextlib.suppress(ProgramLost):
+        if program.reply() != "compiled":
             report(SYNTAX)
         elif not _prepared(program, tests, report):
             report(BAD_TESTS)
-    except Lost:
-        if not program.started:
-            os._exit(1)
     report(END)
     os._exit(0)
 
@@ -415,12 +361,12 @@ def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[byte
 def _case(program: Program, run: Callable[[], Any]) -> bytes:
     try:
         run()
-    except Lost:
+    except ProgramLost:
         raise
     except BaseException:  # also SystemExit and KeyboardInterrupt
         return FAILED
     if program.lost:  # a test caught it
-        raise Lost
+        raise ProgramLost
     return PASSED
 
 

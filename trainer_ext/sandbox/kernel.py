@@ -12,8 +12,9 @@ import platform
 import re
 import resource
 import struct
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _NEW = _NEWNS | _NEWUTS | _NEWIPC | _NEWUSER | _NEWPID | _NEWNET | 0x2000000  # the last: NEWCGROUP
@@ -49,19 +50,17 @@ def _unshare(names: str, flags: int) -> None:
     _call(f"new namespaces ({names})", _libc.unshare(flags))
 
 
-def reap_orphans() -> None:
-    """Make this process the parent of all its descendants whose own parents have ended."""
-    _call("subreaper", _libc.prctl(_SUBREAPER, 1, 0, 0, 0))
+def _prctl(what: str, option: int, value: int = 0) -> None:
+    _call(what, _libc.prctl(option, value, 0, 0, 0))
 
 
-def hide_from_others() -> None:
-    """Refuse other processes of the same user this one's memory and descriptors, and those of its children."""
-    _call("dumpable", _libc.prctl(_DUMPABLE, 0, 0, 0, 0))
-
-
-def first_for_memory() -> None:
-    """If the machine's memory runs out, the kernel ends this process and its children before the run."""
-    Path("/proc/self/oom_score_adj").write_text("1000")
+def watch_over(folder: str) -> None:
+    """Make this process, without namespaces, the parent of all its descendants, whose folder is `folder`. It refuses
+    other processes of the same user its memory and descriptors."""
+    _prctl("subreaper", _SUBREAPER, 1)
+    _prctl("dumpable", _DUMPABLE)
+    os.chmod(folder, 0o777)
+    os.chdir(folder)
 
 
 class Home:
@@ -133,7 +132,7 @@ def _become_first_process() -> None:
     if pid := os.fork():
         os.closerange(0, 64)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF)
-    _call("pdeathsig", _libc.prctl(_PDEATHSIG, _KILL, 0, 0, 0))
+    _prctl("pdeathsig", _PDEATHSIG, _KILL)
 
 
 def _kept_flags(place: Path) -> int:
@@ -143,45 +142,37 @@ def _kept_flags(place: Path) -> int:
     return _NOSUID | _NODEV | sum(flag for bit, flag in kept.items() if have & bit)
 
 
-def own_folder(megabytes: int) -> None:
-    """Mount an empty /tmp that only this process and its children see, and that ends with them."""
-    _unshare("mounts", _NEWNS)
-    _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, f"size={megabytes}m,nr_inodes=4096,mode=1777")
-    os.chdir("/tmp")
+def confine(settings: Mapping[str, Any], uid: int | None, others: int, has_namespaces: bool) -> None:
+    """Give this process and its children an empty /tmp of their own, if there are namespaces, and take from them, for
+    good, every privilege, what the settings do not allow, and the system calls that programs do not need.
 
-
-def without_privileges(uid: int | None) -> None:
-    """Give up every privilege for good, here and in all children. uid: of whom to become; None: stay who this is."""
+    settings: seconds, memory_mb, processes, file_mb; uid: of whom to become; None: stay who this is. others: processes
+    that the kernel counts with a program's.
+    """
+    os.setsid()  # a signal to its process group would reach the server, in whatever namespace that is
+    if has_namespaces:
+        _unshare("mounts", _NEWNS)
+        _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, f"size={settings['file_mb']}m,nr_inodes=4096,mode=1777")
+        os.chdir("/tmp")
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     elif os.getuid() == 0:  # of a user namespace
-        _call("securebits", _libc.prctl(_SECUREBITS, _NOROOT_LOCKED, 0, 0, 0))
+        _prctl("securebits", _SECUREBITS, _NOROOT_LOCKED)
         header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
         _call("capset", _libc.syscall(_number("capset"), header, ctypes.create_string_buffer(24)))
-    _call("no_new_privs", _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-    hide_from_others()
-    _call("pdeathsig", _libc.prctl(_PDEATHSIG, _KILL, 0, 0, 0))
-
-
-def limit(seconds: float, memory_mb: int, processes: int, file_mb: int) -> None:
-    """Limits of this process and of each of its children."""
-    cpu = max(1, round(seconds + 0.5))
-    for name, value in {
-        "CPU": cpu,
-        "AS": memory_mb << 20,
-        "NPROC": processes,
-        "FSIZE": file_mb << 20,
-        "NOFILE": 64,
-        "CORE": 0,
-        "MEMLOCK": 0,
-        "MSGQUEUE": 0,
-    }.items():
+    _prctl("no_new_privs", _NO_NEW_PRIVS, 1)
+    _prctl("dumpable", _DUMPABLE)
+    _prctl("pdeathsig", _PDEATHSIG, _KILL)
+    limits = {"CPU": max(1, round(settings["seconds"] + 0.5)), "NPROC": settings["processes"] + others, "NOFILE": 64}
+    limits |= {"AS": settings["memory_mb"] << 20, "FSIZE": settings["file_mb"] << 20}
+    for name, value in {**limits, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+    _refuse_system_calls()
 
 
 def user_of_programs() -> int | None:
@@ -256,7 +247,7 @@ def _number(name: str) -> int:
     return (_REFUSED | _OTHERS)[name][column]
 
 
-def refuse_system_calls() -> None:
+def _refuse_system_calls() -> None:
     """Refuse the calls in _REFUSED, new namespaces, and calls of other machines, here and in all children."""
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, permission, unknown, kill = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
@@ -273,7 +264,7 @@ def refuse_system_calls() -> None:
     _call("seccomp", _libc.prctl(_SECCOMP, 2, program, 0, 0))
 
 
-def descendants(pid: int) -> Iterable[int]:
+def descendants(pid: int) -> list[int]:
     """The processes that a process started, and theirs."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -15,10 +15,11 @@ import os
 import select
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any, NoReturn
 
 from trainer_ext.sandbox import guest, kernel
@@ -35,25 +36,22 @@ _PROBED = "csv unicodedata unittest"
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
 
-class Server:
+class ProgramServer:
     """One program at a time. settings: isolation, seconds, memory_mb, processes, file_mb; folder: an empty one;
-    library: the descriptor of Python's folder, -1 for none. OSError: the kernel refuses it, or no module is found."""
+    library: the descriptor of Python's folder, -1 for none; orders: from the run. OSError: the kernel refuses it, or no
+    module is found."""
 
-    def __init__(self, settings: dict[str, Any], folder: str, library: int):
-        self._settings = settings
-        self._library = {library} - {-1}
-        self._folder = folder
+    def __init__(self, settings: dict[str, Any], folder: str, library: int, orders: Connection):
+        self._settings, self._folder, self._library, self._orders = settings, folder, {library} - {-1}, orders
         self._uid = kernel.user_of_programs()
         self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
-        kernel.first_for_memory()
+        # if the machine's memory runs out, the kernel ends this process and its children before the run
+        Path("/proc/self/oom_score_adj").write_text("1000")
         self._home = None
         if settings["isolation"] == NAMESPACES:
             self._home = kernel.leave_the_machine(folder, sys.base_prefix)
         else:
-            kernel.reap_orphans()
-            kernel.hide_from_others()
-            os.chmod(folder, 0o777)
-            os.chdir(folder)
+            kernel.watch_over(folder)
         if os.waitstatus_to_exitcode(os.waitpid(self._start(_probe, set()), 0)[1]):
             who = f"programs, which run as user {self._uid}," if self._uid else "programs"
             what = f"cannot import Python's modules {_PROBED} within {settings}"
@@ -61,18 +59,19 @@ class Server:
 
     def run(self) -> dict[str, Any]:
         """The events of one program's tests, whether the time was up, and whether the next one may follow."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         events, report = os.pipe()
-        program = self._start(lambda: guest.serve(0, theirs), {0, theirs.fileno()})
-        tests = self._start(lambda: guest.check(0, ours, report), {0, ours.fileno(), report})
-        for one in (ours, theirs):
-            one.close()
+        program = self._start(lambda: guest.serve(self._orders, theirs), {0, theirs.fileno()})
+        tests = self._start(lambda: guest.check(self._orders, ours, report), {0, ours.fileno(), report})
+        ours.close()
+        theirs.close()
         os.close(report)
         seen, timed_out = self._watch(events)
         os.close(events)
         used = self._end(program)
         self._end(tests)
-        self._sweep()
+        if not self._home:
+            self._sweep()
         out_of_cpu = used.ru_utime + used.ru_stime >= self._settings["seconds"]
         return {"events": seen.decode(), "timed_out": timed_out or out_of_cpu, "again": guest.END in seen}
 
@@ -84,20 +83,10 @@ class Server:
             for before, after in itertools.pairwise([-1, *sorted(kept | self._library), 1 << 10]):
                 if after > before + 1:  # closerange(0, 0) closes everything
                     os.closerange(before + 1, after)
-            self._confine()
+            kernel.confine(self._settings, self._uid, self._others, self._home is not None)
             work()
         finally:
             os._exit(1)
-
-    def _confine(self) -> None:
-        settings = self._settings
-        os.setsid()  # a signal to its process group would reach the server, in whatever namespace that is
-        if self._home:
-            kernel.own_folder(settings["file_mb"])
-        kernel.without_privileges(self._uid)
-        processes = settings["processes"] + self._others
-        kernel.limit(settings["seconds"], settings["memory_mb"], processes, settings["file_mb"])
-        kernel.refuse_system_calls()
 
     def _watch(self, events: int) -> tuple[bytes, bool]:
         """What the tests report until they end, or until the time is up; whether it was."""
@@ -108,9 +97,7 @@ class Server:
         seen = b""
         while (left := deadline - time.monotonic()) > 0:
             for descriptor, _ in waiting.poll(1000 * left + 1):
-                if descriptor == 0:
-                    return seen, False
-                piece = os.read(events, 1 << 16)
+                piece = os.read(events, 1 << 16) if descriptor else b""
                 if not piece:
                     return seen, False
                 seen += piece
@@ -123,9 +110,7 @@ class Server:
 
     def _sweep(self) -> None:
         """End what a program without a process namespace has left, and remove its files."""
-        if self._home:
-            return
-        while left := list(kernel.descendants(os.getpid())):
+        while left := kernel.descendants(os.getpid()):
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -146,24 +131,25 @@ def _probe() -> NoReturn:
 
 
 def main() -> None:
-    """Serve until the standard input ends. Arguments: the settings as JSON, an empty folder, and the descriptor of
-    Python's folder (-1 for none)."""
+    """Serve until the standard input ends. Arguments: the settings as JSON, an empty folder, and the
+    descriptor of Python's folder (-1 for none)."""
     root, settings, folder, library = sys.argv[1:]
     sys.path.remove(root)
     sys.set_int_max_str_digits(0)
     for name in _COMMON.split():
         importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the run
+    orders, answers = Connection(0, writable=False), Connection(1, readable=False)
     try:
-        server = Server(json.loads(settings), folder, int(library))
+        server = ProgramServer(json.loads(settings), folder, int(library), orders)
     except OSError as error:
-        guest.send(1, json.dumps({"refused": error.strerror or str(error)}).encode())
+        answers.send_bytes(json.dumps({"refused": error.strerror or str(error)}).encode())
         return
-    guest.send(1, json.dumps({"refused": None}).encode())
+    answers.send_bytes(json.dumps({"refused": None}).encode())
     gc.collect()
     gc.freeze()
     while os.read(0, 1):
         answer = server.run()
-        guest.send(1, json.dumps(answer).encode())
+        answers.send_bytes(json.dumps(answer).encode())
         if not answer["again"]:
             return

@@ -77,9 +77,8 @@ def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
             continue
         try:
             (choice,) = score.each({name: section})
-        except ValueError as error:
-            rule, _, fix = str(error).partition("; ")
-            yield Objection(f"trainer.{KEY}.{name}", dict(section), rule, fix or "correct it")
+        except Objection as misfit:
+            yield misfit
             continue
         yield from _unusable(choice)
 

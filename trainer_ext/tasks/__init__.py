@@ -42,10 +42,6 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS = (TRAIN, VALIDATION, TEST)
 
 
-class BadData(ValueError):
-    """A file of prompts does not have what the section `task` says; the message names the file and the line or row."""
-
-
 @dataclass(frozen=True)
 class Row:
     """One prompt (a user's message) and what its answer is checked against.
@@ -76,7 +72,7 @@ class Row:
 
 
 def get(name: str) -> ModuleType:
-    """The task's module. registry.UnknownChoice names the tasks that there are.
+    """The task's module. Objection names the tasks that there are.
 
     Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
     its runs.
@@ -87,6 +83,15 @@ def get(name: str) -> ModuleType:
     return sys.modules[task.get(name).function.__module__]
 
 
+_ROW_FIX = "correct the file, or the key of the section task that names the column"
+
+
+def bad_row(where: str, rule: str, fix: str = _ROW_FIX) -> Objection:
+    """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
+    file, _, line = where.rpartition(", ")
+    return Objection(line, None, rule, fix, file)
+
+
 def text_of(messages: Iterable[Mapping[str, str]]) -> str:
     """The text of messages but for the system's, by which prompts are told apart."""
     return "\n".join(message["content"] for message in messages if message["role"] != "system")
@@ -95,7 +100,7 @@ def text_of(messages: Iterable[Mapping[str, str]]) -> str:
 def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     """The reward of a task; section: the configuration's section `task`. `task.reward=reward_model` is every task's.
 
-    ValueError: the section chooses a function that does not exist. Objection: its reward model cannot be used.
+    Objection: the section chooses a function that does not exist, or its reward model cannot be used.
     """
     if section.get("reward") == reward_models.NAME:
         return reward_models.of(section)
@@ -110,11 +115,6 @@ def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
     """What gives the responses of a task their rewards; section: the configuration's section `task`."""
     # runs that older versions planned have no limit
     return rewards.Scorer(section["name"], reward(section), section.get("reward_timeout_s"))
-
-
-def names() -> list[str]:
-    """The tasks that are known."""
-    return list(task)
 
 
 def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[Row]]:

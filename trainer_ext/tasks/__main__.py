@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *given.overrides])
         found = prepare(section, shares, given.to, given.licence)
-    except (tasks.BadData, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"{given.task}: {error}", file=sys.stderr)
         return 2
     for split, numbers in found["splits"].items():
@@ -43,8 +43,8 @@ def prepare(
 ) -> dict[str, Any]:
     """Write a task's prompts and their card to a new folder; the card.
 
-    section: the configuration's section `task`; shares: trainer.split. ValueError: the folder exists. Objection,
-    BadData: as tasks.rows_by_split. The folder appears when it is whole.
+    section: the configuration's section `task`; shares: trainer.split. ValueError: the folder exists. Objection:
+    as tasks.rows_by_split. The folder appears when it is whole.
     """
     command_line.check_new(folder)
     command_line.say("reading the prompts")

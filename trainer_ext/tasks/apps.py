@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer_ext.rewards import unit_tests
-from trainer_ext.tasks import TEST, BadData, Row, humaneval, tables, task
+from trainer_ext.rewards.unit_tests import reward  # noqa: F401  (a function of the task)
+from trainer_ext.tasks import TEST, Row, bad_row, humaneval, tables, task
 from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 
 _COLUMNS = ("question", "input_output")
@@ -23,8 +23,8 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
 
     `task.train_path`: a hub name, whose test split comes with it, or a .jsonl (or .jsonl.gz) or .parquet file with
     APPS' columns. `task.test_path`: such a file, or null. `task.humaneval_path`: data with HumanEval's columns, which
-    are the test prompts instead, or null. Says how many rows have no tests. BadData names the file and the line or row
-    of a problem that cannot be read.
+    are the test prompts instead, or null. Says how many rows have no tests. Objection names the file and the line or
+    row of a problem that cannot be read.
     """
     chosen = task["difficulty"]
     rows = _read(task["train_path"], "train", None, chosen)
@@ -61,7 +61,7 @@ def _tests(text: str, where: str) -> dict[str, Any] | None:
     given = _json(text or "{}", f"{where}: input_output")
     inputs, outputs = given.get("inputs") or [], given.get("outputs") or []
     if len(inputs) != len(outputs):
-        raise BadData(f"{where}: input_output has {len(inputs)} inputs and {len(outputs)} outputs; it needs as many")
+        raise bad_row(where, f"input_output has {len(inputs)} inputs and {len(outputs)} outputs; it needs as many")
     if not inputs:
         return None
     if given.get("fn_name"):
@@ -79,9 +79,4 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise BadData(f"{where}: not JSON: {error}") from error
-
-
-def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
-    """Whether a program passes the tests, with the settings of the section `task`."""
-    return unit_tests.of(task)
+        raise bad_row(where, f"not JSON: {error}") from error

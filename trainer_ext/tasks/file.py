@@ -7,13 +7,11 @@ columns are the prompt's metadata, which the reward gets in `extra_info`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainer_ext import rewards
-from trainer_ext.rewards import unit_tests
-from trainer_ext.tasks import TEST, BadData, Row, tables, task
-from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
+from trainer_ext.tasks import TEST, Row, bad_row, tables, task
+from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401  (functions of the task)
 
 _ROLES = ("system", "user", "assistant")
 _EXTRA = "extra_info"  # verl's column of metadata
@@ -23,15 +21,10 @@ _EXTRA = "extra_info"  # verl's column of metadata
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null.
 
-    BadData names the file and the line or row of a prompt that cannot be read, and what it should be.
+    Objection names the file and the line or row of a prompt that cannot be read, and what it should be.
     """
     found = list(_read(task, "train_path", None))
     return found if task["test_path"] is None else found + list(_read(task, "test_path", TEST))
-
-
-def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that `task.reward` names."""
-    return unit_tests.of(task) if task["reward"] == unit_tests.NAME else rewards.function(task["reward"])
 
 
 def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]:
@@ -58,7 +51,7 @@ def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     value: Any = line
     for name in [column] if column in line else column.split("."):
         if not isinstance(value, Mapping) or value.get(name) is None:
-            raise BadData(f"{where}: {key}={column}, which it does not have; it has {', '.join(line)}")
+            raise bad_row(where, f"{key}={column}, which it does not have; it has {', '.join(line)}")
         value = value[name]
     return value
 
@@ -72,11 +65,11 @@ def _messages(value: Any, where: str) -> tuple[str, Sequence[Mapping[str, str]],
     )
     if not known or not value or value[-1]["role"] != "user" or not value[-1]["content"].strip():
         rule = "a prompt is text, or a list of messages with role (system, user or assistant) and content"
-        raise BadData(f"{where}: {rule}, the last of them the user's and not empty; it is {value!r:.200}")
+        raise bad_row(where, f"{rule}, the last of them the user's and not empty; it is {value!r:.200}")
     first = value[0]["content"] if value[0]["role"] == "system" else ""
     between = [{"role": one["role"], "content": one["content"]} for one in value[bool(first) : -1]]
     if any(one["role"] == "system" for one in between):
-        raise BadData(f"{where}: only the first message may be the system's")
+        raise bad_row(where, "only the first message may be the system's")
     return first, between, value[-1]["content"]
 
 

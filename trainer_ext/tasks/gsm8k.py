@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_ext.rewards import last_number, same_last_number
-from trainer_ext.tasks import BadData, Row, tables, task
+from trainer_ext.tasks import Row, bad_row, tables, task
 from trainer_ext.tasks.tables import files  # noqa: F401  (a function of the task)
 
 _INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
@@ -26,7 +26,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     def make(where: str, row: Mapping[str, Any], split: str | None) -> Row:
         answer = last_number(row["answer"])
         if answer is None:
-            raise BadData(f"{where}: the answer has no number: {row['answer']!r}")
+            raise bad_row(where, f"the answer has no number: {row['answer']!r}")
         return Row(f"{row['question']} {_INSTRUCTION}", answer, split, _CALCULATION.sub("", row["answer"]))
 
     section = {**task, "hub_subset": "main", "hub_test_split": "test"}

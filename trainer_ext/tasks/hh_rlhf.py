@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import BadData, Row, tables, task
+from trainer_ext.tasks import Row, bad_row, tables, task
 from trainer_ext.tasks.tables import demonstration, files, preference, reward  # noqa: F401  (functions of the task)
 
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
@@ -21,7 +21,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     """The dialogues up to the last message of the user; the chosen reply is the answer, and both replies are a pair.
 
     Left out: a dialogue whose last message is not the assistant's, whose last message of the user or chosen reply is
-    empty, or whose two texts differ before the last reply. BadData: a text is no dialogue.
+    empty, or whose two texts differ before the last reply. Objection: a text is no dialogue.
     """
 
     def make(where: str, line: Mapping[str, Any], split: str | None) -> Row | None:
@@ -42,7 +42,7 @@ def _turns(line: Mapping[str, Any], column: str, where: str) -> list[tuple[str, 
     text = tables.text_at(line, column, where)
     start, *parts = _TURN.split(text)
     if start.strip() or not parts or parts[0] != "Human":
-        raise BadData(f"{where}: {column} must begin with \\n\\nHuman: ; it is {text!r:.100}")
+        raise bad_row(where, f"{column} must begin with \\n\\nHuman: ; it is {text!r:.100}")
     turns: list[tuple[str, str]] = []
     for name, content in zip(parts[::2], parts[1::2], strict=True):
         role, content = _ROLES[name], content.strip()

@@ -6,10 +6,10 @@ Its 164 prompts are there to evaluate: with a `task.train_path` of another file,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.rewards import unit_tests
+from trainer_ext.rewards.unit_tests import reward  # noqa: F401  (a function of the task)
 from trainer_ext.tasks import TEST, Row, tables, task
 from trainer_ext.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
 
@@ -21,14 +21,14 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null.
 
     Each is a .jsonl (or .jsonl.gz) or .parquet file with HumanEval's columns, or a hub name, whose split is `test`.
-    BadData names the file and the line or row of a prompt that cannot be read.
+    Objection names the file and the line or row of a prompt that cannot be read.
     """
     rows = read(task["train_path"], task["instruction"], None)
     return rows if task["test_path"] is None else rows + read(task["test_path"], task["instruction"], TEST)
 
 
 def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
-    """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each; BadData."""
+    """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each."""
     rows = []
     for _, row in tables.lines_with(_COLUMNS, path, "test"):
         prompt, entry_point = row["prompt"], row["entry_point"]
@@ -44,8 +44,3 @@ def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
         metadata = {"task_id": row["task_id"]}
         rows.append(Row(asked, json.dumps(tests), split, worked, metadata=metadata))
     return rows
-
-
-def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
-    """Whether a program passes the tests, with the settings of the section `task`."""
-    return unit_tests.of(task)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import BadData, Row, tables, task
+from trainer_ext.tasks import Row, bad_row, tables, task
 from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401  (functions of the task)
 
 
@@ -14,14 +14,14 @@ from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401 
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The questions; each is checked against its list of answers, as JSON. A question without answers is left out.
 
-    BadData: a line has no question, or its answers are not texts.
+    Objection: a line has no question, or its answers are not texts.
     """
 
     def make(where: str, line: Mapping[str, Any], split: str | None) -> Row | None:
         question, given = tables.text_at(line, "question", where).strip(), line.get("answer")
         answers = [given] if isinstance(given, str) else given
         if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
-            raise BadData(f"{where}: answer must be a text or a list of texts; it is {given!r:.100}")
+            raise bad_row(where, f"answer must be a text or a list of texts; it is {given!r:.100}")
         answers = [one.strip() for one in answers if one.strip()]
         if not question or not answers:
             return None

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext import rewards
-from trainer_ext.tasks import TEST, BadData, Row
+from trainer_ext.objection import Objection
+from trainer_ext.rewards import unit_tests
+from trainer_ext.tasks import TEST, Row, bad_row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
 _FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # of a data set on the hub
@@ -29,7 +31,7 @@ def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> li
     `task.train_path`: a hub name, perhaps with a folder, whose split `task.hub_test_split` comes with it, or a local
     file. `task.test_path`: such a file, or null. `task.hub_subset`: the hub's configuration of the data set, or null.
     `task.limit`: how many lines of each are read, the first ones; null, or no such key: all. columns: which have text
-    in each line. BadData names a line.
+    in each line. Objection names a line.
     """
     path, subset = task["train_path"], task["hub_subset"]
     parts: list[tuple[str, str, str | None]] = [(path, "train", None)]
@@ -47,7 +49,7 @@ def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> li
 def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each line's columns, with the place of it for errors. of_hub, subset: which split of a hub's data.
 
-    BadData: a line is not a mapping in JSON.
+    Objection: a line is not a mapping in JSON.
     """
     if not is_local(path):
         for number, row in enumerate(_of_hub(path, of_hub, subset), 1):
@@ -69,9 +71,9 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
             try:
                 line = json.loads(text)
             except ValueError as error:
-                raise BadData(f"{where}: not JSON: {error}") from error
+                raise bad_row(where, f"not JSON: {error}") from error
             if not isinstance(line, dict):
-                raise BadData(f'{where}: must be a mapping such as {{"prompt": "...", "answer": "..."}}')
+                raise bad_row(where, 'must be a mapping such as {"prompt": "...", "answer": "..."}')
             yield where, line
 
 
@@ -79,7 +81,7 @@ def _of_hub(path: str, split: str, subset: str | None) -> Iterable[Mapping[str, 
     """The rows of a split; path: a name, OWNER/NAME, or a folder of it, OWNER/NAME/FOLDER. Of a data set with a script,
     which datasets no longer runs, those of its file SPLIT.jsonl.
 
-    BadData: it has a script and no such file.
+    Objection: it has a script and no such file.
     """
     import datasets
     from huggingface_hub import errors, hf_hub_download
@@ -94,20 +96,20 @@ def _of_hub(path: str, split: str, subset: str | None) -> Iterable[Mapping[str, 
     try:
         file = hf_hub_download(path, f"{split}.jsonl", repo_type="dataset")
     except (errors.EntryNotFoundError, errors.HFValidationError) as error:
-        rule = f"{path}: this data set has a script, which datasets no longer runs, and no file {split}.jsonl"
+        rule = f"this data set has a script, which datasets no longer runs, and no file {split}.jsonl"
         fix = f"download its files (hf download {path} --repo-type dataset) and name a .jsonl or .parquet file"
-        raise BadData(f"{rule}. Fix: {fix} in task.train_path and task.test_path") from error
+        raise Objection("task.train_path", path, rule, f"{fix} in task.train_path and task.test_path") from error
     return (row for _, row in lines(file, split))
 
 
 def lines_with(
     columns: Sequence[str], path: str, of_hub: str, subset: str | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """`lines` that have text in all these columns. BadData: one has not."""
+    """`lines` that have text in all these columns. Objection: one has not."""
     for where, line in lines(path, of_hub, subset):
         if missing := [column for column in columns if not isinstance(line.get(column), str)]:
             rule = f"each row has text in the columns {', '.join(columns)}"
-            raise BadData(f"{where}: no text in {', '.join(missing)}; {rule}; this one has {', '.join(line)}")
+            raise bad_row(where, f"no text in {', '.join(missing)}; {rule}; this one has {', '.join(line)}")
         yield where, line
 
 
@@ -123,16 +125,16 @@ def files(task: Mapping[str, Any]) -> list[Path]:
 
 
 def text_at(line: Mapping[str, Any], column: str, where: str) -> str:
-    """The text of a column. BadData: there is none."""
+    """The text of a column. Objection: there is none."""
     value = line.get(column)
     if not isinstance(value, str):
-        raise BadData(f"{where}: {column} must be text; it is {value!r:.100}, and the columns are {', '.join(line)}")
+        raise bad_row(where, f"{column} must be text; it is {value!r:.100}, and the columns are {', '.join(line)}")
     return value
 
 
 def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     """The function that `task.reward` names."""
-    return rewards.function(task["reward"])
+    return unit_tests.reward(task) if task["reward"] == unit_tests.NAME else rewards.function(task["reward"])
 
 
 def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import BadData, Row, tables, task
+from trainer_ext.tasks import Row, bad_row, tables, task
 from trainer_ext.tasks.tables import demonstration, files, preference, reward  # noqa: F401  (functions of the task)
 
 
@@ -14,7 +14,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     """The posts. A line without a post or without a summary is left out.
 
     A line has `prompt` with `completion` (trl-lib/tldr) or `label`, or it has `info`, `summaries` and `choice`
-    (openai/summarize_from_feedback, comparisons), which is a pair for DPO. BadData: it has neither.
+    (openai/summarize_from_feedback, comparisons), which is a pair for DPO. Objection: it has neither.
     """
 
     def make(where: str, line: Mapping[str, Any], split: str | None) -> Row | None:
@@ -32,7 +32,7 @@ def _comparison(where: str, line: Mapping[str, Any], split: str | None) -> Row |
     known = isinstance(info, Mapping) and isinstance(summaries, list) and len(summaries) == 2 and choice in (0, 1)
     texts = [one.get("text") for one in summaries if isinstance(one, Mapping)] if known else []
     if len(texts) != 2 or not all(isinstance(one, str) for one in texts):
-        raise BadData(f"{where}: a comparison has info, two summaries with text, and choice, which is 0 or 1")
+        raise bad_row(where, "a comparison has info, two summaries with text, and choice, which is 0 or 1")
     parts = {name: (info.get(name) or "").strip() for name in ("subreddit", "title", "post")}
     chosen, rejected = texts[choice].strip(), texts[1 - choice].strip()
     if not parts["post"] or not chosen:

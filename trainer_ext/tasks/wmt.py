@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_ext.tasks import BadData, Row, tables, task
+from trainer_ext.tasks import Row, bad_row, tables, task
 from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401  (functions of the task)
 
 
@@ -13,7 +13,7 @@ from trainer_ext.tasks.tables import demonstration, files, reward  # noqa: F401 
 def rows(task: Mapping[str, Any]) -> list[Row]:
     """The sentences of `task.source`, after `task.instruction`. A pair with an empty side is left out.
 
-    BadData: a line has no such translation.
+    Objection: a line has no such translation.
     """
     source, target = task["source"], task["target"]
 
@@ -21,10 +21,10 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
         pair = line.get("translation")
         if not isinstance(pair, Mapping):
             columns = ", ".join(line)
-            raise BadData(f"{where}: translation must be a mapping of languages to texts; the columns are {columns}")
+            raise bad_row(where, f"translation must be a mapping of languages to texts; the columns are {columns}")
         for key, language in (("source", source), ("target", target)):
             if not isinstance(pair.get(language), str):
-                raise BadData(f"{where}: task.{key}={language}, which the translation lacks; it has {', '.join(pair)}")
+                raise bad_row(where, f"task.{key}={language}, which the translation lacks; it has {', '.join(pair)}")
         text, answer = pair[source].strip(), pair[target].strip()
         return Row(f"{task['instruction']}\n{text}", answer, split, answer) if text and answer else None
 

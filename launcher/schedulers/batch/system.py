@@ -122,7 +122,7 @@ class System(Protocol):
     PROGRAM: str
 
     def submit(self, array: Array) -> Sequence[str]:
-        """Submit jobs; the id of each, in their order. Raises Refused and Unanswered."""
+        """Submit jobs; their ids, in their order: 12_0, 12_1 in the array 12, or 12. Raises Refused and Unanswered."""
 
     def jobs(self, prefix: str) -> Mapping[str, Job] | None:
         """By id, this user's jobs whose names begin with `prefix`; those that have ended may be among them.

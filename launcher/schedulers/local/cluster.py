@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from launcher.application import application, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
+from launcher.schedulers.local import pool
 from launcher.schedulers.local.memory import limits
-from launcher.schedulers.local.pool import Pool, slots, visible_devices
+from launcher.schedulers.local.pool import Pool, visible_devices
 from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
 
@@ -37,14 +38,22 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
 check = check_here
 
 
+def slots(plan: Plan) -> int:
+    """How many runs the pool executes at a time."""
+    return len(_slots(plan, plan.runs))
+
+
 def start(order: Order) -> StartedScheduler:
     """A pool with no more slots than there are runs."""
-    configs = [order.plan.runs[run_id].config for run_id in order.run_ids]
-    devices = max((shape(config).devices for config in configs), default=0)
-    used = slots(order.plan.cluster.get("slots"), devices, visible_devices())[: len(order.run_ids)]
+    used = _slots(order.plan, order.run_ids)[: len(order.run_ids)]
+    name, bounds = counted(len(used), "worker"), limits(order.plan.cluster)
     if order.forks:
-        pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster), forks=True)
-        return StartedScheduler(pool, counted(len(used), "worker"), len(used))
-    pool = Pool(used, order.root, order.train, order.launch, limits(order.plan.cluster))
+        return StartedScheduler(Pool(used, order.root, order.train, order.launch, bounds, forks=True), name, len(used))
+    workers = Pool(used, order.root, order.train, order.launch, bounds)
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
-    return StartedScheduler(pool, counted(len(used), "worker"), len(used), starting=starting)
+    return StartedScheduler(workers, name, len(used), starting=starting)
+
+
+def _slots(plan: Plan, run_ids: Iterable[str]) -> list[str | None]:
+    devices = max((shape(plan.runs[run_id].config).devices for run_id in run_ids), default=0)
+    return pool.slots(plan.cluster.get("slots"), devices, visible_devices())

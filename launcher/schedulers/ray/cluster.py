@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,12 +22,12 @@ from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, Order, SchedulerError, StartedScheduler
-from launcher.schedulers.ray import placement
+from launcher.schedulers.ray import placement, task
 from launcher.schedulers.ray.placement import Node
+from launcher.schedulers.ray.task import Work
 from launcher.text import counted
 
 _LOST_S = 5.0
-_TASK = "launcher.schedulers.ray.task:run"
 
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
@@ -75,11 +73,8 @@ class RayCluster:
     Ray ends the driver with the cluster, not the launcher.
     """
 
-    def __init__(self, order: Order, shapes: Mapping[str, Shape], task: str = _TASK) -> None:
-        """Start the driver.
-
-        `shapes`: the resources of each run, by its id; `task`: the function that Ray's tasks call.
-        """
+    def __init__(self, order: Order, shapes: Mapping[str, Shape], run: Callable[..., int | None] = task.run) -> None:
+        """Start the driver. shapes: the resources of each run, by its id; run: what each task of Ray calls."""
         self.nodes: list[Node] = []
         self.output = order.record.with_suffix(".ray.log")
         self._shapes = shapes
@@ -99,8 +94,8 @@ class RayCluster:
                 start_new_session=True,  # the launcher handles Ctrl-C
             )
         self._connection = Connection(ours.detach())
-        work = {"root": str(order.root), "record": str(order.record.absolute()), "train": order.train, "task": task}
-        self._send({"work": {**work, "cluster": dict(self._cluster)}, "resources": resources_here(self._cluster)})
+        work = Work(order.root, order.record.absolute(), order.train, dict(self._cluster))
+        self._send(work, run, resources_here(self._cluster))
 
     def wait(self, seconds: float) -> None:
         """Wait until the driver has reported the nodes.
@@ -130,10 +125,8 @@ class RayCluster:
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Submit a run to Ray."""
-        shape = self._shapes[folder.name]
-        self._running[folder] = shape
-        run = {"folder": str(folder.absolute()), "launch_id": launch_id, "shape": dataclasses.asdict(shape)}
-        self._send({"submit": run})
+        shape = self._running[folder] = self._shapes[folder.name]
+        self._send("submit", folder, launch_id, shape)
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """Tasks that ended since the last call; all tasks if the cluster is gone."""
@@ -160,7 +153,7 @@ class RayCluster:
                     transitions.withdraw_unowned(folder)
                 elif kill:
                     claim.kill(owner)
-        self._send({"cancel": kill})
+        self._send("cancel", kill)
 
     def close(self) -> None:
         """Disconnect from the driver, which then asks the remaining runs to stop.
@@ -177,31 +170,32 @@ class RayCluster:
             self._driver.kill()  # the processes of Ray end with it
             self._driver.wait()
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, *message: Any) -> None:
         with suppress(OSError):  # `_receive` notices that the driver is gone
-            self._connection.send_bytes(json.dumps(message).encode())
+            self._connection.send(message)
 
     def _receive(self, timeout: float) -> list[Ended]:
         """Read the driver's messages; waits at most `timeout` seconds for the first one."""
         ended: list[Ended] = []
         try:
-            while self._connection.poll(0.0 if ended else timeout):
-                message = json.loads(self._connection.recv_bytes())
+            while self._connection.poll(timeout):
                 timeout = 0.0
-                if "nodes" in message:
-                    self.nodes = message["nodes"]
-                elif "unreachable" in message:
-                    fix = (
-                        "start a cluster (ray start --head --port=6379), or give the address of a running one: "
-                        "HOST:PORT, as `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts a "
-                        "Ray for this launch"
-                    )
-                    address, why = self._cluster["address"], message["unreachable"]
-                    raise InvalidPlan([Objection("cluster.address", address, why, fix, "conf/cluster/ray.yaml")])
-                elif "failed" in message:
-                    self._gone = message["failed"]
-                elif "ended" in message:
-                    ended.append(self._ended(**message["ended"]))
+                match self._connection.recv():
+                    case "nodes", nodes:
+                        self.nodes = nodes
+                    case "ended", end:
+                        del self._running[end.folder]
+                        ended.append(end)
+                    case "failed", why:
+                        self._gone = why
+                    case "unreachable", why:
+                        fix = (
+                            "start a cluster (ray start --head --port=6379), or give the address of a running one: "
+                            "HOST:PORT, as `ray status` shows it on one of its nodes, or ray://HOST:10001; null starts "
+                            "a Ray for this launch"
+                        )
+                        address = self._cluster["address"]
+                        raise InvalidPlan([Objection("cluster.address", address, why, fix, "conf/cluster/ray.yaml")])
         except (EOFError, OSError):
             with suppress(subprocess.TimeoutExpired):
                 self._driver.wait(_LOST_S)
@@ -209,8 +203,3 @@ class RayCluster:
             how = "its driver hangs" if code is None else f"its driver ended with code {code}"
             self._gone = self._gone or f"the Ray cluster is gone ({how})"
         return ended
-
-    def _ended(self, folder: str, exit_code: int | None, kind: str | None, message: str | None) -> Ended:
-        submitted = next(path for path in self._running if path.name == Path(folder).name)
-        del self._running[submitted]
-        return Ended(submitted, exit_code, FailureKind(kind) if kind else None, message)

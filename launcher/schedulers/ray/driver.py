@@ -2,16 +2,14 @@
 
     python -m launcher.schedulers.ray.driver DESCRIPTOR
 
-The descriptor is one end of a pipe; cluster.RayCluster has the other one. Messages are JSON. The launcher opened the
-file that gets the driver's output, Ray's own lines and what the Ray workers of all nodes print. When the pipe closes,
-the driver asks the runs to stop, waits for them, and ends; a Ray that it started ends with it.
+The descriptor is one end of a pipe; cluster.RayCluster has the other one. The launcher opened the file that gets the
+driver's output, Ray's own lines and what the Ray workers of all nodes print. When the pipe closes, the driver asks the
+runs to stop, waits for them, and ends; a Ray that it started ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import json
 import os
 import secrets
 import shutil
@@ -21,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,8 +28,9 @@ from launcher.application import Shape
 from launcher.project import ONE_THREAD
 from launcher.run import claim, stop_request
 from launcher.run.lifecycle import FailureKind
-from launcher.schedulers.ray import task
+from launcher.schedulers.protocol import Ended
 from launcher.schedulers.ray.placement import OBJECTS, bundle
+from launcher.schedulers.ray.task import Work
 from launcher.text import one_line
 
 _NODES_EVERY_S = 5.0
@@ -42,23 +41,19 @@ _LAST_S = 5.0  # after the grace of the runs, for Ray to report that they ended
 class Driver:
     """The connection to one cluster, and its running tasks."""
 
-    def __init__(self, connection: Connection, work: task.Work) -> None:
+    def __init__(self, connection: Connection, work: Work, run: Callable[..., int | None]) -> None:
         import ray
 
-        module, _, function = work.task.partition(":")
-        task = getattr(importlib.import_module(module), function)
         self._ray, self._connection, self._work = ray, connection, work
-        self._task = ray.remote(max_calls=0, max_retries=0)(
-            task
-        )  # its worker is kept; the launcher decides about retries
+        self._task = ray.remote(max_calls=0, max_retries=0)(run)  # its worker is kept; the launcher decides on retries
         self._lock = threading.Lock()
-        self._refs: dict[str, Any] = {}
+        self._refs: dict[Path, Any] = {}
         self._nodes: list[dict[str, float]] = []
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, kind: str, value: Any) -> None:
         """Send to the launcher, from any thread. A launcher that is gone is ignored."""
         with self._lock, contextlib.suppress(OSError):
-            self._connection.send_bytes(json.dumps(message).encode())
+            self._connection.send((kind, value))
 
     def serve(self) -> None:
         """Execute the launcher's messages until it is gone."""
@@ -66,13 +61,14 @@ class Driver:
         threading.Thread(target=self._watch, name="ray-nodes", daemon=True).start()
         while True:
             try:
-                message = json.loads(self._connection.recv_bytes())
+                message = self._connection.recv()
             except (EOFError, OSError):
                 break
-            if "submit" in message:
-                self._submit(**message["submit"])
-            elif "cancel" in message:
-                self._cancel(message["cancel"])
+            match message:
+                case "submit", folder, launch_id, shape:
+                    self._submit(folder, launch_id, shape)
+                case "cancel", force:
+                    self._cancel(force)
         self._leave()
 
     def _watch(self) -> None:
@@ -85,12 +81,11 @@ class Driver:
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         if nodes != self._nodes:
             self._nodes = nodes
-            self.send({"nodes": nodes})
+            self.send("nodes", nodes)
 
-    def _submit(self, folder: str, launch_id: str, shape: Mapping[str, Any]) -> None:
-        requested = Shape(**shape)
-        part, run_id = bundle(requested), Path(folder).name
-        options: dict[str, Any] = {"name": run_id, "num_cpus": 0, "num_gpus": 0}
+    def _submit(self, folder: Path, launch_id: str, requested: Shape) -> None:
+        part = bundle(requested)
+        options: dict[str, Any] = {"name": folder.name, "num_cpus": 0, "num_gpus": 0}
         group = None
         joined: list[str] = []
         if requested.nodes > 1 or requested.joins_ray:
@@ -98,7 +93,7 @@ class Driver:
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
             # All of it or nothing: two runs that each hold a part cannot wait for each other.
-            group = placement_group([part] * requested.nodes, strategy="STRICT_SPREAD", name=run_id)
+            group = placement_group([part] * requested.nodes, strategy="STRICT_SPREAD", name=folder.name)
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0)
         if requested.joins_ray:
             assert group is not None
@@ -111,19 +106,17 @@ class Driver:
         self._refs[folder] = ref
         ref.future().add_done_callback(lambda future: self._ended(folder, future, group))
 
-    def _ended(self, folder: str, future: Any, group: Any) -> None:
+    def _ended(self, folder: Path, future: Any, group: Any) -> None:
         """Tell the launcher how a task ended. A thread of Ray calls it."""
         error = future.exception()
-        kind, message = _reason(error) if error is not None else (None, None)
-        code = None if error is not None else future.result()
-        ended = {"folder": folder, "exit_code": code, "kind": kind, "message": message}
+        ended = Ended(folder, future.result()) if error is None else Ended(folder, None, *_reason(error))
         if group is None:
             self._report_end(ended)
         else:
             # In another thread: it waits for an answer, which this thread of Ray would have to receive.
             threading.Thread(target=self._remove, args=(group, ended), daemon=True).start()
 
-    def _remove(self, group: Any, ended: Mapping[str, Any]) -> None:
+    def _remove(self, group: Any, ended: Ended) -> None:
         """Remove the placement group of a task before the run may be submitted again; what is in it ends too."""
         from ray.util.placement_group import remove_placement_group
 
@@ -132,9 +125,9 @@ class Driver:
         finally:
             self._report_end(ended)
 
-    def _report_end(self, ended: Mapping[str, Any]) -> None:
-        self._refs.pop(str(ended["folder"]), None)
-        self.send({"ended": ended})
+    def _report_end(self, ended: Ended) -> None:
+        self._refs.pop(ended.folder, None)
+        self.send("ended", ended)
 
     def _cancel(self, force: bool) -> None:
         for ref in list(self._refs.values()):
@@ -142,7 +135,7 @@ class Driver:
 
     def _leave(self) -> None:
         """Make the runs of a launcher that is gone save a checkpoint and stop."""
-        for folder in map(Path, list(self._refs)):
+        for folder in list(self._refs):
             with claim.locked(folder):
                 stop_request.send_to_owner(folder, FailureKind.PREEMPTED, "launcher gone")
         self._cancel(force=False)
@@ -170,7 +163,7 @@ def _reason(error: BaseException) -> tuple[FailureKind | None, str | None]:
 
 
 @contextlib.contextmanager
-def connected(cluster: Mapping[str, Any], root: str, resources: Mapping[str, float]) -> Iterator[None]:
+def connected(cluster: Mapping[str, Any], root: Path, resources: Mapping[str, float]) -> Iterator[None]:
     """Join the cluster at `cluster["address"]`, or start one here with these resources; afterwards leave or end it."""
     if cluster["address"] is None:
         # It listens on loopback only, and requires a token. Ray reads this at its import.
@@ -180,7 +173,7 @@ def connected(cluster: Mapping[str, Any], root: str, resources: Mapping[str, flo
         os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     import ray
 
-    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", root), **ONE_THREAD}
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", str(root)), **ONE_THREAD}
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}, "log_to_driver": True}
     folder = None
     if cluster["address"] is None:
@@ -217,20 +210,18 @@ def main() -> int:
     """Serve the launcher at the other end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    started = json.loads(connection.recv_bytes())
-    work = task.Work(**started["work"])
+    work, run, resources = connection.recv()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = work.cluster["address"]
-    why = unreachable(address) if address is not None else None
-    if why is not None:
-        connection.send_bytes(json.dumps({"unreachable": why}).encode())
+    if address is not None and (why := unreachable(address)) is not None:
+        connection.send(("unreachable", why))
         return 1
     try:
-        with connected(work.cluster, work.root, started["resources"]):
-            Driver(connection, work).serve()
+        with connected(work.cluster, work.root, resources):
+            Driver(connection, work, run).serve()
     except Exception as error:  # the launcher reports whatever Ray raises
         with contextlib.suppress(OSError):
-            connection.send_bytes(json.dumps({"failed": f"{type(error).__name__}: {one_line(str(error))}"}).encode())
+            connection.send(("failed", f"{type(error).__name__}: {one_line(str(error))}"))
         raise
     return 0
 

@@ -26,19 +26,15 @@ _CHECK_S = 0.5
 
 @dataclass(frozen=True)
 class Work:
-    """What all tasks of one launch share: paths that all nodes see, and the cluster's settings.
+    """What all tasks of one launch share: paths that all nodes see, the training function, the cluster's settings."""
 
-    `train` names the training function, and `task` the function that a task calls, with `run`'s arguments.
-    """
-
-    root: str
-    record: str
+    root: Path
+    record: Path
     train: str
     cluster: Mapping[str, Any]
-    task: str
 
 
-def run(folder: str, launch_id: str, work: Work, asked_devices: int, group: str | None = None) -> int | None:
+def run(folder: Path, launch_id: str, work: Work, asked_devices: int, group: str | None = None) -> int | None:
     """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop.
 
     asked_devices: how many the launch asks for on each node; with 0, the run sees none. group: the placement group of
@@ -54,11 +50,11 @@ def run(folder: str, launch_id: str, work: Work, asked_devices: int, group: str 
         # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
-        launch = launch_record.read(Path(work.record))
-        pool = Pool([devices], Path(work.root), work.train, launch, limits(work.cluster), orphaned, nodes)
+        launch = launch_record.read(work.record)
+        pool = Pool([devices], work.root, work.train, launch, limits(work.cluster), orphaned, nodes)
         if asked:
             return None
-        pool.submit(Path(folder), launch_id)
+        pool.submit(folder, launch_id)
         while not (ended := pool.poll(_CHECK_S)):
             if asked:
                 pool.cancel()

@@ -17,9 +17,8 @@ from typing import Any
 
 from launcher import files
 from launcher.commands import completion, output, selection
-from launcher.errors import Usage, print_problems
-from launcher.project import EXIT_FINE, EXIT_USAGE, ROOT
-from launcher.run import catalog
+from launcher.errors import Usage
+from launcher.project import EXIT_FINE, ROOT
 from launcher.run.folder import cache_folder, multirun_of, read_config, run_folder
 from launcher.text import nearest
 from trainer_ext.application.verl_tree import completed
@@ -47,15 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
-    from launcher.errors import InvalidPlan
-
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
-    try:
-        what, found = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
+    what, found = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
     if out is not None:
         write(found, out)
     prompts = len({(answer["split"], answer["prompt"]) for answer in found.answers})
@@ -69,14 +62,12 @@ def run(given: argparse.Namespace) -> int:
 
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
     """What is evaluated, in words, and the evaluation of a run's checkpoint. Usage: it cannot be made so."""
-    folder = catalog.find_run(given.multirun.resolve(), given.run)
-    step, checkpoint = selection.checkpoint(folder, given.checkpoint)
-    frozen = read_config(folder)
-    changes = _changes(frozen, given.overrides, folder.name)
-    changes["trainer"] = _counts(given) | changes["trainer"]
-    from trainer_ext import backends
+    with selection.checkpoint(given) as (folder, step, checkpoint):
+        from trainer_ext import backends
 
-    with selection.using(folder, step, checkpoint):
+        frozen = read_config(folder)
+        changes = _changes(frozen, given.overrides, folder.name)
+        changes["trainer"] = _counts(given) | changes["trainer"]
         config = completed(folder, frozen)
         if "split" not in config["trainer"]:
             why = "an older version planned it and kept no prompts back, so there is nothing to evaluate it on"

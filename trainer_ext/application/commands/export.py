@@ -13,7 +13,6 @@ from pathlib import Path
 from launcher import files
 from launcher.commands import completion, output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog
 from launcher.run.folder import cache_folder, multirun_of, read_config
 from trainer_ext.application.commands.evaluate import origin
 from trainer_ext.application.verl_tree import completed
@@ -32,12 +31,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: folder, run, step, seed, dtype, method, model, task. The new folder's rlsweep.json has the same."""
-    folder = catalog.find_run(given.multirun.resolve(), given.run)
-    step, checkpoint = selection.checkpoint(folder, given.checkpoint)
     out = selection.new_folder("DIR", given.folder)
-    from trainer_ext import backends
+    with selection.checkpoint(given) as (folder, step, checkpoint), files.new_folder(out) as draft:
+        from trainer_ext import backends
 
-    with selection.using(folder, step, checkpoint), files.new_folder(out) as draft:
         config = read_config(folder)
         backends.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
         about = {**origin(folder, config, step), "dtype": given.dtype}

@@ -183,7 +183,7 @@ def value_module(model_config: Any, with_weights: bool = True) -> Any:
 
 
 @EngineRegistry.register(f"{_PADDED}value_model", **_EVERYWHERE)
-class ValueEngine(_OnPaddedBatches):
+class PaddedValueEngine(_OnPaddedBatches):
     """A critic's engine: `values` (B, T), each before its token is known."""
 
     def _build_module(self) -> Any:
@@ -320,7 +320,7 @@ def load_tokenizer(path: str, settings: Mapping[str, Any]) -> Any:
 
 def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     """What a trained model's own configuration is overridden with: no dropout, attention that every device has, and
-    what verl reads of every model. architectures.Unusable: the model cannot be trained.
+    what verl reads of every model. Objection: the model cannot be trained.
 
     With dropout the ratio of a policy to itself would not be 1, and results would depend on one more generator. verl
     would also write the tokenizer's token for padding into the configuration. Where the tokenizer has none, that is the

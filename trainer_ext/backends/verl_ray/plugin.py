@@ -7,9 +7,10 @@ policy, reference and target have verl's own engines.
 from __future__ import annotations
 
 import faulthandler
-import importlib
+import pkgutil
 import signal
 import warnings
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -53,7 +54,7 @@ class CpuEngine(FSDPEngineWithLMHead):
 
 
 @EngineRegistry.register(VALUE_MODEL, ["fsdp2"], device=["cpu", "cuda"])
-class ValueEngine(FSDPEngineWithValueHead):
+class PackedValueEngine(FSDPEngineWithValueHead):
     """Of a critic, which is always trained. The first rank reads the weights; verl sends the others their parts."""
 
     def _build_module(self) -> Any:
@@ -84,8 +85,8 @@ class TokensLoop(AgentLoopBase):
         )
 
 
-for _rollout, (_server, _adapter) in servers.MODULES.items():
+for _rollout, (_replica, _adapter) in servers.CLASSES.items():
     _name = servers.name_in_verl(_rollout)
     # the module of the servers imports this one
-    RolloutReplicaRegistry.register(_name, lambda module=_server: importlib.import_module(module).Replica)
-    rollout_base._ROLLOUT_REGISTRY[(_name, "async")] = f"{_adapter}.Adapter"  # verl has no function for this one
+    RolloutReplicaRegistry.register(_name, partial(pkgutil.resolve_name, _replica))
+    rollout_base._ROLLOUT_REGISTRY[(_name, "async")] = _adapter  # verl has no function for this one

@@ -39,36 +39,23 @@ async def report(error: Exception, row: int) -> None:
     await ray.get_actor(servers.server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
 
 
-class Server(servers.Failures):
+class HfServer(servers.Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 
-    def __init__(
-        self,
-        path: str,
-        length: int,
-        most: int,
-        method: dict[str, Any],
-        target: str | None,
-        precision: str,
-        trust_remote_code: bool,
-    ):
-        """path: of the starting model; length: the most tokens of a response; most: the responses drawn at a time;
-        target: of the target policy, if the method has one; precision: of the models' weights; trust_remote_code:
-        whether code that comes with the models may run."""
+    def __init__(self, path: str, trust_remote_code: bool, config: Any):
+        """path: of the starting model; trust_remote_code: whether code that comes with models may run; config: verl's
+        of the rollout, whose `custom` has the method and the target policy's folder."""
         super().__init__()
         torch.set_num_threads(1)
-        self._method = method
-        self._dtype = devices.of_precision(precision)
-        load = partial(load_module, dtype=self._dtype, trust_remote_code=trust_remote_code)
-        self._modules = {"policy": load(path)}
-        for name in models_read(method)[1:]:
-            folder = target if name == "target" and target is not None else path
-            self._modules[name] = load(folder)
+        self._method = dict(config.custom["method"])
+        load = partial(load_module, dtype=devices.of_precision(config.dtype), trust_remote_code=trust_remote_code)
+        folders = {"target": config.custom["target"]}
+        self._modules = {name: load(folders.get(name, path)) for name in models_read(self._method)}
         self._policy: dict[str, Tensor] = self._modules["policy"].state_dict()
         self._received: set[str] = set()
         tokenizer = hf_tokenizer(path, trust_remote_code=trust_remote_code)  # with a token for padding in any case
-        self._pad, self._eos, self._length = tokenizer.pad_token_id, tokenizer.eos_token_id, length
-        self._most = most
+        self._pad, self._eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+        self._length, self._most = config.response_length, config.max_num_seqs
         self._waiting: list[Any] = []
         self._worker: asyncio.Task[None] | None = None
         self._announced = 0
@@ -177,16 +164,17 @@ def _place(_: Any) -> tuple[str, dict[str, str]]:
     return ray.get_runtime_context().get_node_id(), devices.visible()
 
 
-class Replica(RolloutReplica):
+class HfReplica(RolloutReplica):
     """One server for each rank of the training."""
+
+    server_class = HfServer
 
     async def launch_servers(self) -> None:
         """Start this replica's server beside its rank, and wait until it has its models."""
         name = servers.server_name(self.replica_rank)
-        custom = self.config.custom
         node, own = await self.workers[0].__ray_call__.remote(_place)
         server = (
-            ray.remote(Server)
+            ray.remote(self.server_class)
             .options(
                 name=name,
                 num_cpus=0,
@@ -194,15 +182,7 @@ class Replica(RolloutReplica):
                 scheduling_strategy=on_node(node),
                 runtime_env={"env_vars": own},
             )
-            .remote(
-                self.model_config.path,
-                self.config.response_length,
-                self.config.max_num_seqs,
-                dict(custom["method"]),
-                custom["target"],
-                self.config.dtype,
-                self.model_config.trust_remote_code,
-            )
+            .remote(self.model_config.path, self.model_config.trust_remote_code, self.config)
         )
         await server.sleep.remote()
         self.servers = [server]
@@ -212,7 +192,7 @@ class Replica(RolloutReplica):
         return False
 
 
-class Adapter(BaseRollout):
+class HfAdapter(BaseRollout):
     """Beside the engine: hands its weights to the server of its rank."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **_: Any):

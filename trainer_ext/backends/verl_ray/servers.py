@@ -1,4 +1,4 @@
-"""The servers that draw the responses: their modules, their actors' names, vLLM's settings, and how they get weights.
+"""The servers that draw the responses: their classes, their actors' names, vLLM's settings, and how they get weights.
 
 On a CPU weights pass through Ray's store of objects, in shared memory. On a GPU, which both processes use, the server
 gets handles of the rank's memory (CUDA IPC) and copies from there. Nothing here imports verl or vLLM.
@@ -19,11 +19,10 @@ from trainer_ext import registry
 from trainer_ext.vllm_qstar.settings import KEY, engine_arguments
 
 _PACKAGE = "trainer_ext.backends.verl_ray"
-#: Value of trainer.rollout -> the modules of the class `Replica`, which starts a server, and of the class `Adapter`,
-#: which gives it the weights of a rank.
-MODULES = {
-    "hf": (f"{_PACKAGE}.rollout", f"{_PACKAGE}.rollout"),
-    "vllm": (f"{_PACKAGE}.vllm_server", f"{_PACKAGE}.vllm_adapter"),
+#: Value of trainer.rollout -> the class that starts a server, and the one that gives it the weights of a rank.
+CLASSES = {
+    "hf": (f"{_PACKAGE}.rollout.HfReplica", f"{_PACKAGE}.rollout.HfAdapter"),
+    "vllm": (f"{_PACKAGE}.vllm_server.VllmReplica", f"{_PACKAGE}.vllm_adapter.VllmAdapter"),
 }
 #: Before the names of the servers' actors.
 PREFIX = "rlsweep_"

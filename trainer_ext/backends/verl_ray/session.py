@@ -24,7 +24,7 @@ from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
-from trainer_ext.backends.verl_ray.trainer import Trainer
+from trainer_ext.backends.verl_ray.trainer import Step, Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.fits import devices
@@ -101,30 +101,28 @@ class Session:
         SkipManager.init(tree)
         self._samples = self._tokens = self._memory = 0
         self._positions: dict[str, torch.Tensor] = {}
+        self.newest = Step()
 
     def step(self, step: int) -> tuple[dict[str, float], int, int, int]:
         """Metrics, samples, tokens, peak memory in bytes. Raises what Trainer.explained does."""
         with self.trainer.explained():
-            trainer = self.trainer
-            trainer.global_steps, trainer.timing_raw = step, {}
-            trainer.prompts = self._prompts.of_step(step, self._batch)
-            trainer.newest, trainer.values, trainer.trained_tokens = None, {}, 0
+            data, self.newest = self.trainer.config.data, Step(self._prompts.of_step(step, self._batch))
             if self._method.reads_pairs_of_task:
-                length, seed = int(trainer.config.data.max_response_length), int(trainer.config.data.seed)
-                trainer.pairs = pairs_of_task(self._task, trainer.prompts, self._tokenizer, length, seed, step)
-            batch = trainer.step({}, trainer.timing_raw)  # verl's own metrics have other names and definitions
-            assert trainer.newest is not None
-            scored, _ = trainer.newest
-            values = {**trainer.values, **self._drawn()}
-            trainer.on_step_end()
+                length, seed = int(data.max_response_length), int(data.seed)
+                pairs = pairs_of_task(self._task, self.newest.prompts, self._tokenizer, length, seed, step)
+                self.newest.pairs = pairs
+            batch = self.trainer.train(step, self.newest)
+            values, scored = {**self.newest.values, **self._drawn()}, self.newest.scored
+            assert scored is not None
+            self.trainer.on_step_end()
             self._clear(batch)
             rows, new = len(scored.rewards), int(scored.mask.sum())
             self._samples, self._tokens = self._samples + rows, self._tokens + new
+            flops = 2 * self._read * new + self._update_flops * self.newest.trained_tokens
             values |= {
                 "samples/total": float(self._samples),
                 "tokens/total": float(self._tokens),
-                "cost/sample_seconds": float(trainer.timing_raw["gen"]),
-                "cost/flops_per_sample": (2 * self._read * new + self._update_flops * trainer.trained_tokens) / rows,
+                "cost/flops_per_sample": flops / rows,
             }
             if self._target_samples is not None:
                 values["samples/target"] = float(self._target_samples)
@@ -164,8 +162,8 @@ class Session:
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
-        assert self.trainer.newest is not None
-        scored, updates = self.trainer.newest
+        scored, updates = self.newest.scored, self.newest.update
+        assert scored is not None and updates is not None
         seen = positions(self._method, scored, self._positions)
         return metrics.histograms(scored.old, updates.advantages, scored.mask, seen)
 

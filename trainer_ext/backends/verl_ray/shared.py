@@ -41,7 +41,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Part:
+class BundlePart:
     """One bundle, to verl a placement group with a bundle for each of its ranks."""
 
     share: Share
@@ -54,7 +54,7 @@ class Part:
         return self.share.group.id
 
 
-def _of_part(placement_group: Part, placement_group_bundle_index: int) -> PlacementGroupSchedulingStrategy:
+def _of_part(placement_group: BundlePart, placement_group_bundle_index: int) -> PlacementGroupSchedulingStrategy:
     """Takes the place of the class in verl: all ranks of a node share its bundle."""
     return placement_group.share.bundle(placement_group.index)
 

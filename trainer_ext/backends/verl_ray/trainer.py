@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -40,36 +41,48 @@ trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other
 trainer_base.RewardLoopManager = workers.Rewards
 
 
+@dataclass
+class Step:
+    """A step: what it is given, and what verl's stages find of it and report, one after the other.
+
+    pairs: of the task, for these prompts: chosen and rejected in turn. values: metrics. trained_tokens: by policy and
+    critic. row_of: the place of each of verl's keys in the run's order; kept: which of these rows rejection sampling
+    keeps; trained_pairs: the rows that DPO trains on.
+    """
+
+    prompts: Sequence[Prompt] = ()
+    pairs: Sequence[list[int]] | None = None
+    row_of: Mapping[str, int] = field(default_factory=dict)
+    scored: Scored | None = None
+    update: Update | None = None
+    kept: Tensor | None = None
+    trained_pairs: KVBatchMeta | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    trained_tokens: int = 0
+
+
 class Trainer(PPOTrainerSync):
     """verl's stages of a step. The whole scored batch passes through `methods.update` here, whatever the ranks.
 
     It keeps the name of its parent in verl's configuration: under another name verl takes other buffers.
     """
 
-    def __init__(
-        self,
-        config: Any,
-        actor: Mapping[str, Any],
-        method: Method,
-        task: str,
-        grad_variance: bool,
-    ):
+    def __init__(self, config: Any, actor: Mapping[str, Any], method: Method, task: str, grad_variance: bool):
         """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not;
         grad_variance: whether it is measured."""
-        self.method, self._task = method, task
-        self.prompts: Sequence[Prompt] = ()  # of the step that comes, to be set before each step
-        self.pairs: Sequence[list[int]] | None = None  # of the task, for these prompts: chosen and rejected in turn
-        self.trained_tokens = 0  # in this step, by policy and critic
-        self._own_actor, self._grad_variance = dict(actor), grad_variance
+        self._method, self._task, self._own_actor, self._grad_variance = method, task, dict(actor), grad_variance
         self._compares = config.actor_rollout_ref.rollout.name == servers.name_in_verl("vllm")
-        self.newest: tuple[Scored, Update] | None = None
-        self.values: dict[str, float] = {}  # the step's metrics that the stages report
+        self._now = Step()
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
         self.timing_raw: dict[str, float] = {}
-        self._row_of: dict[str, int] = {}
-        self._pairs: KVBatchMeta | None = None
-        self._kept: Tensor | None = None
         super().__init__(config)
+
+    def train(self, number: int, step: Step) -> KVBatchMeta:
+        """Send a step through verl's stages up to `on_step_end`; its responses, for the caller to remove."""
+        self.global_steps, self.timing_raw, self._now = number, {}, step
+        batch: KVBatchMeta = self.step({}, self.timing_raw)  # verl's own metrics have other names and definitions
+        step.values["cost/sample_seconds"] = float(self.timing_raw["gen"])
+        return batch
 
     # ------------------------------------------------------------ set-up
 
@@ -119,12 +132,12 @@ class Trainer(PPOTrainerSync):
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
         for key, value in self._own_actor.items():
             object.__setattr__(settings, key, value)
-        own = self.method.loss(settings)
+        own = self._method.loss(settings)
         if own is not None:
             self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, own))
         if self._grad_variance:
             self.actor_rollout_wg.measure_grad_variance()
-        section = self.method.section
+        section = self._method.section
         if self.use_critic:
             value = partial(losses.value, float(section["cliprange_value"]))
             self.critic_wg.set_loss_fn(partial(workers.on_packed, value))
@@ -134,7 +147,7 @@ class Trainer(PPOTrainerSync):
     # ------------------------------------------------------------ prompts
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        return self._rows(self.prompts, "sample")
+        return self._rows(self._now.prompts, "sample")
 
     def _rows(self, prompts: Sequence[Prompt], purpose: str) -> TensorDict:
         """What the agent loops read of each prompt."""
@@ -221,7 +234,7 @@ class Trainer(PPOTrainerSync):
         """
         actor, n = self.config.actor_rollout_ref.actor, int(self.config.actor_rollout_ref.rollout.n)
         self._in_order(batch, int(self.config.data.train_batch_size) * n)
-        self._row_of = {key: row for row, key in enumerate(batch.keys)}
+        self._now.row_of = {key: row for row, key in enumerate(batch.keys)}
         size = min(int(actor.ppo_mini_batch_size) * n, len(batch))
         batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, self._ranks()))
         return batch
@@ -251,25 +264,26 @@ class Trainer(PPOTrainerSync):
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         batch = super()._compute_ref_log_prob(batch, metrics)
-        if self.method.section["sampler"] == "rejection":
+        if self._method.section["sampler"] == "rejection":
             self.actor_rollout_wg.compute_target_log_prob(batch)
             self._put(batch, self._of_responses(batch, {"target_log_prob": "log_probs"}))
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The whole batch, padded and in the run's order, through the functions of every backend."""
+        now = self._now
         names = ["rm_scores", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "collision"]
-        rejects = self.method.section["sampler"] == "rejection"
+        rejects = self._method.section["sampler"] == "rejection"
         names += ["target_log_prob"] * rejects + ["values"] * self.use_critic
         fields = ["response_mask", *names]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         nested = data["response_mask"]
         padded = data.to_padded_tensor()
-        order = torch.tensor(sorted(range(len(batch)), key=lambda i: self._row_of[batch.keys[i]]))
+        order = torch.tensor(sorted(range(len(batch)), key=lambda i: now.row_of[batch.keys[i]]))
         mask = padded["response_mask"][order].bool()
         columns = {name: padded[name][order].float() * mask for name in names}
-        self._pairs, reference = self._task_pairs() if self.pairs is not None else (None, None)
-        scored = Scored(
+        now.trained_pairs, reference = self._task_pairs(now) if now.pairs is not None else (None, None)
+        scored = now.scored = Scored(
             mask=mask,
             rewards=columns["rm_scores"].sum(dim=1),
             group=torch.arange(len(batch)) // int(self.config.actor_rollout_ref.rollout.n),
@@ -281,27 +295,25 @@ class Trainer(PPOTrainerSync):
             values=columns.get("values"),
             pair_reference=reference,
         )
-        rows = sorted(batch.keys, key=self._row_of.__getitem__)
+        rows = sorted(batch.keys, key=now.row_of.__getitem__)
         extra = tq.kv_batch_get(keys=rows, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        self.values.update(rewards.metrics(_scores(extra)))
-        updates = update(self.method, scored, self.global_steps)
-        self.newest = scored, updates
-        self.values.update(updates.metrics)
-        if self._compares and self.method.section["sampler"] not in registry.WITH_TARGET:
-            self.values.update(probability_differences(scored.old, scored.behaviour, mask))
-        self._kept = None
+        updates = now.update = update(self._method, scored, self.global_steps)
+        now.values |= rewards.metrics(_scores(extra)) | updates.metrics
+        if self._compares and self._method.section["sampler"] not in registry.WITH_TARGET:
+            now.values |= probability_differences(scored.old, scored.behaviour, mask)
         if rejects:  # which rows of the run's order rejection sampling towards the target keeps
             draw = draws.keys(int(self.config.data.seed), "accept", self.global_steps, range(len(mask)))
             old, target = columns["old_log_probs"], columns["target_log_prob"]
-            self._kept = draws.accepted(old, target, mask, int(self.config.actor_rollout_ref.rollout.n), draw)
-            self.values["rejection/accepted_fraction"] = float(self._kept.float().mean())
-        if self.method.section["loss"] == "dpo":
+            now.kept = draws.accepted(old, target, mask, int(self.config.actor_rollout_ref.rollout.n), draw)
+            now.values["rejection/accepted_fraction"] = float(now.kept.float().mean())
+        if self._method.section["loss"] == "dpo":
             if updates.policy is not None:
                 if updates.rows is not None:
-                    self._pairs = _pairs_of_rows(self.global_steps, batch, [rows[row] for row in updates.rows.tolist()])
-                    self._set_pairs(self._pairs)
-                assert self._pairs is not None
-                self._put_pairs(self._pairs, updates.policy)
+                    chosen = [rows[row] for row in updates.rows.tolist()]
+                    now.trained_pairs = _pairs_of_rows(self.global_steps, batch, chosen)
+                    self._set_pairs(now.trained_pairs)
+                assert now.trained_pairs is not None
+                self._put_pairs(now.trained_pairs, updates.policy)
             return batch
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order))
@@ -312,41 +324,41 @@ class Trainer(PPOTrainerSync):
 
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The critic's updates; the metrics are means over its mini-batches."""
-        assert self.newest is not None
-        scored, updates = self.newest
+        now, scored, updates = self._now, self._now.scored, self._now.update
+        assert scored is not None and updates is not None
         if updates.critic is None:
             return batch
         self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n), int(scored.mask.sum()))
         rate = self.critic_wg.learning_rate()[0]
         output = self.critic_wg.train_mini_batch(batch).get()
-        self.values |= {**_means("critic", output["metrics"]), "critic/lr": rate}
-        self.values |= explained_variance(updates.critic["returns"], updates.critic["values"], scored.mask)
+        now.values |= {**_means("critic", output["metrics"]), "critic/lr": rate}
+        now.values |= explained_variance(updates.critic["returns"], updates.critic["values"], scored.mask)
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The policy's updates; the metrics are means over its mini-batches."""
-        assert self.newest is not None
-        scored, updates = self.newest
+        now, scored, updates = self._now, self._now.scored, self._now.update
+        assert scored is not None and updates is not None
         if updates.policy is None:
             return batch
         own, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
-        if self._pairs is not None:
-            own, rows = self._pairs, 2
+        if now.trained_pairs is not None:
+            own, rows = now.trained_pairs, 2
             tokens = sum(int(tag["response_len"]) for tag in own.tags)
-        elif self._kept is not None:
-            own = self._with_kept(batch, self._kept)
-            tokens = int((scored.mask & self._kept[:, None]).sum())
+        elif now.kept is not None:
+            own = self._with_kept(batch, now.kept)
+            tokens = int((scored.mask & now.kept[:, None]).sum())
         else:
             tokens = int(scored.mask.sum())
-        self.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
+        now.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
         self._set_updates(own, rows, tokens)
         output = self.actor_rollout_wg.update_actor(own)
-        self.values |= policy_loss.finish(_means("actor", output["metrics"]))
+        now.values |= policy_loss.finish(_means("actor", output["metrics"]))
         variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
         if variance is not None:
-            self.values["actor/grad_variance"] = variance
-        if self._pairs is not None:
-            tq.kv_clear(keys=self._pairs.keys, partition_id=_PAIRS)
+            now.values["actor/grad_variance"] = variance
+        if now.trained_pairs is not None:
+            tq.kv_clear(keys=now.trained_pairs.keys, partition_id=_PAIRS)
         return batch
 
     def _set_updates(self, batch: KVBatchMeta, rows: int, tokens: int) -> None:
@@ -365,23 +377,23 @@ class Trainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": False},
             temperature=rollout.temperature,
         )
-        self.trained_tokens += tokens * int(actor.ppo_epochs)
+        self._now.trained_tokens += tokens * int(actor.ppo_epochs)
 
     def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
         """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         found = zip(batch.keys, data["response_mask"].unbind(), strict=True)
-        rows = [mask * bool(kept[self._row_of[key]]) for key, mask in found]
+        rows = [mask * bool(kept[self._now.row_of[key]]) for key, mask in found]
         mask = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         return self._put(batch, {"response_mask": mask, "loss_mask": mask})
 
     # ------------------------------------------------------------ pairs of DPO
 
-    def _task_pairs(self) -> tuple[KVBatchMeta, Tensor]:
+    def _task_pairs(self, step: Step) -> tuple[KVBatchMeta, Tensor]:
         """The task's own pairs for the step's prompts, and the reference's log-probabilities of them, (2 P, T)."""
-        assert self.pairs is not None
-        prompts = [prompt.tokens for prompt in self.prompts for _ in range(2)]
-        batch = _pairs(self.global_steps, prompts, self.pairs)
+        assert step.pairs is not None
+        prompts = [prompt.tokens for prompt in step.prompts for _ in range(2)]
+        batch = _pairs(self.global_steps, prompts, step.pairs)
         self._set_pairs(batch)
         PPOTrainerSync._compute_ref_log_prob(self, batch, {})
         names = ["ref_log_prob", "response_mask"]

@@ -15,7 +15,7 @@ from trainer_ext.backends.verl_ray import servers
 _LOOK_S = 1.0
 
 
-class Adapter(ServerAdapter):
+class VllmAdapter(ServerAdapter):
     """verl's adapter, with a socket of the run's own, which notices that its server is dead."""
 
     def __init__(self, *given: Any, **more: Any):

@@ -27,10 +27,10 @@ from trainer_ext.backends.verl_ray import servers, vllm_worker  # noqa: E402
 from trainer_ext.backends.verl_ray.rollout import on_node  # noqa: E402
 
 _LOOK_S = 1.0
-_WORKER = f"{vllm_worker.__name__}.{vllm_worker.Worker.__name__}"
+_WORKER = f"{vllm_worker.__name__}.{vllm_worker.RolloutWorker.__name__}"
 
 
-class Server(servers.Failures, vLLMHttpServer):
+class VllmServer(servers.Failures, vLLMHttpServer):
     """A vLLM engine, asked by Ray's calls alone; verl's server also listens for HTTP, without asking who sends."""
 
     def __init__(self, *given: Any, **more: Any):
@@ -110,12 +110,12 @@ class Server(servers.Failures, vLLMHttpServer):
         return self._sleep_level or int(super()._resolve_sleep_level())
 
 
-class Replica(vLLMReplica):
+class VllmReplica(vLLMReplica):
     """verl's, with our server."""
 
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
-        self.server_class = ray.remote(Server)
+        self.server_class = ray.remote(VllmServer)
 
     def _get_server_name_prefix(self) -> str:
         return servers.PREFIX

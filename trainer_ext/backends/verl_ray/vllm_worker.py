@@ -39,7 +39,7 @@ def _end_with_server() -> None:
     engine.kill()
 
 
-class Worker(qstar.Worker, vLLMColocateWorkerExtension):
+class RolloutWorker(qstar.Worker, vLLMColocateWorkerExtension):
     """vLLM adds these methods to its worker (`worker_extension_cls`)."""
 
     def __new__(cls, **given: Any) -> Any:

@@ -45,7 +45,30 @@ _COLUMNS = (
 _LOSSES = ("actor/pg_loss", "actor/sft_loss", "critic/vf_loss")
 
 
-class ModelWorker(TrainingWorker):
+class _KeepsShards:
+    """What the run asks all ranks of a model that is trained."""
+
+    def trained(self) -> Any:
+        """verl's engine of the model."""
+        raise NotImplementedError
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        return float(self.trained().optimizer.param_groups[0]["lr"])
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_shards(self, folder: str) -> None:
+        """shards.save of the model."""
+        shards.save(Path(folder), self.trained(), dist.get_rank(), dist.get_world_size())
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_shards(self, folder: str) -> None:
+        """shards.load of the model."""
+        shards.load(Path(folder), self.trained(), dist.get_rank(), dist.get_world_size())
+
+
+class ModelWorker(_KeepsShards, TrainingWorker):
     """verl's worker of one model, with our checkpoints, in a process group on gloo, and on GPUs also on NCCL.
 
     verl would name the backend of a CPU twice.
@@ -62,27 +85,18 @@ class ModelWorker(TrainingWorker):
             config = replace(config, model_type=plugin.VALUE_MODEL)
         super().__init__(config)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def learning_rate(self) -> float:
-        """The learning rate of the next update."""
-        return float(self.engine.optimizer.param_groups[0]["lr"])
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_shards(self, folder: str) -> None:
-        """shards.save of the model."""
-        shards.save(Path(folder), self.engine, dist.get_rank(), dist.get_world_size())
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_shards(self, folder: str) -> None:
-        """shards.load of the model."""
-        shards.load(Path(folder), self.engine, dist.get_rank(), dist.get_world_size())
+    def trained(self) -> Any:
+        return self.engine
 
 
-class PolicyWorker(ActorRolloutRefWorker):
+class PolicyWorker(_KeepsShards, ActorRolloutRefWorker):
     """verl's worker of policy and reference, with our checkpoints; also scores responses under a target."""
 
     actor_worker_cls = ModelWorker
     ref_worker_cls = ModelWorker
+
+    def trained(self) -> Any:
+        return self.actor.engine
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -125,21 +139,6 @@ class PolicyWorker(ActorRolloutRefWorker):
         """GradVariance.take of the policy."""
         return self._grad_variance.take()
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def learning_rate(self) -> float:
-        """The learning rate of the policy's next update."""
-        return self.actor.learning_rate()
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_shards(self, folder: str) -> None:
-        """shards.save of the policy."""
-        self.actor.save_shards(folder)
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_shards(self, folder: str) -> None:
-        """shards.load of the policy."""
-        self.actor.load_shards(folder)
-
 
 def on_packed(
     loss: Loss, model_output: Mapping[str, Tensor], data: TensorDict, dp_group: Any = None
@@ -180,7 +179,7 @@ class _Pool(RayResourcePool):
         self, strategy: str = "STRICT_PACK", name: str | None = None, device_name: str = "cpu"
     ) -> list[Any]:
         if self.pgs is None and (share := shared.own()) is not None:
-            self.pgs = [shared.Part(share, index, ranks) for index, ranks in enumerate(self._store)]
+            self.pgs = [shared.BundlePart(share, index, ranks) for index, ranks in enumerate(self._store)]
         if self.pgs is None:
             nodes = shared.nodes()
             if len(nodes) != len(self._store):

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_ext.objection import Objection
+
 FLOAT = 4  # bytes
 #: The vocabulary and the positions of embedded models (initial_model.py).
 EMBEDDED_VOCABULARY, EMBEDDED_POSITIONS = 99, 512
@@ -26,12 +28,9 @@ _ROOT = Path(__file__).parents[3]
 _LIMIT_S = 120.0  # for the imports of transformers and of the code that comes with a model
 
 
-class Unusable(ValueError):
-    """Why a model cannot be trained. fix: what to do instead."""
-
-    def __init__(self, rule: str, fix: str = "choose another model"):
-        self.rule, self.fix = rule, fix
-        super().__init__(f"{rule}. Fix: {fix}")
+def unusable(rule: str, fix: str) -> Objection:
+    """Why a model cannot be trained."""
+    return Objection("model.path", None, rule, fix)
 
 
 @dataclass(frozen=True)
@@ -149,11 +148,12 @@ def embedded(model: Mapping[str, Any], width: int = 1, depth: int = 1) -> Archit
     )
 
 
-def of_model(path: Any, trust_remote_code: bool = False) -> Architecture | None:
+def of_model(path: Any, trust_remote_code: bool = False, key: str = "model.path") -> Architecture | None:
     """The sizes of a model in a folder, or of a name on the hub that has been loaded on this machine before, by its
     config.json; None: there is no such file.
 
-    trust_remote_code: whether code that comes with the model may be run. Unusable: the model cannot be trained.
+    trust_remote_code: whether code that comes with the model may be run; key: of the configuration, which names the
+    model. Objection: the model cannot be trained.
     """
     file = Path(os.path.expanduser(str(path))) / "config.json"
     if not file.parent.is_dir():
@@ -162,9 +162,12 @@ def of_model(path: Any, trust_remote_code: bool = False) -> Architecture | None:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
-    if isinstance(found, Unusable):
-        raise found
+    try:
+        found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+    except Objection as refused:
+        found = refused
+    if isinstance(found, Objection):
+        raise Objection(key, path, found.rule, found.fix)
     return found
 
 
@@ -189,11 +192,11 @@ def _parsed(text: str) -> dict[str, Any]:
             raise TypeError
     except (ValueError, KeyError, TypeError):
         rule, fix = "its config.json does not name a model_type", "name a folder that save_pretrained wrote"
-        raise Unusable(rule, fix) from None
+        raise unusable(rule, fix) from None
     if config.get("quantization_config"):
         method = dict(config["quantization_config"]).get("quant_method", "unknown")
         rule = f"its weights are quantized ({method}), and training needs the weights themselves"
-        raise Unusable(rule, "choose the model before quantization, or save the model dequantized")
+        raise unusable(rule, "choose the model before quantization, or save the model dequantized")
     return dict(config)
 
 
@@ -227,7 +230,7 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
 
 
 @functools.cache
-def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture | Unusable | None:
+def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture | Objection | None:
     """The sizes as transformers' module has them; None: the program ended with an error. config: the file's text."""
     command = [sys.executable, "-m", f"{__name__}.causal_models", str(folder)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -237,15 +240,15 @@ def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture
     try:
         asked = subprocess.run(command, **given, capture_output=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        return Unusable(f"transformers does not build it within {_LIMIT_S:g} s", "correct the code that comes with it")
+        return unusable(f"transformers does not build it within {_LIMIT_S:g} s", "correct the code that comes with it")
     if asked.returncode:
         return None
     try:
         found = json.loads((asked.stdout.splitlines() or [""])[-1])
     except ValueError:
-        return Unusable("the code that comes with it ends before it has built the model", "correct that code")
+        return unusable("the code that comes with it ends before it has built the model", "correct that code")
     if "unusable" in found:
-        return Unusable(*found["unusable"])
+        return unusable(*found["unusable"])
     shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in found["shapes"].items()}
     whole = {name: tuple(found[name]) for name in ("of_layers", "windows")}
     return Architecture(**{**found, **whole, "shapes": shapes})

@@ -23,7 +23,8 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from trainer_ext.fits.architectures import EAGER, SDPA, Architecture, Unusable
+from trainer_ext.fits.architectures import EAGER, SDPA, Architecture, unusable
+from trainer_ext.objection import Objection
 
 _OTHER = "choose a language model that reads from left to right, such as those of conf/model"
 #: What the samplers and the engines give to a module.
@@ -50,20 +51,20 @@ def attention_of(path: str, trust_remote_code: bool = False) -> str:
 
 
 def count(folder: str, trust_remote_code: bool) -> Architecture:
-    """The sizes of a model in a folder. Unusable: it cannot be trained."""
+    """The sizes of a model in a folder. Objection: it cannot be trained."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # whatever the class of the configuration raises
         rule = f"transformers cannot read its config.json: {_said(error)}"
         remote = "trust_remote_code" in str(error)
         fix = "set verl.actor_rollout_ref.model.trust_remote_code=true if you trust the code" if remote else _OTHER
-        raise Unusable(rule, fix) from error
+        raise unusable(rule, fix) from error
     check(config)
     try:
         module = without_weights(config, trust_remote_code)
     except Exception as error:  # whatever a configuration makes a module's constructor raise
         rule = f"transformers cannot build it: {type(error).__name__}: {_said(error)}"
-        raise Unusable(rule, _OTHER) from error
+        raise unusable(rule, _OTHER) from error
     _check_class(type(module))
     layers = list(_layers(module, set(module._no_split_modules)))
     heads = int(config.num_attention_heads)
@@ -101,18 +102,18 @@ def _said(error: Exception) -> str:
 
 
 def check(config: Any) -> None:
-    """Unusable: a model of this configuration cannot be trained. config: as AutoConfig reads it."""
+    """Objection: a model of this configuration cannot be trained. config: as AutoConfig reads it."""
     what = f"it is a model of type {config.model_type}, "
     if getattr(config, "is_encoder_decoder", False):
-        raise Unusable(f"{what}which has an encoder beside its decoder", _OTHER)
+        raise unusable(f"{what}which has an encoder beside its decoder", _OTHER)
     if config.get_text_config() is not config:
-        raise Unusable(f"{what}which also reads other things than text", _OTHER)
+        raise unusable(f"{what}which also reads other things than text", _OTHER)
     masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
     known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
         getattr(config, "auto_map", None) or {}
     )
     if masked or not known:
-        raise Unusable(f"{what}which is no causal language model", _OTHER)
+        raise unusable(f"{what}which is no causal language model", _OTHER)
     own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if own is not None:
         _check_class(own)
@@ -132,7 +133,7 @@ def _check_class(own: Any) -> None:
         rule = f"does not take {', '.join(missing)}, which the samplers give"
     else:
         return
-    raise Unusable(f"its class {own.__name__} {rule}", _OTHER)
+    raise unusable(f"its class {own.__name__} {rule}", _OTHER)
 
 
 def without_weights(config: Any, trust_remote_code: bool = False) -> Any:
@@ -192,5 +193,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     try:
         print(json.dumps(asdict(count(given.folder, given.trust_remote_code))))
-    except Unusable as error:
+    except Objection as error:
         print(json.dumps({"unusable": [error.rule, error.fix]}))

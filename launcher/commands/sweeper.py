@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import InvalidPlan, print_error, print_problems
-from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_USAGE, ROOT
+from launcher.errors import exit_code
+from launcher.project import EXIT_USAGE, ROOT
 from launcher.run import catalog
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class ReconcilingSweeper:
             results.extend(found)
             return code
 
-        if code := without_traceback(launch):
+        if code := _exit_code(launch):
             raise SweepExit(code)
         return results
 
@@ -117,18 +116,10 @@ def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, mo
             return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
         return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
-    return without_traceback(launch)
+    return _exit_code(launch)
 
 
-def without_traceback(launch: Callable[[], int]) -> int:
-    """The exit code of a launch; what is wrong with its plan, or with a file, is printed."""
+def _exit_code(launch: Callable[[], int]) -> int:
     if sys.stdout.isatty():
         print("planning: every run is checked before anything is written", flush=True)
-    try:
-        return launch()
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return EXIT_USAGE
-    except (BadRunFolder, OSError) as error:
-        print_error(error)
-        return EXIT_USAGE if isinstance(error, BadRunFolder) else EXIT_FAILED
+    return exit_code(launch)
