@@ -16,7 +16,7 @@ class RlsweepSweeper(ReconcilingSweeper, Sweeper):
 
 
 class InstalledParts(SearchPathPlugin):
-    """The configurations of installed packages that bring methods or tasks."""
+    """The configurations of installed packages that extend rlsweep."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in installed_parts.folders():

@@ -259,9 +259,9 @@ class Application(Protocol):
         """What a run requests of a cluster."""
         return Shape()
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
-        """The file that says what a run requests, and the key of its devices there."""
-        return "conf/config.yaml", "resources"
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
+        """The file, and the key there, that say what a run requests. name: of the field of Shape."""
+        return "conf/config.yaml", f"resources.{name}"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """Equal texts for runs with folders of equal size, with equal work in a step, and with equal steps."""

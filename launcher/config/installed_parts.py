@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _SCHEDULERS = "rlsweep.schedulers"
-GROUPS = ("rlsweep.methods", "rlsweep.tasks", _SCHEDULERS)
+GROUPS = ("rlsweep.methods", "rlsweep.tasks", "rlsweep.analysis", "rlsweep.sources", _SCHEDULERS)
 
 
 def packages() -> frozenset[str]:
-    """The top-level packages and modules that bring methods, tasks or schedulers."""
+    """The top-level packages and modules that extend this project."""
     entries = entry_points()  # once: it reads a file of every installed distribution
     return frozenset(entry.module.partition(".")[0] for group in GROUPS for entry in entries.select(group=group))
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any
 
+import cloudpickle
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -220,7 +221,10 @@ class Composition:
     @functools.cached_property
     def base(self) -> Base:
         """The composition as the run's process reads it back, types and interpolations included."""
-        data = pickle.dumps(self.config)
+        try:
+            data = pickle.dumps(self.config)
+        except (pickle.PicklingError, AttributeError):  # classes that were made at run time go as they are
+            data = cloudpickle.dumps(self.config)
         text = json.dumps({"composition": base64.b64encode(data).decode("ascii")})
         return Base(hashlib.sha256(data).hexdigest()[: identity.ID_DIGITS], text, {})
 

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
-from launcher.application import Composed, application
+from launcher.application import application
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
-from launcher.config.hydra_compose import Composer
+from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema, variants
 from launcher.planning.clusters import Budget
@@ -33,7 +33,7 @@ from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, command_line, is_code_choice, parse
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
-from launcher.planning.variants import SECTIONS, Planning
+from launcher.planning.variants import SECTIONS, Planning, Root
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
@@ -49,17 +49,6 @@ _IMPORT_S = 60.0
 
 #: Seeds to add, by experiment and group.
 AddedSeeds = Mapping[str, Mapping[str, Iterable[int]]]
-
-
-@dataclass(frozen=True)
-class _Root:
-    """The root configuration of an experiment: as composed, and resolved with what the command line sets of what holds
-    for a whole experiment. where: the experiment's file."""
-
-    experiment: str | None
-    where: str
-    composed: Composed
-    tree: Mapping[str, Any]
 
 
 def make(
@@ -85,7 +74,7 @@ def _plan(planning: Planning, root: Path, command: str, added: AddedSeeds) -> Pl
     problems, given = planning.problems, planning.arguments
     experiments: list[Experiment] = []
     runs: dict[str, PlannedRun] = {}
-    first: _Root | None = None  # for what holds for the whole launch
+    first: Root | None = None  # for what holds for the whole launch
     for own in filter(None, (_root(planning, name) for name in given.experiments)):
         if first is None:
             first = own
@@ -116,7 +105,7 @@ def _plan(planning: Planning, root: Path, command: str, added: AddedSeeds) -> Pl
     )
 
 
-def _multirun(root: Path, own: _Root) -> Path:
+def _multirun(root: Path, own: Root) -> Path:
     return root / str(own.tree.get("multirun") or "multirun")
 
 
@@ -163,12 +152,13 @@ def _kept_secrets(
 # ---------------------------------------------------------------- the root configuration
 
 
-def _root(planning: Planning, experiment: str | None) -> _Root | None:
+def _root(planning: Planning, experiment: str | None) -> Root | None:
     """The root configuration of an experiment; None (and problems) if the experiment cannot be judged without it."""
     composer, problems, values = planning.composer, planning.problems, planning.arguments.values
-    where = variants.file_of(composer, experiment)
+    where = f"{composer.folder.name}/{f'experiment/{experiment}' if experiment else composer.config}.yaml"
     try:
-        composed = composer.compose(variants.selection(planning, experiment))
+        chosen = _selection(planning, experiment)
+        composed = composer.compose(chosen)
     except hydra_compose.ERRORS as error:
         problems.append(variants.not_composed(composer, where, error))
         return None
@@ -201,7 +191,19 @@ def _root(planning: Planning, experiment: str | None) -> _Root | None:
     if isinstance(folder := resolved.get("multirun"), (Mapping, list)):
         at, rule = planning.arguments.origin("multirun", where), "must be the path of one folder"
         problems.add(at, "multirun", schema.brief(folder), rule, "write multirun=FOLDER")
-    return _Root(experiment, where, composed, resolved)
+    return Root(experiment, where, chosen, composed, resolved)
+
+
+def _selection(planning: Planning, experiment: str | None) -> list[str]:
+    """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
+    chosen = {group: one for group, one in planning.arguments.choices.items() if not group.startswith("method/")}
+    if experiment:
+        chosen = {"experiment": experiment, **chosen}
+    if planning.arguments.more_hypotheses:
+        own = planning.composer.compose([f"{group}={one}" for group, one in chosen.items()]).chosen(HYPOTHESIS)
+        chosen.pop(HYPOTHESIS, None)
+        chosen[HYPOTHESIS] = spelled([*own, *planning.arguments.more_hypotheses])
+    return [f"{group}={one}" for group, one in chosen.items()]
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
@@ -216,7 +218,7 @@ def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[st
 
 
 def _experiment(
-    planning: Planning, own: _Root, root: Path, command: str, added: AddedSeeds
+    planning: Planning, own: Root, root: Path, command: str, added: AddedSeeds
 ) -> tuple[Experiment, Mapping[str, PlannedRun]]:
     """An experiment and its runs, by id."""
     problems, given, tree = planning.problems, planning.arguments, own.tree
@@ -238,7 +240,7 @@ def _experiment(
     seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
     if spec.rule is not None:
         seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, added.get(spec.name, {}))
-    specs = run_specs(planning, own.experiment, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
+    specs = run_specs(planning, own, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
     if not problems:
         experiment_spec.check_groups(spec, specs.entries, own.where, given, problems)
     groups: dict[str, PlannedGroup] = {
@@ -290,7 +292,7 @@ def _adhoc_name(given: Arguments, prefix: str, method: str) -> str:
     return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
 
 
-def _other_owners(planning: Planning, own: _Root, name: str, multirun: Path) -> Iterator[Objection]:
+def _other_owners(planning: Planning, own: Root, name: str, multirun: Path) -> Iterator[Objection]:
     """Whose folder the experiment's is: that of another file, of a campaign, or, where a file system ignores case, of
     another experiment.
 
@@ -321,7 +323,7 @@ def _alike(name: str, other: str) -> bool:
 # ---------------------------------------------------------------- sections that hold for a whole experiment
 
 
-def _analysis(planning: Planning, own: _Root, context: Context, spec: ExperimentSpec) -> dict[str, Any]:
+def _analysis(planning: Planning, own: Root, context: Context, spec: ExperimentSpec) -> dict[str, Any]:
     problems = planning.problems
     section = experiment_spec.check_dropped(
         "analysis", own.tree.get("analysis") or {}, own.composed, own.where, problems
@@ -344,7 +346,7 @@ def _analysis(planning: Planning, own: _Root, context: Context, spec: Experiment
     return section
 
 
-def _cluster(planning: Planning, own: _Root) -> dict[str, Any]:
+def _cluster(planning: Planning, own: Root) -> dict[str, Any]:
     section = schema.strip(own.tree["cluster"])  # a file from before this schema has `allowed`
     where = f"{planning.composer.folder.name}/cluster/{own.composed.choices.get('cluster')}.yaml"
     name = (own.composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
@@ -358,7 +360,7 @@ def _cluster(planning: Planning, own: _Root) -> dict[str, Any]:
 
 def _check(
     planning: Planning,
-    own: _Root,
+    own: Root,
     model: type[BaseModel],
     name: str,
     section: Any,
@@ -369,7 +371,7 @@ def _check(
     """Add every objection to a section, with the file that set its key; where: the file for a key that none set, by
     default the experiment's. hypotheses: the content of their files.
     """
-    composer, chosen, files = planning.composer, variants.selection(planning, own.experiment), hypotheses or {}
+    composer, chosen, files = planning.composer, own.selection, hypotheses or {}
     for objection in objections(model, section, name, context):
         words = objection.key.partition("[")[0].split(".")
         above = [".".join(words[:end]) for end in range(len(words), 1, -1)]

@@ -21,7 +21,7 @@ from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
-from launcher.planning.variants import SECTIONS, ConfigVariant, Planning
+from launcher.planning.variants import SECTIONS, ConfigVariant, Planning, Root
 
 #: By key of a value: the file that sets it, and under which key.
 _Places = Mapping[str, tuple[str, str]]
@@ -44,13 +44,12 @@ class RunSpecs:
 class _Layout:
     """What decides the configurations of an experiment's runs.
 
-    where: its file; fixed: values of the command line; scaled, chosen: values of the scale, and its choices of whole
+    fixed: values of the command line; scaled, chosen: values of the scale, and its choices of whole
     groups as Hydra's overrides; parts: keys that set a part of a method as a value, which is refused; groups: of each
     sound group its overrides of configuration groups, and the values that its methods set beside them.
     """
 
-    experiment: str | None
-    where: str
+    root: Root
     spec: ExperimentSpec
     factors: Factors
     fixed: Mapping[str, Any]
@@ -83,14 +82,12 @@ class _Settled:
     source: str
 
 
-def run_specs(
-    planning: Planning, experiment: str | None, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]
-) -> RunSpecs:
+def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mapping[str, Collection[int]]) -> RunSpecs:
     """Every run of an experiment. Every breach is added to the problems; its runs are left out.
 
     seeds: those that each group has now, of `spec.all_seeds`.
     """
-    layout = _layout(planning, experiment, spec)
+    layout = _layout(planning, root, spec)
     names, factors = list(layout.groups), layout.factors
 
     def reads(group: str, choices: Choices, key: str) -> bool:
@@ -137,14 +134,13 @@ def run_specs(
 # ---------------------------------------------------------------- what the experiment declares
 
 
-def _layout(planning: Planning, experiment: str | None, spec: ExperimentSpec) -> _Layout:
-    composer, problems, given = planning.composer, planning.problems, planning.arguments
-    where = variants.file_of(composer, experiment)
+def _layout(planning: Planning, root: Root, spec: ExperimentSpec) -> _Layout:
+    composer, problems, given, where = planning.composer, planning.problems, planning.arguments, root.where
     fixed = {key: one for key, one in given.values.items() if key.partition(".")[0] in SECTIONS}
     for name in spec.scales:
         if name not in composer.options("scale"):
             problems.append(command_line.unknown_option(composer, where, f"experiment.scales.{name}", "scale", name))
-    scale = composer.compose(variants.selection(planning, experiment)).choices.get("scale")
+    scale = root.composed.choices.get("scale")
     of_scale = spec.scales.get(scale or "") or {}
     scaled = {key: value for key, value in of_scale.items() if not composer.is_group(key)}
     chosen: list[str] = []
@@ -169,7 +165,7 @@ def _layout(planning: Planning, experiment: str | None, spec: ExperimentSpec) ->
     for name, group in spec.groups.items():
         if (resolved := _resolved_group(planning, spec, where, name, group)) is not None:
             groups[name] = resolved
-    return _Layout(experiment, where, spec, factors, fixed, scaled, chosen, places, parts, groups)
+    return _Layout(root, spec, factors, fixed, scaled, chosen, places, parts, groups)
 
 
 def _sets_part(composer: Composer, key: str) -> bool:
@@ -219,7 +215,7 @@ def _spelled(planning: Planning, where: str, key: str, choice: Any, at: str) -> 
 
 def _variant(planning: Planning, layout: _Layout, group: str, choices: Choices) -> ConfigVariant | None:
     overrides = [*layout.chosen, *layout.groups[group][0], *(f"{key}={choice}" for key, choice in choices)]
-    return variants.variant(planning, layout.experiment, overrides)
+    return variants.variant(planning, layout.root, overrides)
 
 
 def _refuse_idle_exclusions(planning: Planning, layout: _Layout, matched: Collection[int], some: bool) -> None:
@@ -227,10 +223,10 @@ def _refuse_idle_exclusions(planning: Planning, layout: _Layout, matched: Collec
         if number not in matched and at is not None:
             value = brief({key: list(levels) for key, levels in exclusion.items()})
             rule = "this exclusion removes no run: no cell has these levels together"
-            planning.problems.add(layout.where, at, value, rule, "correct it, or remove it")
+            planning.problems.add(layout.root.where, at, value, rule, "correct it, or remove it")
     if matched and not some and not planning.problems:
         rule, fix = "the exclusions remove every run", "remove some exclusions"
-        planning.problems.add(layout.where, "experiment.exclude", None, rule, fix)
+        planning.problems.add(layout.root.where, "experiment.exclude", None, rule, fix)
 
 
 def _hint(planning: Planning, layout: _Layout, key: str, names: Sequence[str]) -> tuple[str, str]:
@@ -269,10 +265,10 @@ def _treatment(planning: Planning, layout: _Layout, cell: Cell) -> _Treatment | 
     ]
     for key, value in layout.spec.groups[cell.group].values.items():
         if variant.has(key) and key != "seed":
-            layers.append((key, value, layout.where, f"{at_group}.{key}"))
+            layers.append((key, value, layout.root.where, f"{at_group}.{key}"))
         else:
             hint = _hint(planning, layout, key, [cell.group])
-            planning.problems.add(layout.where, f"{at_group}.{key}", brief(value), *hint)
+            planning.problems.add(layout.root.where, f"{at_group}.{key}", brief(value), *hint)
     layers += [(key, value, *layout.places[key]) for key, value in cell.values]
     layers += [(key, value, COMMAND_LINE, key) for key, value in layout.fixed.items() if variant.has(key)]
     tree = variant.tree
@@ -290,7 +286,7 @@ def _runs(
         try:
             config = hydra_compose.resolved({**treatment.tree, "seed": seed})
         except OmegaConfBaseException as error:
-            planning.problems.append(variants.not_composed(planning.composer, layout.where, error))
+            planning.problems.append(variants.not_composed(planning.composer, layout.root.where, error))
             return
         if {**config, "seed": None} != before:  # as a rule, runs differ in nothing else
             before, settled = {**config, "seed": None}, _settled(planning, layout, treatment, config)
@@ -321,7 +317,7 @@ def _settled(planning: Planning, layout: _Layout, treatment: _Treatment, config:
         final = content.settled(completed)
     except OSError as error:
         rule, fix = f"cannot be read: {error.strerror}", "make it readable, or name another"
-        planning.problems.add(layout.where, "configuration", str(error.filename), rule, fix)
+        planning.problems.add(layout.root.where, "configuration", str(error.filename), rule, fix)
         return None
     estimate = checks.estimate(composed, completed, base)
     return _Settled(final, base.hash, estimate, checks.metrics(composed, completed), drawn_from(completed))
@@ -334,7 +330,7 @@ def _chooser(planning: Planning, layout: _Layout, treatment: _Treatment, part: s
     if key in given.choices or key in given.choice_factors:
         return COMMAND_LINE
     if key in layout.factors.choices or key in group.choices:
-        return layout.where
+        return layout.root.where
     chosen = application().parts().chosen
     choices = {method: chosen(composer, composer.compose([f"method={method}"]))[part] for method in group.methods}
     choice = treatment.variant.parts[part]
@@ -377,7 +373,7 @@ def _origin(planning: Planning, layout: _Layout, treatment: _Treatment, key: str
     if below is not None:  # section.nosuch, of section.nosuch.x=1
         where, at = sources[below]
         return where, at.removesuffix(below.removeprefix(key))
-    return planning.composer.source(treatment.variant.overrides, key) or layout.where, key
+    return planning.composer.source(treatment.variant.overrides, key) or layout.root.where, key
 
 
 # ---------------------------------------------------------------- factors and exclusions

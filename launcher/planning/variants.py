@@ -13,7 +13,7 @@ import yaml
 from analysis.spec.validation import NO_SUCH_KEY, closest
 from launcher.application import KEY, Base, Checks, Composed, File, application
 from launcher.config import hydra_compose, identity
-from launcher.config.hydra_compose import Composer, spelled
+from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import overrides, schema
 from launcher.planning.experiment_spec import ExperimentSpec
@@ -126,27 +126,23 @@ class Planning:
         return [variant.composed for variant in self.variants.values() if variant is not None]
 
 
-def file_of(composer: Composer, experiment: str | None) -> str:
-    """The file that declares an experiment."""
-    return f"{composer.folder.name}/{f'experiment/{experiment}' if experiment else composer.config}.yaml"
+@dataclass(frozen=True)
+class Root:
+    """The root configuration of an experiment: as composed, and resolved with what the command line sets of what holds
+    for a whole experiment. where: the experiment's file;
+    selection: the choices of groups that hold for all of it, as Hydra's overrides."""
+
+    experiment: str | None
+    where: str
+    selection: Sequence[str]
+    composed: Composed
+    tree: Mapping[str, Any]
 
 
-def selection(planning: Planning, experiment: str | None) -> list[str]:
-    """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
-    chosen = {group: one for group, one in planning.arguments.choices.items() if not group.startswith("method/")}
-    if experiment:
-        chosen = {"experiment": experiment, **chosen}
-    if planning.arguments.more_hypotheses:
-        own = planning.composer.compose([f"{group}={one}" for group, one in chosen.items()]).chosen(HYPOTHESIS)
-        chosen.pop(HYPOTHESIS, None)
-        chosen[HYPOTHESIS] = spelled([*own, *planning.arguments.more_hypotheses])
-    return [f"{group}={one}" for group, one in chosen.items()]
-
-
-def variant(planning: Planning, experiment: str | None, overrides: Sequence[str]) -> ConfigVariant | None:
+def variant(planning: Planning, root: Root, overrides: Sequence[str]) -> ConfigVariant | None:
     """The variant for a choice of groups (the last for each counts); None (and a problem) if it does not compose."""
     composer, known = planning.composer, planning.variants
-    key = tuple({one.partition("=")[0]: one for one in (*selection(planning, experiment), *overrides)}.values())
+    key = tuple({one.partition("=")[0]: one for one in (*root.selection, *overrides)}.values())
     if key not in known:
         values = {key: one for key, one in planning.arguments.values.items() if key.startswith("base.")}
         known[key] = None
@@ -154,7 +150,7 @@ def variant(planning: Planning, experiment: str | None, overrides: Sequence[str]
             known[key] = ConfigVariant(composer, key, values)
             planning.problems += file_problems(composer, composer.compose(key))
         except hydra_compose.ERRORS as error:
-            planning.problems.append(not_composed(composer, file_of(composer, experiment), error))
+            planning.problems.append(not_composed(composer, root.where, error))
     return known[key]
 
 

@@ -21,7 +21,6 @@ class HydraApplication(Application):
     identity = Identity(sections=(KEY, "program", "config"), frozen=("seed", "start", "resources"))
     libraries = ("hydra-core", "omegaconf")
     work = "launcher.worker.hydra_job:work"
-    warm: tuple[str, ...] = ("hydra.core.utils",)
 
     def length(self, config: Mapping[str, Any]) -> Length:
         """One step: the job. It may log as many as it likes."""
@@ -32,9 +31,10 @@ class HydraApplication(Application):
         asked = config["resources"]
         return Shape(asked["nodes"], asked["gpus"], asked["cpus"], asked["memory_gb"], seconds(asked["time"]) or 0)
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
         """The sweeper's section."""
-        return f"the configuration of {config['start']['name']}", "hydra.sweeper.resources.gpus"
+        key = "gpus" if name == "devices" else name
+        return f"the configuration of {config['start']['name']}", f"hydra.sweeper.resources.{key}"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """All jobs of a program are of one kind: what one took is expected of the others."""

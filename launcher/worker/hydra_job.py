@@ -138,9 +138,8 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     from hydra._internal.callbacks import Callbacks
 
     setup_globals()
-    copy = COPIES / start["file"].lstrip("/")
-    file = copy if copy.exists() else Path(start["file"])
-    sys.path.insert(0, start["path"])
+    file = _copied(start["file"]) or Path(start["file"])
+    sys.path[:0] = [str(place) for place in (_copied(start["path"]), start["path"]) if place is not None]
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
     function: Any = module
@@ -148,6 +147,12 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
         function = getattr(function, part)
     JobRuntime.instance().set("name", start["name"])
     return inspect.unwrap(function), HydraContext(config_loader=None, callbacks=Callbacks())
+
+
+def _copied(path: str) -> Path | None:
+    """The copy that the launch has made of a file, or of what a run imports from a folder; None: it has made none."""
+    copy = COPIES / path.lstrip("/")
+    return copy if copy.exists() else None
 
 
 def _main(file: Path, name: str | None) -> ModuleType:

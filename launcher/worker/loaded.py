@@ -1,7 +1,7 @@
 """The code of runs: what this process has loaded, with the content that its files had then; and what the user's code
 imports from outside of the project, of site-packages and of the standard library.
 
-The latter is found by reading, from the packages that bring methods and tasks and from the rewards that configurations
+The latter is found by reading, from the packages that extend this project and from the rewards that configurations
 name; nothing is imported. A package counts as a whole.
 """
 

@@ -13,6 +13,7 @@ from analysis.__main__ import main
 from analysis.data.sweep import BadPlan
 from analysis.spec import registry
 from analysis.spec.settings import settings
+from launcher.config import installed_parts
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 
 REWARD = "analysis/reward_sum_mean"
@@ -61,6 +62,7 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, "swinging", MODULE)
+    assert "swinging" in installed_parts.packages()  # whose files in conf/ are read, and which a launch copies
     claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
     asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
     folder = make_sweep(("C0", "C1"), steps=20, analysis=asked)

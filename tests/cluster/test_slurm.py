@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.batch_conformance import *  # noqa: F403
 from tests.launcher.batch_conformance import Batch
 from tests.launcher.test_hydra_launcher import RUNS
+from tests.launcher.test_hydra_sweep import PROGRAM, edited_while_it_waits, start
 from tests.launcher.test_slurm import SETTINGS
 from tests.results import learned
 from tests.waiting import until
@@ -186,3 +188,11 @@ def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:
     assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=2", *options)
     ((job, (_, node)),) = slurm.jobs(tmp_path / "m").items()
     assert node == "n4" and "Comment=two words" in slurm.ask("scontrol", "show", "job", job)
+
+
+def test_a_program_that_is_edited_runs_as_it_was_launched(slurm: Lab, tmp_path: Path) -> None:
+    """It has classes in its main module, and is loaded anew on the node, from the launch's copy."""
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    settings = "hydra.sweeper.cluster={name: slurm, max_running: 1}"
+    process = start(tmp_path, "x=1,2,3", "steps=4", settings, more=slurm.environment)
+    edited_while_it_waits(tmp_path, process)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def start(folder: Path, *words: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    environment = {**os.environ, **(more or {}), "PYTHONPATH": str(ROOT)}
     environment.pop("RLSWEEP_MULTIRUN", None)
     command = [sys.executable, "train.py", "-m", "hydra/sweeper=rlsweep", *words]
     return subprocess.Popen(
@@ -179,3 +180,20 @@ def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
     subprocess.run(command, cwd=folder, env=environment, check=True)
     lines = (folder / "here" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Edit the program once its first job waits; the jobs that start later have the code of the launch."""
+    until(lambda: any(metrics_path(run).exists() for run in runs(folder)))
+    text = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(text.replace("2 * config.x", "3 * config.x"))
+    (folder / "go").touch()
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    values = sorted(read_summary(run)["value"]["twice"] for run in runs(folder))  # type: ignore[index]
+    assert values == [2, 4, 6]
+
+
+def test_an_edit_changes_no_job_of_the_launch(folder: Path) -> None:
+    process = start(folder, "x=1,2,3", "steps=4", "hydra.sweeper.cluster={name: local, slots: 1}")
+    edited_while_it_waits(folder, process)

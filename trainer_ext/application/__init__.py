@@ -119,9 +119,9 @@ class Application:
             first_step=0 if trainer.get("eval_before_train") else 1,
         )
 
-    def requested_in(self, config: Mapping[str, Any]) -> tuple[str, str]:
+    def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
         """The model's file."""
-        return f"conf/model/{config['model']['name']}.yaml", "model.resources.devices"
+        return f"conf/model/{config['model']['name']}.yaml", f"model.resources.{name}"
 
     def kinds(self, config: Mapping[str, Any]) -> tuple[str, str, str]:
         """By the model; by the task, the backend, and the differences to verl that set batches, lengths and sampling

@@ -31,7 +31,7 @@ def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
 def files(plan: Plan, run_ids: Sequence[str]) -> str:
     """The files that have the resources of these runs."""
     configs = [plan.runs[run_id].config for run_id in run_ids]
-    return ", ".join(sorted({application(config).requested_in(config)[0] for config in configs}))
+    return ", ".join(sorted({application(config).requested_in(config, "nodes")[0] for config in configs}))
 
 
 def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objection]:

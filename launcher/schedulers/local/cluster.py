@@ -18,7 +18,7 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Raise InvalidPlan for runs that ask for more GPUs than this machine has."""
     here = len(visible_devices())
     configs = [plan.runs[run_id].config for run_id in run_ids]
-    asked = {(*application(config).requested_in(config), shape(config).devices) for config in configs}
+    asked = {(*application(config).requested_in(config, "devices"), shape(config).devices) for config in configs}
     fix = "set {}={}{}, or choose a cluster that has them, such as cluster=slurm"
     lacking = [
         Objection(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from launcher.application import Shape, shape
+from launcher.application import Shape, application, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local.memory import GB
@@ -41,8 +41,12 @@ def room(shape: Shape, nodes: Sequence[Node]) -> int:
 
 def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: str) -> None:
     """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
-    configs = [plan.runs[run_id].config for run_id in run_ids]
-    models = {(config["model"]["name"], shape(config)) for config in configs}
+    asked: dict[tuple[str, str, str, Shape], None] = {}
+    for config in (plan.runs[run_id].config for run_id in run_ids):
+        request = shape(config)
+        name, most = _obstacle(request, nodes)
+        file, key = application(config).requested_in(config, name)
+        asked[file, key, f"{key}={most}", request] = None
     # The nodes in words, equal ones together.
     kinds = Counter(
         f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"
@@ -52,25 +56,25 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
     offer = f"{counted(len(nodes), 'node')} ({listed})" if nodes else "no node"
     lacking = [
         Objection(
-            "model.resources",
+            key.rpartition(".")[0],
             shown(
                 {key: amount for key, amount in vars(request).items() if amount and key not in ("time_s", "joins_ray")}
             ),
             f"{cluster} has {offer}; no node there can ever meet this request",
-            f"ask for less, such as model.resources.{_key(request, nodes)}, or choose a cluster that has it",
-            f"conf/model/{name}.yaml",
+            f"ask for less, such as {less}, or choose a cluster that has it",
+            file,
         )
-        for name, request in sorted(models, key=lambda model: (model[0], str(model[1])))
+        for file, key, less, request in sorted(asked, key=str)
         if room(request, nodes) == 0
     ]
     if lacking:
         raise InvalidPlan(lacking)
 
 
-def _key(request: Shape, nodes: Sequence[Node]) -> str:
-    """An override that removes the first obstacle: the most that one node has."""
+def _obstacle(request: Shape, nodes: Sequence[Node]) -> tuple[str, int]:
+    """The first field of a request that no node meets, and the most that one has of it."""
     for key, name, unit in (("cpus", "CPU", 1), ("devices", "GPU", 1), ("memory_gb", "memory", GB)):
         most = max((node.get(name, 0.0) for node in nodes), default=0.0)
         if bundle(request).get(name, 0.0) > most:
-            return f"{key}={int(most // unit)}"
-    return f"nodes={max(1, len(nodes))}"
+            return key, int(most // unit)
+    return "nodes", max(1, len(nodes))

@@ -1,0 +1,18 @@
+"""The packages of the wheel: conf/ is installed as rlsweep_conf, because many projects have a package `conf`."""
+
+from setuptools import find_packages, setup
+
+setup(
+    py_modules=["launch", "rlsweep"],
+    packages=[
+        *find_packages(include=["launcher*", "trainer_ext*", "analysis*"]),
+        "hydra_plugins.rlsweep",
+        "rlsweep_conf",
+    ],
+    package_dir={"rlsweep_conf": "conf"},
+    package_data={
+        "rlsweep_conf": ["*.yaml", "**/*.yaml"],
+        "analysis.report": ["*.j2", "*.css", "*.js"],
+        "analysis.judging": ["*.html"],
+    },
+)
