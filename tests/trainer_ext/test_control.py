@@ -155,7 +155,7 @@ def test_the_shipped_methods_have_the_numbers_of_the_design():
 
 
 def test_a_misspelt_setting_is_refused_with_the_one_that_is_meant():
-    with pytest.raises(ValueError, match=r"method\.rho, .*: missing; .*needs gamma, rho, .*write rho in place of roh"):
+    with pytest.raises(ValueError, match=r"method\.rho, .*: missing; .*gamma, rho.* Fix: write rho in place of roh"):
         controller({"control": "dual", "gamma": 1.5, "roh": 0.9}, 100)
 
 
