@@ -102,8 +102,8 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
     return numbered(composed, start)
 
 
-def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
-    """The same configuration, with what Hydra's launchers add of a job: its number, its id and its overrides."""
+def numbered(composed: DictConfig, start: Mapping[str, Any], folder: str | None = None) -> DictConfig:
+    """The same configuration, with what Hydra's launchers add of a job: its number, id, overrides, and its folder."""
     words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
     with read_write(composed.hydra), open_dict(composed.hydra):
         hydra = composed.hydra
@@ -111,6 +111,8 @@ def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
         named = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in naming.exclude_keys)
         hydra.job.override_dirname = naming.item_sep.join(named).replace("=", naming.kv_sep)
         hydra.overrides.task = words
+        if folder is not None:
+            hydra.runtime.output_dir = folder
         hydra.job.id, hydra.job.num = str(start["number"]), start["number"]
     return composed
 
