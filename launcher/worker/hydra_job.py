@@ -25,8 +25,10 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_gl
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from launcher import files
 from launcher.project import COPIES
 from launcher.run.folder import base_path, multirun_of
+from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
 
@@ -68,7 +70,11 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     start = config["start"]
     function, context = _live or _loaded(start)
     composed = _configuration(config, attempt)
-    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"])
+    returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
+    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
+    if returned.exists():
+        current.restore(attempt)
+        return read_object(returned)
     os.chdir(start["cwd"])
     _link(composed, attempt.folder / FOLDER)
     began = time.monotonic()
@@ -82,7 +88,9 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and current.watches():
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
+    summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
+    files.write_json(returned, summary)
+    return summary
 
 
 def _as_json(ended: JobReturn) -> Any:
