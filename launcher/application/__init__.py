@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
-from launcher.project import ROOT
+from launcher.project import CONF
 
 #: The key of conf/config.yaml that names the application. No other file and no command line has it.
 KEY = "application"
@@ -234,6 +234,8 @@ class Application(Protocol):
     work: str
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
+    #: The templates of `init`, as package:folder; empty: those of `init --plain`.
+    study: str = ""
     #: Further commands of `python -m launcher`, with their modules, which have what those of launcher.commands have.
     commands: Mapping[str, str] = MappingProxyType({})
 
@@ -296,7 +298,7 @@ class Application(Protocol):
 @functools.cache
 def name() -> str:
     """The application's class, as MODULE:CLASS. Usage: conf/config.yaml does not say it."""
-    file = ROOT / "conf" / "config.yaml"
+    file = CONF / "config.yaml"
     named = files.load_yaml(file).get(KEY)
     if not isinstance(named, str):
         raise Usage(f"{file}: {KEY} = {named}: must be MODULE:CLASS. Fix: restore the line")

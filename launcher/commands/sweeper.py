@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher import project
 from launcher.errors import exit_code
-from launcher.project import EXIT_USAGE, ROOT
+from launcher.project import CONF, EXIT_USAGE, ROOT
 from launcher.run import catalog
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ReconcilingSweeper:
     def __init__(self, arguments: Sequence[str] | None = None, **_: Any) -> None:
         """arguments: the command line of launch.py; None: the program is another, and the section is its own."""
         self._arguments = arguments
-        self._conf = ROOT / "conf"
+        self._conf = CONF
         self._more: list[Path] = []
         self._plugin: Any = None
         self._words: list[str] = []
@@ -88,14 +89,13 @@ class ReconcilingSweeper:
         return results
 
 
-def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:
+def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Sequence[Path] = ()) -> int:
     """Plan the experiments or the campaign of a command line, run what is missing, report; the exit code.
 
     An invalid plan prints its problems and writes nothing. plugin: the launcher that Hydra has set up, in place of the
     pool on this machine; more: further folders of configurations.
     """
     from launcher.campaign import campaign, stages
-    from launcher.config.hydra_compose import Composer
     from launcher.execution import sweep
     from launcher.planning import planner
     from launcher.planning.overrides import is_override, key_of
@@ -106,14 +106,14 @@ def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, mo
         print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
-    composer = Composer(conf, planner.ROOT_CONFIG, more)
+    composer = planner.composer_here(conf, more)
 
     def make(added: planner.AddedSeeds | None = None) -> Plan:
-        return planner.make(ROOT, words, composer, added)
+        return planner.make(project.root(), words, composer, added)
 
     def launch() -> int:
         if stages.is_campaign(words):
-            return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
+            return campaign.launch(stages.read(project.root(), words, composer), words, plugin)
         return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
     return _exit_code(launch)
