@@ -128,10 +128,10 @@ def test_an_evaluation_is_read_back_and_superseded_after_the_checkpoint(owned):
     ]
     (checkpoints_folder(owned.folder) / checkpoint_name(2)).mkdir(parents=True)
     attempt.prepare(owned.folder, 2)
-    assert evaluations.steps(owned.folder) == [2]
-    assert [path.name for path in (attempt_folder(owned.folder, 2) / "evaluations").iterdir()] == ["000004.parquet"]
-    (evaluations.evaluations_folder(owned.folder) / "000002.parquet").write_bytes(b"PAR1")
-    with pytest.raises(BadRunFolder, match=r"000002\.parquet: not an evaluation"):
+    assert list(evaluations.paths(owned.folder)) == [2]
+    assert [path.name for path in (attempt_folder(owned.folder, 2) / "evaluations").iterdir()] == ["000004.json.gz"]
+    (evaluations.evaluations_folder(owned.folder) / "000002.json.gz").write_bytes(b"PAR1")
+    with pytest.raises(BadRunFolder, match=r"000002\.json\.gz: not an evaluation"):
         evaluations.read(owned.folder, 2)
 
 
