@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -31,7 +32,9 @@ ANALYSIS: dict[str, Any] = {
     "time_to": [{"baseline_final": 0.9}],
 }
 Lines = list[dict[str, Any]]
+LinesOf = Callable[[str, int, Mapping[str, Any]], Lines]
 MakeSweep = Callable[..., Path]
+UP = "a/up"
 
 
 def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
@@ -54,6 +57,21 @@ def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
         }
         line.update({f"extra/m{i}": float(noise[4] + i) for i in range(extra)})
         lines.append(line)
+    return lines
+
+
+def logging(value: Callable[[str, int, Mapping[str, Any], int], Any], steps: Any = 20, metric: str = UP) -> LinesOf:
+    """Lines of runs with value(group, seed, cell, step), a number or metrics by name, at each step; steps: how many, or
+    which."""
+    every = range(1, steps + 1) if isinstance(steps, int) else steps
+
+    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
+        values = ((step, value(group, seed, cell, step)) for step in every)
+        return [
+            {"step": step, "attempt": 1, **(one if isinstance(one, Mapping) else {metric: float(one)})}
+            for step, one in values
+        ]
+
     return lines
 
 
@@ -83,6 +101,28 @@ def studied(folder: Path, asked: Mapping[str, Any] | None = None, **more: Any) -
     """What an experiment's report compares, by the section of its plan or by `asked`, and by further keys."""
     sweep = read_sweep(folder)
     return study(sweep, sweep.asked({**(sweep.plan["analysis"] if asked is None else asked), **more}))
+
+
+def replan(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change the plan of an experiment in place; its folder."""
+    plan = json.loads((folder / "plan.json").read_text())
+    change(plan)
+    files.write_json(folder / "plan.json", plan)
+    return folder
+
+
+def without(folder: Path, *run_ids: str) -> Path:
+    """Remove folders of runs; the folder of the experiment."""
+    for run_id in run_ids:
+        shutil.rmtree(run_folder(folder.parent, run_id))
+    return folder
+
+
+def ended(folder: Path, state: str, *run_ids: str, **fields: Any) -> Path:
+    """Write how runs have ended; the folder of the experiment."""
+    for run_id in run_ids:
+        write_state(run_folder(folder.parent, run_id), State(run_id, state, 1, **fields))
+    return folder
 
 
 def block_of(study: Study, metric: str, summary: str) -> Block:
@@ -164,6 +204,15 @@ class Reported:
     def page(self) -> str:
         return (self.report / "index.html").read_text()
 
+    @property
+    def document(self) -> Any:
+        return json.loads((self.report / "report.json").read_text())
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The rows of a CSV file of the report, such as tables/main."""
+        with (self.report / f"{name}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
 
 def reported(folder: Path, *words: str) -> Reported:
     printed = io.StringIO()
@@ -183,6 +232,4 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     """The report of qstar's sweep, with every kind of picture; dpo's seed 2 never began."""
     from tests.analysis import qstar
 
-    folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("pictured")))
-    shutil.rmtree(run_folder(folder.parent, "dpo-2"))
-    return reported(folder)
+    return reported(without(qstar.make(sweeps_in(tmp_path_factory.mktemp("pictured"))), "dpo-2"))

@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 
 from analysis.stats.mean_curves import factor, simultaneous
 from analysis.stats.t_test import t_interval
-from benchmarks.validity import POOLS, mean_bands
 
 T_OF_TWO = 4.302652729911275  # Student's t, 2 degrees of freedom, 97.5%
-
-
-@pytest.mark.parametrize("n", [3, 10])
-def test_a_band_holds_the_whole_curve_where_intervals_of_points_do_not(n: int) -> None:
-    rates = list(mean_bands(60, n))
-    after = [rate for rate in rates if not rate.before]
-    assert len(after) == len(POOLS) and [rate.name for rate in after if not rate.kept] == []
-    noisy = [rate for rate in rates if rate.before and "luck alone" not in rate.name]
-    assert np.mean([rate.share for rate in noisy]) < 0.6
 
 
 def test_the_band_of_one_point_is_the_t_interval() -> None:

@@ -18,18 +18,9 @@ from analysis.findings.study import Study
 from analysis.report.headline import answer
 from analysis.stats.bounded import MOST, mean_interval, outer_interval
 from analysis.stats.t_test import t_interval
-from benchmarks.validity import TIMES, times
 from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
 
 REWARD = "analysis/reward_sum_mean"
-
-
-@pytest.mark.parametrize("n", [3, 10])
-def test_intervals_of_times_hold_whether_or_not_runs_are_censored(n: int) -> None:
-    rates = list(times(200, n))
-    after = [rate for rate in rates if not rate.before]
-    assert len(after) == len(TIMES) and [rate.name for rate in after if not rate.kept] == []
-    assert min(rate.share for rate in rates if rate.before) < 0.6
 
 
 def test_one_more_run_at_a_limit_extends_the_interval_there() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
 
 from analysis.stats import t_test
 from analysis.stats.compare import paired
@@ -23,20 +22,6 @@ STEPS = np.arange(1.0, 61.0)
 SEEDS = st.integers(0, 10**6)
 
 # ---------------------------------------------------------------- trend
-
-
-def test_a_line_has_its_slope_and_the_surest_trend() -> None:
-    found = mann_kendall(STEPS, 0.5 * STEPS)
-    assert found.slope == theil_sen(STEPS, 0.5 * STEPS) == pytest.approx(0.5)
-    assert found.tau == 1 and found.p < 1e-6
-    assert mann_kendall(STEPS, -STEPS).tau == -1
-
-
-def test_slope_shrugs_at_an_outlier_and_counts_the_axis_not_the_points() -> None:
-    values = 2.0 * STEPS
-    values[10] = 1e6
-    assert theil_sen(STEPS, values) == pytest.approx(2.0, rel=1e-3)
-    assert theil_sen(10 * STEPS, values) == pytest.approx(0.2, rel=1e-3)
 
 
 @settings(deadline=None, max_examples=60)
@@ -60,20 +45,6 @@ def test_trend_of_nearly_nothing() -> None:
     with pytest.raises(NotEvaluable, match="one value"):
         theil_sen([1], [1.0])
     assert mann_kendall(np.arange(9000.0), np.arange(9000.0)).n == 1800  # blocks of five steps
-
-
-def test_autocorrelated_noise_is_less_often_taken_for_a_trend() -> None:
-    """Less often, not as seldom as alpha says: so a trend is a statement over seeds."""
-    random, found, plain, curves = np.random.default_rng(5), 0, 0, 300
-    for _ in range(curves):
-        noise = random.normal(size=100)
-        for step in range(1, 100):
-            noise[step] += 0.6 * noise[step - 1]
-        trend = mann_kendall(np.arange(100.0), noise)
-        z = -special.ndtri(trend.p / 2) * math.sqrt(trend.inflation)
-        found += trend.p <= 0.05
-        plain += z > 1.96
-    assert 0.05 * curves < found < 0.7 * plain
 
 
 # ---------------------------------------------------------------- factors
@@ -113,19 +84,6 @@ def test_effects_sum_to_zero_and_luck_of_a_seed_does_not_count(seed: int, seeds:
     for one, other in zip(found, luckier, strict=True):
         assert one.value == pytest.approx(other.value, abs=1e-9)
         assert one.interval is None or one.interval == pytest.approx(other.interval, abs=1e-6)
-
-
-def test_cells_are_not_evidence_of_their_own() -> None:
-    """Copying every cell of a grid makes no interval narrower."""
-    random = np.random.default_rng(0)
-    few = grid(lambda *_, **__: float(random.normal()), 3, a=[0, 1], b=[0, 1])
-    many = {
-        seed: {(*cell, ("c", c)): value for cell, value in cells.items() for c in range(9)}
-        for seed, cells in few.items()
-    }
-    same = {(effect.factors, effect.levels): effect for effect in effects(many)}
-    for effect in effects(few):
-        assert same[effect.factors, effect.levels].interval == pytest.approx(effect.interval)
 
 
 def test_grids_that_say_nothing() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from analysis.data.run_values import over_cost
 from analysis.figures.learning_curves import by_level, levels
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.overview import overview
@@ -64,53 +63,6 @@ def test_the_cost_is_that_of_each_cell(make_sweep: MakeSweep) -> None:
     assert values["C1-0-0"] == values["C1-0-1"] == pytest.approx(0.01 * 19, abs=1e-3)
 
 
-def test_a_run_without_the_cost_is_named_and_without_any_there_is_no_comparison(make_sweep: MakeSweep) -> None:
-    def lacking(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        lines = doubled(group, seed, cell)
-        for one in lines if (group, seed) == ("C1", 1) else []:
-            del one[FLOPS]
-        return lines
-
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=lacking))
-    found = equal_cost(study)
-    assert found is not None and found.blocks[0].comparisons[0].seeds == (0, 2)
-    assert found.blocks[0].estimate("C1").gaps[0].why == "cost/flops is not recorded"
-    assert over_cost(study.ranges[REWARD], study.sweep.runs, "device_seconds") is None
-
-
-def test_every_method_has_a_row_with_its_cost_and_each_level_one_of_its_own(make_sweep: MakeSweep) -> None:
-    cells = {group: [{"task": "a"}, {"task": "b"}] for group in PAIR}
-    found = overview(studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, cells, lines=doubled)))
-    assert found is not None
-    assert found.columns[-2:] == ("relative operations", "efficiency score")
-    assert [row[0] for row in found.rows] == [
-        "C0 (GRPO)", "C0 (GRPO), task = a", "C0 (GRPO), task = b",
-        "C1 (BNTO minimal)", "C1 (BNTO minimal), task = a", "C1 (BNTO minimal), task = b",
-    ]  # fmt: skip
-    # At each level the cost is relative to the baseline's there.
-    assert [record["relative operations"] for record in found.records] == [1, 1, 1, 2, 2, 2]
-    assert [record["efficiency_score"] for record in found.records] == pytest.approx([1, 1, 1, 0.5, 0.5, 0.5])
-    assert found.records[3][REWARD] == pytest.approx(0.1 + 0.385)
-
-
-def test_the_overview_has_efficiency_training_time_and_the_spread_over_seeds(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        rate = 2 if group == "C1" else 1
-        made = [line(step, 0.1 * seed + rate * step, step) for step in range(1, 41)]
-        return [{**one, "samples/total": 8 * one["step"], "cost/wall_seconds": 90.0 * one["step"]} for one in made]
-
-    asked = {**BOTH, "axis": "samples", "time_to": [{"at": 20.0, "metric": REWARD}]}
-    found = overview(studied(make_sweep(PAIR, (0, 1, 2), 40, asked, lines=lines)))
-    assert found is not None
-    assert {"sample efficiency", "training time, hours"} <= set(found.columns)
-    baseline, other = found.records
-    assert baseline["efficiency"] is None and other["efficiency"] > 1.2
-    assert baseline["training_hours"] == other["training_hours"] == 1
-    assert other[f"{REWARD} sd"] == pytest.approx(0.1)
-    assert other[f"{REWARD}"] == pytest.approx(baseline[REWARD] * 2 - 0.1)
-    assert " ± 0.1" in found.rows[1][1]
-
-
 def test_one_metric_has_no_overview(make_sweep: MakeSweep) -> None:
     alone = {**BOTH, "metrics": []}
     assert overview(studied(make_sweep(PAIR, (0, 1, 2), 40, alone, lines=doubled))) is None
@@ -136,22 +88,6 @@ def test_curves_by_level_are_those_of_each_level(make_sweep: MakeSweep) -> None:
     drawn = lines_of(sketch.canvas)
     ends = {name: line.get_ydata()[-1] for name, line in drawn.items() if name.startswith("mean--")}
     assert ends == pytest.approx({"mean--C0": 0.1, "mean--C1.ema_beta.0.5": 0.6, "mean--C1.ema_beta.0.9": 1.0})
-
-
-def test_methods_without_the_metric_take_no_curves_by_level(make_sweep: MakeSweep) -> None:
-    """As alpha of q* over five sizes or tasks, beside PPO and DPO, which have none."""
-
-    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        own = {"qstar/alpha_mean": cell["ema_beta"]} if group == "C1" else {}
-        return [{**line(step, 0.1 * seed, step), **own} for step in range(1, 41)]
-
-    sizes = [{"ema_beta": number / 10} for number in range(1, 6)]
-    asked = {**BOTH, "figures": [{"levels": "qstar/alpha_mean"}]}
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, asked, {"C0": sizes, "C1": sizes}, lines=made))
-    (picture,) = (figure for figure in study.settings.figures if figure.kind == "levels")
-    sketch = levels(study, picture)
-    assert sketch is not None and "Not recorded by C0 (GRPO)." in sketch.caption
-    assert sum(name.startswith("mean--") for name in lines_of(sketch.canvas)) == 5
 
 
 def test_without_one_factor_there_are_no_curves_by_level(make_sweep: MakeSweep) -> None:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
-import numpy as np
 import pytest
 
 from analysis.__main__ import main
 from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
-from analysis.figures.learning_curves import series
 from analysis.findings.outcomes import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from analysis.tables.comparison import tables
 from launcher import files
-from launcher.run.folder import run_folder, write_state
-from launcher.run.records import State
-from tests.analysis.conftest import Lines, MakeSweep, block_of, metrics, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, studied
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -91,22 +85,6 @@ def test_figures_come_after_the_metrics_and_none_twice() -> None:
 # ---------------------------------------------------------------- metrics that begin late, or not at all
 
 
-def test_every_group_is_drawn_from_where_all_its_seeds_have_the_metric(make_sweep: MakeSweep) -> None:
-    found = {s.group: s for s in series(studied(make_sweep(BNTO, analysis=asked(BUDGET), lines=dual)), BUDGET)}
-    assert not found["C0"].recorded and not found["C0"].short
-    for group, begin in (("C1", 11), ("C3", 34)):
-        s = found[group]
-        assert s.steps[0] == begin and s.steps[-1] == STEPS and s.whole.shape == (3, STEPS - begin + 1)
-        assert np.isfinite(s.whole).all() and not s.partial and not s.short
-
-
-def test_tables_compare_from_where_every_run_has_the_metric(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep(("C1", "C3"), analysis=asked(metrics=(USAGE,)), lines=dual))
-    block = block_of(found, USAGE, "auc")
-    assert block.start == 34 and block.comparisons[0].result.n == 3
-    assert "Use of the entropy budget, wH / B: the area is from step 34" in " ".join(tables(found)[1].notes)
-
-
 def without_head(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     return dual(group, seed, cell)[20 if (group, seed) == ("C1", 1) else 0 :]
 
@@ -128,30 +106,10 @@ def test_run_without_its_first_lines_or_a_whole_final_value_is_left_out(
     assert block.estimates[1].gaps == (Gap(1, (), f"{USAGE} begins at step {begin}, others at 11"),)
 
 
-def test_group_without_the_metric_is_named_once_and_is_no_gap(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_sweep(BNTO, analysis=asked(BUDGET, metrics=(USAGE,)), lines=dual)
-    shutil.rmtree(run_folder(folder.parent, "C0-2"))
-    caption, canvas = drawn(monkeypatch, folder)["curve_dual_game_B_token"]
-    assert caption.count("C0 (GRPO)") == 1 and "Not recorded by C0 (GRPO)." in caption
-    assert "Missing" not in caption and "dotted" not in caption
-    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["C1 (BNTO minimal)", "C3"]
-    found = studied(folder)
-    table = tables(found)[1]
-    mine = [row for row in table.rows if "entropy budget" in row[0]]
-    assert {row[-1] for row in mine} == {"baseline", "not recorded by C0 (GRPO)"}
-    assert [row[2:4] for row in mine if row[1] == "C0 (GRPO)"] == [("-", "-")] * 2
-    assert "Use of the entropy budget, wH / B: not recorded by C0 (GRPO)." in table.notes
-    assert [note for note in table.notes if "seed" in note] == [
-        "C0 (GRPO): seed 2: not started: there is no run folder."
-    ]
-
-
 def test_group_whose_runs_all_failed_is_missing_not_without_the_metric(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lambda g, s, c: dual(g, s, c)[:5])
     for seed in range(3):
-        write_state(run_folder(folder.parent, f"C1-{seed}"), State(f"C1-{seed}", "failed", 1))
+        ended(folder, "failed", f"C1-{seed}")
     block = block_of(studied(folder), USAGE, "final")
     by_group = {estimate.group: estimate for estimate in block.estimates}
     assert not by_group["C0"].recorded and by_group["C1"].recorded
@@ -168,7 +126,7 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
         return made[: 30 if (group, seed) == ("C1", 1) else STEPS]
 
     folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], BUDGET), lines=lines)
-    write_state(run_folder(folder.parent, "C1-1"), State("C1-1", "failed", 1))
+    ended(folder, "failed", "C1-1")
     found = drawn(monkeypatch, folder)
     caption, canvas = found["curve_dual_game_B_token"]
     assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
@@ -179,41 +137,6 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
 
 
 # ---------------------------------------------------------------- combined figures
-
-
-def test_combined_figure_draws_further_metrics_as_means_in_their_own_line_style(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], metrics=(WH,)), lines=dual)
-    found = drawn(monkeypatch, folder)
-    assert set(found) == {"curve_analysis_reward_sum_mean", "curve_analysis_wH_per_token__dual_game_B_token"}
-    caption, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
-    lines = lines_of(canvas)
-    assert {f"{part}--C0" for part in ("seed.0", "seed.1", "seed.2", "mean")} <= set(lines)
-    assert [gid for gid in lines if gid.startswith("metric")] == ["metric1--C1", "metric1--C3"]
-    assert lines["metric1--C1"].get_xdata()[0] == 11 and lines["metric1--C3"].get_xdata()[0] == 34
-    for group in ("C1", "C3"):
-        first, second = lines[f"mean--{group}"], lines[f"metric1--{group}"]
-        assert first.get_color() == second.get_color() and first.get_linestyle() != second.get_linestyle()
-    axes, points = canvas.axes[0], [line.get_ydata() for line in lines.values()]
-    low, high = axes.get_ylim()  # the budget lies above every wH
-    assert low < min(map(np.nanmin, points)) and high > max(map(np.nanmax, points)) > 0.1
-    assert axes.get_ylabel() == "nats a token"
-    names = [text.get_text() for text in canvas.legends[1].get_texts()]
-    assert names == ["weighted entropy surrogate wH", "entropy budget B"]
-    assert len({line.get_color() for line in canvas.legends[1].get_lines()} | {"#000000"}) == 2
-    assert "Entropy budget B: not recorded by C0 (GRPO)." in caption and "Missing" not in caption
-    assert "unless the weight is KL-gated (then see dual_game/usage_ratio)" in caption
-
-
-def test_axis_names_every_metric_where_units_differ(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make_sweep(BNTO, analysis=asked([USAGE, BUDGET], [LAMBDA, "dual_game/beta"]), lines=dual)
-    labels = [canvas.axes[0].get_ylabel().replace("\N{NO-BREAK SPACE}", " ") for _, canvas in
-              list(drawn(monkeypatch, folder).values())[1:]]  # fmt: skip
-    assert labels == [
-        "use of the entropy budget, wH / B;\nentropy budget B (nats a token)",
-        "dual variable lambda;\nKL weight beta",
-    ]
 
 
 @pytest.mark.parametrize("size", [1e306, 1.7e308])
@@ -266,47 +189,6 @@ def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
     lines = lines_of(canvas)  # the ninth group has the first one's colour again
     first, ninth = lines["metric1--C0"], lines[f"metric1--{groups[8]}"]
     assert first.get_color() == ninth.get_color() and first.get_marker() != ninth.get_marker()
-
-
-def test_captions_say_which_intervals_are_cut_or_not_there(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_sweep(("C0", "C1"), steps=20, analysis=asked(metrics=(WH,)))
-    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "its simultaneous 95% band, " in caption and "bands that go beyond it are cut" in caption
-    assert "A band holds the whole true curve that its mean estimates, if luck is nearly normal" in caption
-    for seed in (1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}"))
-    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "its simultaneous 95% band, " in caption and "One seed has no band: C1 (BNTO minimal)." in caption
-    for seed in (1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C0-{seed}"))
-    caption = drawn(monkeypatch, folder)["curve_analysis_wH_per_token"][0]
-    assert "95%" not in caption and "One seed has no band." in caption and "cut" not in caption
-
-
-def test_difference_curves_are_paired_by_seed_with_a_simultaneous_band(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """C1 lacks seed 2, and C3 runs on other steps; the luck of a seed cancels, so the band is narrow."""
-
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        luck, gain = 10.0 * seed, {"C0": 0.0, "C1": 1.0, "C3": 2.0}[group]
-        steps = range(2, 61, 3) if group == "C3" else range(1, 61)
-        return [{"step": s, "attempt": 1, WH: luck + 0.1 * s + gain + 0.01 * seed * (group == "C3")} for s in steps]
-
-    folder = make_sweep(BNTO, steps=60, analysis=asked({"difference": WH}), lines=lines)
-    shutil.rmtree(run_folder(folder.parent, "C1-2"))
-    caption, canvas = drawn(monkeypatch, folder)["difference_analysis_wH_per_token"]
-    assert "minus that of C0 (GRPO) in the same seed" in caption and "its simultaneous 95% band, " in caption
-    assert "interpolated onto common steps" in caption and "Not drawn" not in caption
-    shown = lines_of(canvas)
-    assert [name for name in shown if name and name.endswith("--C1")] == ["seed.0--C1", "seed.1--C1", "mean--C1"]
-    np.testing.assert_allclose(shown["mean--C1"].get_ydata(), 1, atol=1e-9)
-    np.testing.assert_allclose(shown["mean--C3"].get_ydata(), 2.01, atol=1e-9)
-    assert "C1 (BNTO minimal), 2 of 3 seeds" in [text.get_text() for text in canvas.legends[0].get_texts()]
-    low, high = canvas.axes[0].get_ylim()
-    assert low < 0 < 2.02 < high < 5  # the zero line is inside, and 20 of luck is gone
 
 
 def test_a_method_on_other_levels_than_the_baseline_has_no_difference_curve(
@@ -381,16 +263,6 @@ def test_every_documented_metric_has_a_label() -> None:
     ]
     assert len(documented) > 30
     assert [key for key in documented if describe(key).label == key] == []
-
-
-@pytest.mark.parametrize(
-    ("key", "direction"),
-    [("eval/reward_mean", "higher"), ("cost/sample_seconds", "lower"), ("cost/flops", "lower"),
-     ("qstar/ess_ratio", None), ("qstar/alpha_mean", None), ("rejection/accepted_fraction", None),
-     ("actor/dpo_margin", None), ("speculative/expected_acceptance", "higher")],
-)  # fmt: skip
-def test_metrics_of_sampling_from_a_target_are_known(key: str, direction: str | None) -> None:
-    assert describe(key).label != key and describe(key).direction == direction
 
 
 def test_a_label_is_shown_as_it_is_written() -> None:

@@ -19,8 +19,6 @@ from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, 
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg
-from launcher.run.folder import run_folder, write_state
-from launcher.run.records import State
 from tests.analysis.conftest import Lines, MakeSweep, studied
 from tests.analysis.test_study import flat
 
@@ -38,12 +36,6 @@ def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
 
 def grid(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1, 2)) -> Path:
     return make_sweep(("C0", "C1"), seeds, 10, ALONE, {"C1": GRID}, "grid", lines=lines)
-
-
-def diverge(folder: Path, seed: int, place: int) -> None:
-    run_id = f"C1-{seed}-{place}"
-    state = State(run_id, "diverged", 1, message="diverged")
-    write_state(run_folder(folder.parent, run_id), state)
 
 
 def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
@@ -64,35 +56,6 @@ def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
     assert {round(one.difference or 0, 9) for one in on} == {0.2}
     assert on[0].interval == pytest.approx(t_test.t_interval([0.1, 0.2, 0.3]))
     assert [one.q for one in results] == list(benjamini_hochberg([one.p for one in results]))
-
-
-def test_a_torn_grid_names_what_is_left_out_and_what_diverged(make_sweep: MakeSweep) -> None:
-    folder = grid(make_sweep)
-    for seed in (0, 1, 2):
-        for place, cell in enumerate(GRID):
-            if cell["gamma"] == 1.2:
-                diverge(folder, seed, place)
-    diverge(folder, 1, 0)  # and of 8 cells one, in one seed
-    study = studied(folder)
-    (found,) = grids(study)
-    assert found.seeds == (0, 1, 2) and found.fit.levels["gamma"] == [0.8, 10.0]
-    lacking = "1 of 3 seeds lacks a cell, for which the mean of the others stands"
-    assert found.notes == ("8 of 12 cells are used; no seed has a result of gamma = 1.2 (12 diverged)", lacking)
-    mains = {(e.factors[0], e.levels[0]): e.value for e in found.effects if len(e.factors) == 1}
-    assert mains["gamma", 10.0] == pytest.approx(0.1) and mains["kl", "on"] == pytest.approx(0.1)
-    comparison = study.primary.comparisons[0]
-    assert comparison.result.n == 3 and "gamma = 1.2" in comparison.notes[0]
-    cells = grid_tables(study, [found], cell_results(study))[-1]
-    remarks = {row[-1] for row in cells.rows if row[1] == "1.2"}
-    assert cells.name == "cells" and remarks == {"seed 0, 1, 2: diverged (last step 10)"}
-    assert cells.rows[0][-1] == "seed 1: diverged (last step 10)" and cells.rows[0][4] == "2 of 3"
-    assert cells.notes[0].startswith("EXPLORATORY")
-
-
-def test_one_seed_says_so(make_sweep: MakeSweep) -> None:
-    (found,) = grids(studied(grid(make_sweep, (0,))))
-    assert found.notes == ("one seed: effects have no interval and cannot be distinguished from the luck of this seed",)
-    assert all(effect.interval is None for effect in found.effects)
 
 
 def test_cut_times_have_no_interval(make_sweep: MakeSweep) -> None:

@@ -36,7 +36,6 @@ from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
 from tests.wording import Worded
 
 KEYS = Naming(group="method.name", seed="seed")
-REWARD = "analysis/reward_sum_mean"
 
 
 def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None = None) -> None:
@@ -263,10 +262,6 @@ def test_an_import_goes_into_no_folder_of_something_else(logs: Path, into: str) 
     assert sorted(multirun.rglob("*")) == before
 
 
-def test_the_largest_seed_of_a_table_is_taken(logs: Path) -> None:
-    assert import_runs(asked(logs, logs.parent / "multirun" / "mine", Naming(map=_map(logs, seed=2**63 - 1))))
-
-
 def _map(logs: Path, seed: int = 0) -> Path:
     (logs.parent / "map.csv").write_text(f"run,group,seed\nlogs/x,a,{seed}\nlogs/y,b,0\n")
     return logs.parent / "map.csv"
@@ -336,26 +331,6 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     assert read_state(run_folder(into.parent, second.id)) == state
 
 
-def test_what_torch_writes_is_read_with_its_hyperparameters_and_purges(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(tmp_path / "logs" / "a")) as writer:
-        writer.add_hparams({"algo": "ppo", "seed": 3, "lr": 0.1}, {"hparam/end": 1.0})
-        for step in range(6):
-            writer.add_scalar("reward", step / 8, step)
-            writer.add_scalar("loss", -step / 8, step)
-        writer.add_histogram("weights", np.arange(10.0), 5)
-        writer.add_text("notes", "hello", 5)
-    with SummaryWriter(str(tmp_path / "logs" / "a"), purge_step=4, filename_suffix=".later") as writer:
-        writer.add_scalar("reward", 9.0, 4)
-    import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "torch", Naming("algo", "seed", ("lr",))))
-    (run,) = found(tmp_path / "multirun" / "torch")[0].runs
-    assert (run.group, run.seed, run.attempt) == ("ppo", 3, 2)
-    assert run.curves.steps.tolist() == [0, 1, 2, 3, 4]
-    assert run.curves.values["reward"].tolist() == [0, 0.125, 0.25, 0.375, 9.0]
-    assert set(run.curves.values) == {"reward", "loss"}
-
-
 # ---------------------------------------------------------------- verl
 
 
@@ -368,27 +343,6 @@ def logged(path: Path, values: dict[int, object], config: dict[str, Any] | None 
         (path.with_suffix("") / ".hydra").mkdir(parents=True)
         (path.with_suffix("") / ".hydra" / "config.yaml").write_text(files.dump_yaml(config))
     return path
-
-
-def test_files_of_verls_logger_are_runs_with_the_configuration_of_the_folder_beside(tmp_path: Path) -> None:
-    for name, seed in (("ppo", 0), ("ppo", 1), ("dpo", 0)):
-        values: dict[int, object] = {0: seed / 7, 1: None, 2: 2, 3: "0.5"}
-        logged(tmp_path / "logs" / "words" / f"{name}-{seed}.jsonl", values, config(name, seed))
-    torn = tmp_path / "logs" / "words" / "dpo-0.jsonl"
-    torn.write_text(torn.read_text() + '{"step": 4, "da')
-    (tmp_path / "logs" / "rollouts").mkdir()
-    (tmp_path / "logs" / "rollouts" / "1.jsonl").write_text('{"input": "a", "output": "b", "step": 1}\n')
-    into = tmp_path / "multirun" / "theirs"
-    done = import_runs(asked(tmp_path / "logs", into, Naming("method.name", "seed")))
-    assert done.groups == {"dpo": 1, "ppo": 2} and done.gaps == ()
-    for run in found(into)[0].runs:
-        assert run.curves.steps.tolist() == [0, 1, 2, 3] and run.curves.not_finite == {"reward": 1}
-        assert (
-            run.curves.values["reward"].tolist()[::2] == [run.seed / 7, 2.0] and run.curves.values["reward"][3] == 0.5
-        )
-    named = Naming(match=r"words/(?P<group>\w+)-(?P<seed>\d+)$")
-    import_runs(asked(torn, tmp_path / "multirun" / "single", named))
-    assert [(run.group, run.seed) for run in found(tmp_path / "multirun" / "single")[0].runs] == [("dpo", 0)]
 
 
 def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path) -> None:
@@ -428,27 +382,6 @@ def printed(path: Path, name: str, seed: int, values: list[tuple[int, str]], own
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
-
-
-def test_what_verl_printed_under_ray_is_a_run_with_the_configuration_that_it_printed(tmp_path: Path) -> None:
-    """Early versions round to three decimals; later ones print what numpy prints."""
-    early = [(0, "reward:0.125"), (1, "reward:0.250 - perf/mfu/actor:-0.011 - text:abc"), (2, "reward:nan - lr:0.000")]
-    late = [(1, "reward:np.float64(0.1234567890123) - tokens:64"), (2, "reward:1e-05 - tokens:np.int64(7)")]
-    printed(tmp_path / "logs" / "a.log", "grpo", 0, early)
-    whole = printed(tmp_path / "logs" / "b.out", "rloo", 3, late, own="")
-    whole.write_text(whole.read_text() + "step:3 - reward:0.1")  # a crash cut it off
-    (tmp_path / "logs" / "notes.txt").write_text("step:1 was fine\n")
-    into, keys = tmp_path / "multirun" / "theirs", Naming("algorithm.adv_estimator", "data.seed")
-    done = import_runs(asked(tmp_path / "logs", into, keys))
-    assert done.groups == {"grpo": 1, "rloo": 1} and done.gaps == ()
-    grpo, rloo = sorted(found(into)[0].runs, key=lambda run: str(run.group))
-    assert (grpo.seed, rloo.seed) == (0, 3)
-    assert grpo.curves.steps.tolist() == [0, 1, 2] and grpo.curves.not_finite == {"reward": 1}
-    assert grpo.curves.values["reward"].tolist()[:2] == [0.125, 0.25]
-    assert grpo.curves.values["perf/mfu/actor"].tolist()[1] == -0.011 and "text" not in grpo.curves.values
-    assert rloo.curves.steps.tolist() == [1, 2]
-    assert rloo.curves.values["reward"].tolist() == [0.1234567890123, 1e-05]
-    assert rloo.curves.values["tokens"].tolist() == [64, 7]
 
 
 def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path, worded: Worded) -> None:
@@ -579,24 +512,6 @@ def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **
     (folder / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control, **more}, indent=2))
 
 
-def test_the_newest_state_of_the_trainer_is_the_run(tmp_path: Path) -> None:
-    named = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
-    for group, height in (("grpo", 1.0), ("rloo", 2.0)):
-        for seed in (0, 1):
-            for steps in (20, 40):
-                trainer_state(tmp_path / "out" / f"{group}-s{seed}" / f"checkpoint-{steps}", steps, height + seed)
-    events(tmp_path / "out" / "grpo-s0" / "runs" / "Nov01_host", {1: 5.0})  # the Trainer's own, of the same run
-    trainer_state(tmp_path / "out" / "rloo-s2", 20, 1.0)
-    done = import_runs(asked(tmp_path / "out", tmp_path / "theirs", named, baseline="grpo"))
-    assert done.groups == {"grpo": 2, "rloo": 3}
-    assert [gap.partition(" (")[0] for gap in done.gaps] == ["group rloo, seed 2: it did not end: step 20 of 40"]
-    sweep, compared = found(tmp_path / "theirs")
-    curves = sweep.of("rloo")[1].curves
-    assert curves.steps.tolist() == [10, 20, 30, 40] and curves.values["reward"].tolist() == [30, 60, 90, 120]
-    assert curves.values["eval_reward"].tolist() == [15, 30, 45, 60] and curves.repeated == 0
-    assert [estimate.mean for estimate in compared.primary.estimates] == [60.0, 100.0]
-
-
 def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path, worded: Worded) -> None:
     stopped = {"TrainerControl": {"args": {"should_training_stop": True}}}
     trainer_state(tmp_path / "out" / "grpo-s0", 20, 1.0, stateful_callbacks=stopped)
@@ -608,72 +523,6 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
 
 
 # ---------------------------------------------------------------- CSV files
-
-
-def test_progress_and_monitors_of_a_folder_are_one_run(tmp_path: Path) -> None:
-    """As Stable-Baselines3 writes them: keys in any order, empty cells, evaluations in rows of their own, two
-    environments, and a last row that a crash cut off."""
-    folder = tmp_path / "logs" / "ppo" / "seed_3"
-    folder.mkdir(parents=True)
-    (folder / "progress.csv").write_text(
-        "time/iterations,rollout/ep_rew_mean,time/total_timesteps,eval/mean_reward,train/loss\n"
-        "1,20.5,100,,\n2,25.0,200,,0.1\n,,200,30.5,\n3,26.0,300,,0.2\n4,27"
-    )
-    head = '#{"t_start": 1688057141.4, "env_id": "CartPole-v1"}\nr,l,t\n'
-    (folder / "0.monitor.csv").write_text(f"{head}1.0,40,0.5\n2.0,60,1.5\n")
-    (folder / "1.monitor.csv").write_text(f"{head}5.0,100,1.0\n")
-    (folder.parent / "notes.csv").write_text("a,b\n1,2\n")
-    naming = Naming(match=r"(?P<group>\w+)/seed_(?P<seed>\d+)")
-    metrics = {"metrics": ("rollout/ep_rew_mean", "r", "eval/mean_reward")}
-    import_runs(asked(tmp_path / "logs", tmp_path / "theirs", naming, **metrics))
-    (run,) = read_sweep(tmp_path / "theirs").runs
-    assert (run.group, run.seed) == ("ppo", 3)
-    by_step = {key: dict(zip(run.curves.steps, run.curves.values[key], strict=True)) for key in metrics["metrics"]}
-    assert {step: value for step, value in by_step["rollout/ep_rew_mean"].items() if value == value} == {
-        100: 20.5, 200: 25.0, 300: 26.0,
-    }  # fmt: skip
-    assert by_step["eval/mean_reward"][200] == 30.5
-    assert {step: value for step, value in by_step["r"].items() if value == value} == {40: 1.0, 140: 5.0, 200: 2.0}
-
-
-def test_columns_that_name_group_seed_and_factor_divide_a_published_table(tmp_path: Path) -> None:
-    lines = ["env id;algo;seed;global_step;episodic return;note"]
-    lines += [
-        f"{env};{algo};{seed};{step};{gain * step + seed};x"
-        for step in (200, 100)  # in any order
-        for env, gain in (("Pong", 1), ("Qbert", 2))
-        for algo, gain in (("dqn", gain), ("ppo", gain + 2))
-        for seed in (1, 2)
-    ]
-    (tmp_path / "published.csv").write_text("\n".join(lines), encoding="utf-8-sig")
-    naming = Naming(group="algo", seed="seed", factors=("env id",))
-    done = import_runs(
-        asked(tmp_path / "published.csv", tmp_path / "theirs", naming, metrics=("episodic_return",), baseline="dqn")
-    )
-    assert done.groups == {"dqn": 4, "ppo": 4}
-    sweep, compared = found(tmp_path / "theirs")
-    assert {run.cell for run in sweep.runs} == {(("env id", "Pong"),), (("env id", "Qbert"),)}
-    assert sweep.runs[0].curves.steps.tolist() == [100, 200] and sweep.plan["steps"] == 200
-    assert [estimate.mean for estimate in compared.primary.estimates] == [301.5, 701.5]
-
-
-def test_rllibs_progress_has_the_configuration_beside_it(tmp_path: Path) -> None:
-    for algo in ("PPO", "IMPALA"):
-        folder = tmp_path / "exp" / f"{algo}_0"
-        folder.mkdir(parents=True)
-        (folder / "params.json").write_text(json.dumps({"algo": algo, "seed": 7, "lr": 5e-05}))
-        (folder / "progress.csv").write_text(
-            'episode_reward_mean,timesteps_total,done,trial_id,hist\n10.5,4000,False,ab1,"[1.0, 2.0]"\n'
-            "nan,8000,True,ab1,\n"
-        )
-    naming = Naming(group="algo", seed="seed", factors=("lr",))
-    into = tmp_path / "theirs"
-    assert import_runs(asked(tmp_path / "exp", into, naming, metrics=("episode_reward_mean",))).groups == {
-        "IMPALA": 1, "PPO": 1,
-    }  # fmt: skip
-    run = read_sweep(into).runs[0]
-    assert (run.seed, run.cell) == (7, (("lr", 5e-05),)) and run.curves.steps.tolist() == [4000, 8000]
-    assert run.curves.values["episode_reward_mean"].tolist() == pytest.approx([10.5, np.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -695,9 +544,132 @@ def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
     assert not (tmp_path / "theirs").exists()
 
 
-def test_a_table_beside_another_tools_log_is_not_a_second_run(tmp_path: Path) -> None:
-    events(tmp_path / "tb" / "a-s0", {1: 1.0, 2: 2.0})
-    (tmp_path / "tb" / "a-s0" / "progress.csv").write_text("step,reward\n1,7\n")
-    naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
-    assert import_runs(asked(tmp_path / "tb", tmp_path / "theirs", naming)).groups == {"a": 1}
-    assert read_sweep(tmp_path / "theirs").runs[0].curves.values["reward"].tolist() == [1.0, 2.0]
+# ---------------------------------------------------------------- what is read of each format
+
+
+def verl_files(folder: Path) -> None:
+    """Of one a crash cut off the last line; rollouts are no log."""
+    for name, seed in (("ppo", 0), ("ppo", 1), ("dpo", 0)):
+        values: dict[int, object] = {0: seed / 7, 1: None, 2: 2, 3: "0.5"}
+        path = logged(folder / f"{name}-{seed}.jsonl", values, config(name, seed))
+    path.write_text(path.read_text() + '{"step": 4, "da')
+    (folder / "rollouts").mkdir()
+    (folder / "rollouts" / "1.jsonl").write_text('{"input": "a", "output": "b", "step": 1}\n')
+
+
+def verl_prints(folder: Path) -> None:
+    """Early versions round to three decimals; later ones print what numpy prints. A crash cut one off."""
+    early = [(0, "reward:0.125"), (1, "reward:0.250 - perf/mfu/actor:-0.011 - text:abc"), (2, "reward:nan - lr:0.000")]
+    late = [(1, "reward:np.float64(0.1234567890123) - tokens:64"), (2, "reward:1e-05 - tokens:np.int64(7)")]
+    printed(folder / "a.log", "grpo", 0, early)
+    whole = printed(folder / "b.out", "rloo", 3, late, own="")
+    whole.write_text(whole.read_text() + "step:3 - reward:0.1")
+    (folder / "notes.txt").write_text("step:1 was fine\n")
+
+
+def trainer_states(folder: Path) -> None:
+    """The newest state is the run, and the Trainer's own events are no other."""
+    for seed, steps in ((0, 20), (0, 40), (1, 20)):
+        trainer_state(folder / f"grpo-s{seed}" / f"checkpoint-{steps}", steps, 1.0 + seed)
+    events(folder / "grpo-s0" / "runs" / "Nov01_host", {1: 5.0})
+
+
+def torch_writes(folder: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder / "a")) as writer:
+        writer.add_hparams({"algo": "ppo", "seed": 3, "lr": 0.1}, {"hparam/end": 1.0})
+        for step in range(6):
+            writer.add_scalar("reward", step / 8, step)
+        writer.add_histogram("weights", np.arange(10.0), 5)
+        writer.add_text("notes", "hello", 5)
+    with SummaryWriter(str(folder / "a"), purge_step=4, filename_suffix=".later") as writer:
+        writer.add_scalar("reward", 9.0, 4)
+
+
+def beside(folder: Path) -> None:
+    """A table beside another tool's log is not a second run."""
+    events(folder / "a-s0", {1: 1.0, 2: 2.0})
+    (folder / "a-s0" / "progress.csv").write_text("step,reward\n1,7\n")
+
+
+MONITOR = '#{"t_start": 1688057141.4, "env_id": "CartPole-v1"}\nr,l,t\n'
+PUBLISHED = "".join(
+    f"{env};{algo};{seed};{step};{gain * step + seed};x\n"
+    for step in (200, 100)  # in any order
+    for env, gain in (("Pong", 1), ("Qbert", 2))
+    for algo, gain in (("dqn", gain), ("ppo", gain + 2))
+    for seed in (1, 2)
+)
+RLLIB = 'episode_reward_mean,timesteps_total,done,trial_id,hist\n10.5,4000,False,ab1,"[1.0, 2.0]"\nnan,8000,True,ab1,\n'
+SEEDED = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
+VERL = {0: 0.0, 2: 2.0, 3: 0.5}
+#: The files, or what writes them; how runs are named; and by group, seed and cell, values of metrics by step.
+READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, float]]]]] = {
+    "verl's logger": (
+        verl_files, KEYS,
+        {("ppo", 0): {"reward": VERL}, ("ppo", 1): {"reward": {**VERL, 0: 1 / 7}}, ("dpo", 0): {"reward": VERL}},
+    ),
+    "verl's console": (
+        verl_prints, Naming("algorithm.adv_estimator", "data.seed"),
+        {("grpo", 0): {"reward": {0: 0.125, 1: 0.25}, "perf/mfu/actor": {1: -0.011}, "text": {}},
+         ("rloo", 3): {"reward": {1: 0.1234567890123, 2: 1e-05}, "tokens": {1: 64, 2: 7}}},
+    ),
+    "states of the Trainer": (
+        trainer_states, SEEDED,
+        {("grpo", 0): {"reward": {10: 10, 20: 20, 30: 30, 40: 40}, "eval_reward": {10: 5, 20: 10, 30: 15, 40: 20}},
+         ("grpo", 1): {"reward": {10: 20, 20: 40}}},
+    ),
+    "torch's writer": (
+        torch_writes, Naming("algo", "seed", ("lr",)),
+        {("ppo", 3, ("lr", 0.1)): {"reward": {0: 0, 1: 0.125, 2: 0.25, 3: 0.375, 4: 9.0}, "weights": {}}},
+    ),
+    "a table beside events": (beside, SEEDED, {("a", 0): {"reward": {1: 1.0, 2: 2.0}}}),
+    # keys in any order, empty cells, evaluations in rows of their own, two environments, a last row that was cut off
+    "Stable-Baselines3": (
+        {"ppo/seed_3/progress.csv":
+            "time/iterations,rollout/ep_rew_mean,time/total_timesteps,eval/mean_reward,train/loss\n"
+            "1,20.5,100,,\n2,25.0,200,,0.1\n,,200,30.5,\n3,26.0,300,,0.2\n4,27",
+         "ppo/seed_3/0.monitor.csv": f"{MONITOR}1.0,40,0.5\n2.0,60,1.5\n",
+         "ppo/seed_3/1.monitor.csv": f"{MONITOR}5.0,100,1.0\n", "ppo/notes.csv": "a,b\n1,2\n"},
+        Naming(match=r"(?P<group>\w+)/seed_(?P<seed>\d+)"),
+        {("ppo", 3): {"rollout/ep_rew_mean": {100: 20.5, 200: 25.0, 300: 26.0}, "eval/mean_reward": {200: 30.5},
+                      "r": {40: 1.0, 140: 5.0, 200: 2.0}}},
+    ),
+    "a published table": (
+        {"published.csv": f"\ufeffenv id;algo;seed;global_step;episodic return;note\n{PUBLISHED}"},
+        Naming(group="algo", seed="seed", factors=("env id",)),
+        {(algo, seed, ("env id", env)): {"episodic_return": {100: 100 * gain + seed, 200: 200 * gain + seed}}
+         for env, more in (("Pong", 0), ("Qbert", 1))
+         for algo, gain in (("dqn", 1 + more), ("ppo", 3 + more)) for seed in (1, 2)},
+    ),
+    "RLlib": (
+        {f"{algo}_0/{name}": text for algo in ("PPO", "IMPALA") for name, text in (
+            ("params.json", json.dumps({"algo": algo, "seed": 7, "lr": 5e-05})), ("progress.csv", RLLIB))},
+        Naming(group="algo", seed="seed", factors=("lr",)),
+        {(algo, 7, ("lr", 5e-05)): {"episode_reward_mean": {4000: 10.5}} for algo in ("PPO", "IMPALA")},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_runs_of_a_format_have_their_names_steps_and_values(tmp_path: Path, name: str) -> None:
+    made, naming, expected = READ[name]
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for path, text in made.items() if isinstance(made, dict) else ():
+        (logs / path).parent.mkdir(parents=True, exist_ok=True)
+        (logs / path).write_text(text, encoding="utf-8")
+    if not isinstance(made, dict):
+        made(logs)
+    metric = next(iter(next(iter(expected.values()))))
+    import_runs(asked(logs, tmp_path / "theirs", naming, metrics=(metric,)))
+    found = {}
+    for run in read_sweep(tmp_path / "theirs").runs:
+        curves = {key: zip(run.curves.steps, values, strict=True) for key, values in run.curves.values.items()}
+        found[run.group, run.seed, *run.cell] = {
+            key: {int(step): value for step, value in curve if value == value} for key, curve in curves.items()
+        }
+    assert found.keys() == expected.keys()
+    for run, metrics in expected.items():
+        assert {key: found[run].get(key, {}) for key in metrics} == metrics, run

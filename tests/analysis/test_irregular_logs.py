@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,12 @@ import pytest
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.figures.learning_curves import curves, series
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
-from analysis.spec.figure_spec import curves as picture
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
-from analysis.tables.comparison import main
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
 
 RETURN = "eval/return"
 ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
@@ -28,60 +23,6 @@ ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
 
 def log(steps: Any, values: Any) -> Lines:
     return [{"step": int(step), RETURN: float(value)} for step, value in zip(steps, values, strict=True)]
-
-
-def episodes(group: str, seed: int, _: object) -> Lines:
-    """A line at the end of each episode, whose length is random; the value is known at every step."""
-    random = np.random.default_rng([seed, group == "a"])
-    steps = np.cumsum(1 + random.exponential(200, 600).astype(int))
-    steps = steps[steps <= 60000]
-    return log(steps, steps / 60000)
-
-
-def test_runs_that_log_each_episode_have_a_curve_and_all_their_seeds(make_sweep: MakeSweep) -> None:
-    found = studied(make_sweep(groups=("a", "b"), seeds=range(8), steps=60000, analysis=ASKED, lines=episodes))
-    for of, estimate in zip(series(found, RETURN), found.primary.estimates, strict=True):
-        assert of.seeds == estimate.seeds == tuple(range(8))
-        assert of.interpolated and np.isfinite(of.whole).all()
-        inside = slice(20, -20)  # near its ends, the smoothing is not centred
-        assert of.whole[:, inside] == pytest.approx(np.broadcast_to(of.axis / 60000, of.whole.shape)[:, inside])
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "interpolated onto common steps" in drawn.caption
-
-
-def test_tasks_with_other_steps_are_drawn_to_their_common_end(make_sweep: MakeSweep) -> None:
-    every = {"short": 2000, "middle": 5000, "long": 7000}
-    tasks = {group: [{"task": name} for name in every] for group in ("a", "b")}
-
-    def lines(group: str, seed: int, cell: Any) -> Lines:
-        steps = np.arange(every[cell["task"]], 70001, every[cell["task"]])
-        return log(steps, steps / 70000 + (cell["task"] == "long"))
-
-    folder = make_sweep(groups=("a", "b"), steps=70000, analysis=ASKED, cells=tasks, lines=lines)
-    for of in series(studied(folder), RETURN):
-        assert (of.axis[0], of.axis[-1]) == (7000, 70000)
-        assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)
-        assert of.averaged == ""
-
-    shutil.rmtree(run_folder(folder.parent, "b-2-0"))  # seed 2 of the short task
-    found = studied(folder)
-    of = series(found, RETURN)[1]
-    assert of.seeds == found.primary.estimate("b").seeds == (0, 1, 2)
-    assert of.whole[:, -1] == pytest.approx([4 / 3] * 3)  # every task, as in the table
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "b: each cell counts the same; where a seed lacks one," in drawn.caption
-
-
-def test_one_value_for_each_run_at_other_steps_is_a_result(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, _: object) -> Lines:
-        return log([1000 - 3 * seed], [seed + (group == "b")])
-
-    found = studied(make_sweep(groups=("a", "b"), steps=1000, analysis=ASKED, lines=lines))
-    assert [estimate.mean for estimate in found.primary.estimates] == [1.0, 2.0]
-    assert block_of(found, RETURN, "auc").estimate("a").seeds == ()
-    assert [of.axis.tolist() for of in series(found, RETURN)] == [[997.0], [997.0]]
-    drawn = curves(found, picture(RETURN))
-    assert drawn is not None and "drawn at the mean of these steps" in drawn.caption
 
 
 def test_a_grid_keeps_equal_steps_and_bridges_missing_ones() -> None:
@@ -166,36 +107,6 @@ def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, 
     assert jump.estimate == pytest.approx(np.mean(jumps))
 
 
-@pytest.mark.parametrize(
-    ("window", "says", "warns"),
-    [
-        (
-            20,
-            "1 point, 20 steps",
-            "every 5,000 steps, so a window of 20 steps has 1 point and smooths nothing",
-        ),
-        (20000, "4 points, 20,000 steps", None),
-        ({"points": 4}, "4 points, 20,000 steps", None),
-        ({"points": 16}, "16 points, 80,000 steps", None),
-        ({"points": 40}, "40 points, 200,000 steps (of a run with fewer points, all 29)", None),
-        (1, "1 point, 1 step", None),
-    ],
-)
-def test_notes_say_what_the_window_is(make_sweep: MakeSweep, window: Any, says: str, warns: str | None) -> None:
-    asked = {**ASKED, "window": window}
-    notes = main(studied(make_sweep(groups=("a", "b"), steps=150000, analysis=asked, lines=evaluations))).notes
-    assert f"Best value of eval/return: the window is {says}." in notes
-    warnings = [note for note in notes if "smooths nothing" in note]
-    assert len(warnings) == bool(warns) and all(warns in note for note in warnings if warns)
-    if warns:
-        assert warnings[0].endswith("analysis.window: {points: 20} is 20 points.")
-
-
-def test_a_window_of_steps_with_a_point_each_is_said_in_steps(make_sweep: MakeSweep) -> None:
-    notes = main(studied(make_sweep(groups=("C0", "C1")))).notes
-    assert "Best value of mean reward of drawn responses: the window is 20 steps." in notes
-
-
 # ---------------------------------------------------------------- where runs are measured
 
 
@@ -211,85 +122,6 @@ def to(ends: Any) -> Any:
 
 
 TASKS = {group: [{"task": name} for name in ("long", "short")] for group in ("a", "b")}
-
-
-@pytest.mark.parametrize(
-    ("ends", "cells", "says", "lost"),
-    [
-        (lambda g, s, t: (1000, 1000), None, "Measured to step 1,000.", {}),
-        (
-            lambda g, s, t: (1000, 500 if g == "b" else 1000),
-            None,
-            "Measured to step 500, where the runs of b end (the longest run: 1,000).",
-            {},
-        ),
-        (
-            lambda g, s, t: (1000, 1100 if (g, s) == ("a", 0) else 1000),
-            None,
-            "Measured to step 1,000, where most runs end (the longest run: 1,100).",
-            {},
-        ),
-        (
-            lambda g, s, t: (1000, 970 if (g, s) == ("b", 1) else 1000),
-            None,
-            "Measured to step 970, where b, seed 1 ends (the longest run: 1,000).",
-            {},
-        ),
-        (
-            lambda g, s, t: (1000, 820 if (g, s) == ("b", 1) else 1000),
-            None,
-            "Measured to step 1,000. Runs that end more than 5% early are missing.",
-            {"b-1": "ends at step 820 of 1000"},
-        ),
-        (
-            lambda g, s, t: (n := 500 if t == "short" else 10000, 8200 if (g, s, t) == ("b", 1, "long") else n),
-            TASKS,
-            "Each level is measured to its own end, from step 500 (task = short) to step 10,000 (task = long); times "
-            "and mean curves end at the first. Runs that end more than 5% early are missing.",
-            {"b-1-0": "ends at step 8200 of 10000"},
-        ),
-        (
-            lambda g, s, t: (n := 500 if t == "short" else 10000, 9800 if (g, s, t) == ("b", 1, "long") else n),
-            TASKS,
-            "Each level is measured to its own end, from step 500 (task = short) to step 9,800 (task = long); times "
-            "and mean curves end at the first; task = long to step 9,800, where b, seed 1 ends (the longest run: "
-            "10,000).",
-            {},
-        ),
-    ],
-)
-def test_where_runs_are_measured_is_what_most_reach_at_each_level_and_is_said(
-    make_sweep: MakeSweep, ends: Any, cells: Any, says: str, lost: dict[str, str]
-) -> None:
-    found = studied(make_sweep(("a", "b"), range(4), 1000, ASKED, cells, lines=to(ends)))
-    assert says in answer(found).result
-    captions = [made.caption for made in figures(found)]
-    notes = [note.lower() for note in main(found).notes]
-    for text in (*captions, *notes):
-        assert "measured to" not in text or says[1:-1].lower() in text.lower()
-    assert (
-        len(captions)
-        == sum("n = 4 seeds" in text or "n = 3 to 4 seeds" in text for text in captions)
-        == 2 + bool(cells)
-    )
-    assert sum(says[1:].lower() in note for note in notes) == 1
-    reasons = {run: value.reason for run, value in found.primary.values.items() if value.value is None}
-    assert {run: f"{RETURN} {why}" for run, why in lost.items()} == reasons
-    for run, value in found.primary.values.items():
-        if value.value is not None and not cells:
-            assert value.value - 0.1 * int(run[2]) == pytest.approx(0.96 * found.primary.stop / 1000, abs=0.02)
-        elif value.value is not None:
-            assert value.value - 0.1 * int(run[2]) == pytest.approx(0.955, abs=0.03)
-
-
-def test_each_run_may_be_measured_to_its_own_end(make_sweep: MakeSweep) -> None:
-    lines = to(lambda g, s, t: (1000, 500 if (g, s) == ("b", 1) else 1000))
-    folder = make_sweep(("a", "b"), range(4), 1000, ASKED, lines=lines)
-    found = studied(folder, end="own", time_to=[{"at": 0.9}])
-    assert found.primary.values["b-1"].value == pytest.approx(0.1 + 0.48, abs=0.01)
-    assert "Each run is measured to its own end (analysis.end: own), 500 to 1,000 steps" in answer(found).result
-    times = block_of(found, RETURN, "time_to").values
-    assert times["b-1"].reason == f"{RETURN} ends at step 500 of 1000" and times["a-0"].value is not None
 
 
 def test_a_run_is_lost_only_for_summaries_that_need_what_it_lacks(make_sweep: MakeSweep) -> None:
@@ -338,7 +170,7 @@ def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: Mak
         return log(steps, steps / steps[-1] + 0.01 * seed * (group == "b"))
 
     folder = make_sweep(("a", "b"), range(4), 200, ASKED, TASKS, lines=lines)
-    shutil.rmtree(run_folder(folder.parent, "b-2-1"))
+    without(folder, "b-2-1")
     found = studied(folder, time_to=[{"at": 0.5}])
     assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
     assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,13 @@ import pytest
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
-from analysis.figures.figures import figures
 from analysis.findings.outcomes import Collapse, collapse
 from analysis.report import terminal, write
-from analysis.report.headline import answer
 from analysis.report.paper import write_paper
 from analysis.spec.settings import REWARD
-from analysis.tables.comparison import main as main_table
-from analysis.tables.levels import AtLevel, at_cells, collapse_lines, level_lines, levels
-from launcher import files
+from analysis.tables.levels import AtLevel, levels
 from launcher.run.folder import find_state, run_folder, write_state
-from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
+from tests.analysis.conftest import Lines, MakeSweep, studied
 
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
 STD, ENTROPY, EVALUATION = "analysis/reward_sum_std", "analysis/entropy_full_mean", "eval/reward_mean"
@@ -48,97 +42,15 @@ def one_factor(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1)) -> Path:
     return make_sweep(("C0", "C1"), seeds, 40, ALONE, {"C0": RATES, "C1": RATES}, lines=lines)
 
 
-def test_each_level_of_a_factor_has_a_curve_without_being_asked_for(make_sweep: MakeSweep) -> None:
-    drawn = {made.name: made for made in figures(studied(one_factor(make_sweep)))}
-    (name,) = (name for name in drawn if name.startswith("levels"))
-    assert all(f"{label}, lr = {rate['lr']}" in drawn[name].inline for label in ("C0 (GRPO)",) for rate in RATES)
-    alone = figures(studied(make_sweep(("C0", "C1"), (0, 1), 40, ALONE, lines=lines, name="alone")))
-    assert not [made for made in alone if made.name.startswith("levels")]
-
-
 def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep) -> None:
     """The mean of two levels, 0.218 against 0.231, hides that one level earns nothing."""
     written = write(one_factor(make_sweep))
-    levels = (
-        "C0 (GRPO): 0.436 at lr = 0.0001, 0 at lr = 0.5 (collapsed).",
-        "C1 (BNTO minimal): 0.462 at lr = 0.0001, 0 at lr = 0.5 (collapsed).",
-    )
-    gone = (
-        "Collapsed: C0 (GRPO) at lr = 0.5 (2 of 2 runs), C1 (BNTO minimal) at lr = 0.5 (2 of 2 runs): reward 0 at the "
-        "end; entropy below 1% of its first value at the end. Collapsed runs count in every mean."
-    )
-    assert written.answer.levels == levels and written.answer.collapsed == (gone,)
-    assert "Means over these seeds and over the levels of lr: C1 (BNTO minimal) 0.231, C0 (GRPO) 0.218." in (
-        written.answer.result
-    )
-    assert f"* {levels[0]}\n* {levels[1]}\n* {gone}\n" in terminal.text(written)
-    page = written.index.read_text()
+    lines = (*written.answer.levels, *written.answer.collapsed)
+    assert len(lines) == 3 and "C0 (GRPO): 0.436 at lr = 0.0001, 0 at lr = 0.5 (collapsed)." in lines
+    page, printed, paper = written.index.read_text(), terminal.text(written), write_paper(written).read_text()
     above = page[: page.index('id="main"')]
-    assert all(f"<li>{line}</li>" in above for line in (*levels, gone))
-    assert f"The first measure by level: {' '.join(levels)}" in written.tables[0].notes
-    with (written.index.parent / "tables" / "main.csv").open(newline="") as file:
-        assert {row["averaged_over"] for row in csv.DictReader(file)} == {"lr"}
-    paper = write_paper(written).read_text()
-    assert all(line in paper for line in levels)
-
-
-def test_a_collapsed_run_is_a_warning_of_health(make_sweep: MakeSweep) -> None:
-    folder = one_factor(make_sweep, (0,))
-    written = write(folder)
-    assert [(one.group, one.seed, one.factors, one.warning) for one in written.answer.warnings] == [
-        (group, 0, "lr = 0.5", "collapsed") for group in ("C0", "C1")
-    ]
-    page = written.index.read_text()
-    health = page[page.index('<h2 id="health">') :]
-    assert "<td>lr = 0.5</td><td>collapsed</td><td>reward 0 at the end;" in health
-    assert "No run reported a warning" not in health
-    document = json.loads(written.index.with_name("report.json").read_text())
-    assert document["answer"]["warnings"][0]["warning"] == "collapsed"
-
-
-def test_runs_of_one_cell_are_judged_too(make_sweep: MakeSweep) -> None:
-    def one_gone(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return lines(group, seed, {"lr": BAD if (group, seed) == ("C1", 1) else GOOD})
-
-    found = answer(studied(make_sweep(("C0", "C1"), (0, 1), 40, ALONE, lines=one_gone)))
-    assert found.levels == () and found.collapsed[0].startswith("Collapsed: C1 (BNTO minimal) (1 of 2 runs): reward 0")
-    assert "Means over these seeds: " in found.result
-
-
-def test_a_grid_shows_its_best_and_its_worst_cell(make_sweep: MakeSweep) -> None:
-    def height(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        top = 0.5 + 0.1 * cell.get("gamma", 0) + 0.01 * cell.get("k", 0)
-        return [{"step": step, "attempt": 1, REWARD: top} for step in range(1, 11)]
-
-    grid = [{"gamma": gamma, "k": k} for gamma, k in product((1, 2), (1, 2, 3))]
-    folder = make_sweep(("C0", "C1"), (0, 1, 2), 10, ALONE, {"C1": grid}, lines=height)
-    luck = "The best of several cells is best partly by luck: test it with new seeds."
-    shown = "C1 (BNTO minimal), 6 cells: best 0.730 at gamma = 2, k = 3, worst 0.610 at gamma = 1, k = 1."
-    assert level_lines(studied(folder)) == [shown, luck]
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["analysis"]["primary"]["direction"] = "lower"
-    files.write_json(folder / "plan.json", plan)
-    assert "best 0.610 at gamma = 1, k = 1, worst 0.730" in level_lines(studied(folder))[0]
-
-
-def test_many_levels_of_one_factor_are_the_best_and_the_worst(tmp_path: Path) -> None:
-    def height(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [{"step": step, "attempt": 1, REWARD: 0.1 * cell["k"]} for step in range(1, 11)]
-
-    for count, begin in ((6, "C1 (BNTO minimal): 0.100 at k = 1, 0.200 at"), (7, "C1 (BNTO minimal), 7 cells: best")):
-        cells = {"C1": [{"k": k} for k in range(1, count + 1)]}
-        folder = sweeps_in(tmp_path / str(count))(("C1",), (0,), 10, ALONE, cells, lines=height)
-        assert level_lines(studied(folder))[0].startswith(begin)
-
-
-def test_a_level_without_a_result_is_said_to_have_none(make_sweep: MakeSweep) -> None:
-    folder = one_factor(make_sweep)
-    for seed, place in ((0, 0), (0, 1), (1, 1)):
-        (run_folder(folder.parent, f"C1-{seed}-{place}") / "state.json").unlink()
-    study = studied(folder)
-    assert level_lines(study)[1] == "C1 (BNTO minimal): 0.462 at lr = 0.0001 (1 of 2 seeds), no result at lr = 0.5."
-    assert [at.results for at in at_cells(study, "C1")] == [1, 0]
-    assert main_table(study).records[0]["group"] == "C0" and collapse_lines(study)[0].count("runs)") == 1
+    assert all(f"<li>{line}</li>" in above and f"* {line}\n" in printed for line in lines)
+    assert all(line in paper for line in written.answer.levels)
 
 
 FLAT = np.full(40, 0.5)
@@ -187,13 +99,11 @@ def of_lr(folder: Path, **settings: Any) -> dict[str, Any]:
 
 
 def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: MakeSweep) -> None:
-    found = of_lr(one_factor(make_sweep))
+    folder = one_factor(make_sweep)
+    found = of_lr(folder)
     assert found["C0"].levels == (AtLevel(GOOD, 2, 2, pytest.approx(0.436)), AtLevel(BAD, 2, 2, 0.0))
     assert {group: one.best.level for group, one in found.items()} == {"C0": GOOD, "C1": GOOD}
-
-
-def test_a_metric_of_which_less_is_better_has_another_best_level(make_sweep: MakeSweep) -> None:
-    assert of_lr(one_factor(make_sweep), direction="lower")["C0"].best.level == BAD
+    assert of_lr(folder, direction="lower")["C0"].best.level == BAD
 
 
 def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> None:

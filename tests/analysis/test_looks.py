@@ -15,7 +15,6 @@ from analysis.findings.interim import Status
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Comparison, Study, study
 from analysis.findings.verdicts import judge
-from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import Contrast, Look, boundary, paired, spending
@@ -92,35 +91,6 @@ def test_what_is_decided_at_a_look_is_not_undone_by_seeds_that_come_after_it() -
     assert area is not None and area.n == 10 and area.outcome is Outcome.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("state", ["running", "planned", "missing", "preempted"])
-def test_a_look_with_a_run_that_has_not_ended_is_not_made(state: str) -> None:
-    values = {"A": luck(5, 6), "B": luck(6, 6)}
-    found = studied(values, {("B", 5): state})
-    comparison = compared(found)
-    assert comparison.n == 4 and comparison.standing is not None and comparison.standing.look == 1
-    assert [e.seeds for e in found.primary.estimates] == [(0, 1, 2, 3)] * 2
-    (text, *_) = wording.interim_lines(found)
-    assert "Seeds 4, 5: no finished look has them yet" in text
-
-
-def test_a_failed_run_ends_a_look_that_has_one_pair_fewer() -> None:
-    comparison = compared(studied({"A": luck(5, 6), "B": luck(6, 6)}, {("B", 4): "failed"}))
-    assert comparison.n == 5 and comparison.standing is not None and comparison.standing.look == 2
-    assert comparison.contrast.look == Look("paired_t", ((4, 4), (5, 5)), spending(SIZES)[:2])
-
-
-def test_before_the_first_look_nothing_is_evaluated() -> None:
-    found = studied({"A": luck(7, 3), "B": luck(8, 3)})
-    comparison = compared(found)
-    assert comparison.outcome is Outcome.NOT_EVALUABLE and comparison.n == 0
-    assert comparison.ground is not None and comparison.ground.reason is Reason.NO_LOOK
-    assert wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA) == (
-        "not evaluable: the first look, at 4 seeds, is not finished"
-    )
-    (standing,) = found.primary.standings
-    assert (standing.look, standing.status, standing.seeds, standing.most) == (0, Status.CONTINUE, 0, 10)
-
-
 def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
     a, b = luck(9, 4), [x - 1.5 for x in luck(10, 4)]
     claim = {"claim": "B is above A.", "kind": "greater", "group": "B", "metric": UP, "against": "A"}
@@ -164,13 +134,6 @@ def test_interval_and_verdict_never_disagree(test: str) -> None:
     assert outcomes == {Outcome.HIGHER, Outcome.INCONCLUSIVE}
 
 
-def test_excluded_runs_of_a_look_are_filled_in_for_the_worst_case() -> None:
-    a, b = luck(3, 6, 0.1), [x + 0.5 for x in luck(4, 6, 0.1)]
-    found = studied({"A": a, "B": b}, {("B", 1): "failed", ("A", 5): "running"})
-    case = worst_cases(found, found.primary)["B"]
-    assert case.excluded == 1 and case.low.standing is not None and case.low.standing.look == 1
-
-
 def test_of_a_folder_the_standings_are_those_of_its_report(
     make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,10 +164,3 @@ def test_the_rule_as_it_is_frozen() -> None:
     rule = settings({"sequential": {"start": 4, "max": 12, "until": "decided"}}).sequential
     assert rule is not None and rule.model_dump() == {"start": 4, "batch": 2, "max": 12, "until": "decided"}
     assert settings({}).sequential is None
-
-
-def test_the_report_says_which_look_it_is_and_why_it_stopped(worded: Worded) -> None:
-    values = {"A": luck(1, 6, 0.5), "B": [x + 3 for x in luck(2, 4, 0.5)]}
-    values |= {"C": [x - 1 for x in luck(3, 4)], "D": luck(4, 6)}
-    worded(wording.interim_lines(studied(values)))
-    assert wording.interim_lines(studied(values, sequential=None)) == []

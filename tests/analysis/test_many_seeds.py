@@ -7,7 +7,6 @@ import io
 import math
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
-from tests.analysis.conftest import MakeSweep, metrics
+from tests.analysis.conftest import MakeSweep
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -121,23 +120,6 @@ def test_curves_on_one_axis_are_summarised_as_each_alone() -> None:
         ]
     with pytest.raises(NotEvaluable, match="ends at 10 of 12"):
         curve_summaries.areas(x, rows, 1, 12)
-
-
-def test_runs_on_different_steps_are_each_summarised_on_their_own(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-        made = metrics(group, seed, 40)
-        return made[::2] if seed == 1 else made[:30] if seed == 2 else made
-
-    sweep = read_sweep(make_sweep(("C0", "C1"), (0, 1, 2), 40, {"metrics": [REWARD]}, lines=lines))
-    found = study(sweep, settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline))
-    common = found.ranges[REWARD]
-    for block in found.blocks:
-        if block.measure.summary == "auc":
-            for run_id, (steps, values) in common.curves.items():
-                assert block.values[run_id].value == curve_summaries.auc(steps, values, common.start, common.stop)
-            assert [block.values[run.id].value is None for run in sweep.runs] == [
-                run.id not in common.curves for run in sweep.runs
-            ]
 
 
 @pytest.mark.processes

@@ -34,32 +34,9 @@ SLEEP = (
     [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
 )
 # Belenky et al. 2003, as in lme4's sleepstudy: the slope of each of 18 people's reaction time, ms a day without sleep.
-SLEEPSTUDY = [
-    21.764702, 2.261785, 6.114899, 3.008073, 5.266019, 9.566768, 9.142045, 12.253141, -2.881034, 19.025974, 13.493933,
-    19.504017, 6.433498, 13.566549, 11.348109, 18.056151, 9.188445, 11.298073,
-]  # fmt: skip
 # Freireich et al. 1963: weeks of remission, and whether it ended.
 SIX_MP = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
-ENDED = [
-    True,
-    True,
-    True,
-    False,
-    True,
-    False,
-    True,
-    False,
-    False,
-    True,
-    True,
-    False,
-    False,
-    False,
-    True,
-    True,
-    *[False] * 5,
-]
-PLACEBO = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]  # all ended
+ENDED = [mark == "+" for mark in "+++-+-+--++---++-----"]
 A, B = [3.1, 2.2, 4.5, 3.3, 2.9], [2.0, 2.4, 3.1, 3.0, 1.1]
 SAMPLES = st.lists(st.integers(0, 6), min_size=2, max_size=5)
 
@@ -73,18 +50,6 @@ def test_students_sleep() -> None:
     two = unpaired(*SLEEP)
     assert two.p_t == pytest.approx(0.07939414, abs=5e-9)
     assert two.interval == pytest.approx((-0.2054832, 3.3654832), abs=5e-8)
-
-
-def test_sleepstudy_slopes_by_person_are_the_mixed_model_of_a_balanced_design() -> None:
-    found = paired(SLEEPSTUDY, [0.0] * 18)
-    assert found.mean_difference == pytest.approx(10.46729, abs=5e-6)
-    assert found.sd is not None and found.sd / math.sqrt(18) == pytest.approx(1.5458, abs=5e-5)
-    assert found.mean_difference / (found.sd / math.sqrt(18)) == pytest.approx(6.771, abs=5e-4)
-
-
-def test_freireichs_remissions() -> None:
-    assert restricted_mean(SIX_MP, ENDED, 35) == pytest.approx(23.2874, abs=5e-5)
-    assert restricted_mean(PLACEBO, [True] * 21, 35) == pytest.approx(8.667, abs=5e-4)
 
 
 @pytest.mark.parametrize("budget", [10, 23, 30, 35])
@@ -117,10 +82,10 @@ def test_welch_and_equivalence_are_scipys_and_statsmodels() -> None:
 
 
 def test_detectable_is_statsmodels() -> None:
+    assert power.detectable("paired_t", 1) is None
     for n in (3, 5, 10, 34):
-        assert power.detectable("paired_t", n) == pytest.approx(
-            TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), rel=1e-5
-        )
+        expected = TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8)
+        assert power.detectable("paired_t", n) == pytest.approx(expected, rel=1e-5)
 
 
 @settings(max_examples=50)
@@ -212,7 +177,3 @@ def test_pymannkendall_takes_alternating_noise_for_more_evidence() -> None:
 def test_statsmodels_loses_a_family_to_one_nan() -> None:
     assert np.isnan(multipletests([0.01, math.nan, 0.03], method="fdr_bh")[1]).all()
     assert benjamini_hochberg([0.01, None, 0.03]) == pytest.approx((0.03, None, 0.045))
-
-
-def test_lifelines_and_ours_where_nobody_reached() -> None:
-    assert restricted_mean([40, 40], [False, False], 30) == 30

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from launcher.run.folder import run_folder
 from tests.analysis import qstar
-from tests.analysis.conftest import MakeSweep, Reported, reported, sweeps_in
+from tests.analysis.conftest import MakeSweep, Reported, reported, sweeps_in, without
 from tests.analysis.test_report import compiled, contents
 
 
@@ -26,7 +25,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     plan["groups"]["q_star"]["label"] = "q* \\ łąka #1 ~ é 中"
     plan["analysis"]["metrics"] = [*plan["analysis"]["metrics"], "qstar/ess_t", "qstar/ess_theta"]
     (folder / "plan.json").write_text(json.dumps(plan))
-    shutil.rmtree(run_folder(folder.parent, "dpo-2"))
+    without(folder, "dpo-2")
     return reported(folder, "--format", "paper")
 
 

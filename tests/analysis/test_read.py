@@ -18,7 +18,7 @@ from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import Lines, MakeSweep, metrics, refusal, write_run
+from tests.analysis.conftest import Lines, MakeSweep, refusal
 from tests.wording import Worded
 
 
@@ -140,14 +140,6 @@ def test_bad_plan_is_refused_in_one_line(make_sweep: MakeSweep, change: dict[str
     worded(line)
 
 
-def test_real_lines_round_trip(tmp_path: Path) -> None:
-    lines = metrics("C0", 0, 10)
-    folder = write_run(tmp_path, "x", lines)
-    curves = read_curves(metrics_path(folder))
-    assert curves.values["analysis/reward_sum_mean"].tolist() == [line["analysis/reward_sum_mean"] for line in lines]
-    assert "time" not in curves.values and "attempt" not in curves.values
-
-
 # ---------------------------------------------------------------- what is kept of a log
 
 
@@ -214,14 +206,6 @@ def test_what_is_kept_may_be_damaged_or_in_the_way(tmp_path: Path, content: byte
     file.mkdir() if content is None else file.write_bytes(content)
     assert plain(metric_log.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_half_of_what_was_kept_is_not_read(tmp_path: Path) -> None:
-    log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    first = metric_log.curves(log, "shown", kept)
-    (file,) = tmp_path.glob("run.*")
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert plain(metric_log.curves(log, "shown", kept)) == plain(first)
 
 
 def test_a_log_without_a_good_line_is_kept_too(tmp_path: Path) -> None:

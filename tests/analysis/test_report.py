@@ -18,7 +18,7 @@ import pytest
 from analysis.__main__ import main
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported
+from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, without
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ def test_failed_and_missing_runs_are_visible_everywhere(
     write_state(run, State("C1-1", "failed", 1, error=error))
     lines = metrics_path(run).read_text().splitlines(keepends=True)
     metrics_path(run).write_text("".join(lines[:30]) + lines[30][:20])
-    shutil.rmtree(run_folder(folder.parent, "PTRW-2"))
+    without(folder, "PTRW-2")
     assert main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "Missing: C1 (BNTO minimal), seed 1: failed: RuntimeError: loss <exploded> (last step 30)" in printed

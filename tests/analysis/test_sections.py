@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,9 @@ from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_tabl
 from analysis.sections.overview import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
-from analysis.stats.compare import unpaired
-from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.scaling import size_trend
 from launcher import files
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
 from tests.analysis.test_figures import lines_of
 
 ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
@@ -72,28 +68,6 @@ def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep)
     assert [part.id for part in sections(study)] == ["grid", "sizes"]
 
 
-def test_a_size_that_a_seed_lacks_is_named_and_has_no_slope(make_sweep: MakeSweep) -> None:
-    folder = sized(make_sweep)
-    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
-    study = studied(folder)
-    found = sizes(study)
-    assert found is not None and found.trends["C1"].n == 2 and found.trends["C1"].slope == pytest.approx(0.12)
-    rows = sizes_table(study, found).rows
-    assert rows[2][2] == "2" and rows[2][-1] == "seed 1: C1: no result"
-    assert "1 of 3 seeds lack a size" in rows[3][-1]
-
-
-def test_a_size_that_no_run_has_is_named_and_the_others_have_a_slope(make_sweep: MakeSweep) -> None:
-    folder = sized(make_sweep)
-    for seed in range(3):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
-    study = studied(folder)
-    found = sizes(study)
-    assert found is not None and found.trends["C1"].n == 3 and found.trends["C1"].sizes == (124e6, 1.4e9)
-    assert any(note.startswith("C1 (BNTO minimal), 6.7B llama: no pair (seed 0: C1: no result")
-               for note in sizes_table(study, found).notes)  # fmt: skip
-
-
 def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
     folder = sized(make_sweep)
     for run in sorted((folder.parent / "runs").iterdir()):
@@ -137,67 +111,20 @@ def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
     assert drawn.get_ydata()[0] == 1 and drawn.get_ydata()[-1] == 0
 
 
-def test_where_lower_is_better_the_sides_are_changed(make_sweep: MakeSweep) -> None:
-    study = studied(tasks(make_sweep, FEWEST, "lower"))
-    found = many(study)
-    assert found is not None and found.turned
-    table = many_table(study, found)
-    assert table.records[1]["improvement"] < 0.5 and "optimality gap" not in table.columns
-    drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
-    assert drawn.get_ydata()[0] == 0 and drawn.get_ydata()[-1] == 1
-
-
-def test_a_cell_that_one_seed_lacks_is_kept_and_said(make_sweep: MakeSweep) -> None:
-    folder = tasks(make_sweep, FEWEST)
-    shutil.rmtree(run_folder(folder.parent, "C1-1-2"))
-    study = studied(folder)
-    found = many(study)
-    assert found is not None and found.scores["C1"].runs.tolist() == [3, 3, 2, *[3] * (FEWEST - 3)]
-    table = many_table(study, found)
-    assert [row[1] for row in table.rows] == ["3", "2 to 3"] and table.records[1]["fewest_runs"] == 2
-    assert (
-        "Runs: C1 (BNTO minimal) has 3 runs in 7 cells, 2 runs in 1 cell, and each cell counts the same." in table.notes
-    )
-    values = {run.cell: [] for run in study.sweep.of("C1")}
-    for run in study.sweep.of("C1"):
-        value = study.primary.values[run.id].value
-        values[run.cell] += [] if value is None else [value]
-    assert table.records[1]["mean"] == pytest.approx(np.mean([np.mean(own) for own in values.values()]))
-    assert lines_of(many_figure(study, found).canvas)["mean--C1"].get_ydata()[-1] == 0
-
-
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = tasks(make_sweep, FEWEST)
     for seed in (0, 1, 2):
-        shutil.rmtree(run_folder(folder.parent, f"C1-{seed}-2"))
+        without(folder, f"C1-{seed}-2")
     assert many(studied(folder)) is None
 
 
 # ---------------------------------------------------------------- unpaired
 
 
-def test_methods_without_a_common_seed_are_compared_as_samples_and_marked(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1", "PTRW"), (0, 1, 2, 3), 30)
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["runs"] = [run for run in plan["runs"] if (run["group"] == "C1") == (run["seed"] > 1)]
-    (folder / "plan.json").write_text(json.dumps(plan))
-    study = studied(folder)
-    table = unpaired_table(study)
-    assert set(table.groups) == {"C1"} and table.notes[0].startswith("UNPAIRED: these methods share no seed")
-    values = {estimate.group: estimate.values for estimate in study.primary.estimates}
-    expected = unpaired(values["C1"], values["C0"])
-    assert table.records[0]["p_welch"] == expected.p_t and table.records[0]["p_mann_whitney"] == expected.p_mann_whitney
-    assert table.records[0]["difference"] == expected.mean_difference
-    assert table.records[0]["paired"] is False and table.rows[0][2] == "2 and 2"
-    grounds = {one.group: one.ground for one in study.primary.comparisons}
-    assert grounds == {"C1": Ground(Reason.NO_COMMON_SEED), "PTRW": None}
-    assert [part.id for part in sections(study)] == ["overview", "unpaired"]
-
-
 def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
     folder = make_sweep(PAIR, (0, 1), 10, ALONE)
-    shutil.rmtree(run_folder(folder.parent, "C1-0"))
-    shutil.rmtree(run_folder(folder.parent, "C0-1"))
+    without(folder, "C1-0")
+    without(folder, "C0-1")
     study = studied(folder)
     assert not unpaired_table(study).rows and study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 
@@ -217,11 +144,3 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
         assert (np.diff(x) * y[:-1]).sum() == pytest.approx(estimate.mean)  # the area under the curve
     texts = [text.get_text() for text in sketch.canvas.axes[0].texts]
     assert texts.count("3") >= 2 and "not there yet:" in texts
-
-
-def test_times_that_none_reaches_are_cut_off_and_marked(make_sweep: MakeSweep) -> None:
-    asked = {**ALONE, "time_to": [{"at": 99.0}]}
-    (sketch,) = survival_curves(studied(make_sweep(PAIR, analysis=asked)))
-    drawn = lines_of(sketch.canvas)
-    assert set(drawn["curve--C1"].get_ydata()) == {1.0} and drawn["censored--C1"].get_xdata().tolist() == [60.0] * 3
-    assert restricted_mean([60.0] * 3, [False] * 3, 60.0) == 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,23 +11,13 @@ import pytest
 from analysis.data import selection
 from analysis.data.cells import Values
 from analysis.data.selection import Unchosen
-from analysis.figures.figures import figures
 from analysis.findings.outcomes import Outcome
 from analysis.findings.verdicts import judge
 from analysis.findings.worst_case import worst_cases
-from analysis.report.headline import answer
-from analysis.sections import sections
-from analysis.sections.grid import cell_results, grid_tables, grids
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from analysis.tables import wording
-from analysis.tables.comparison import main
-from analysis.tables.levels import level_lines
-from benchmarks import validity
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
-from tests.analysis.test_figures import sketched
+from tests.analysis.conftest import Lines, MakeSweep, refusal, studied, without
 from tests.wording import Worded
 
 SCORE, LOSS = "eval/score", "eval/loss"
@@ -148,54 +137,10 @@ def test_estimates_comparisons_and_hypotheses_use_the_choice_alike(make_sweep: M
     assert naive == 0.2  # so another rule would have another value
 
 
-def test_both_methods_are_treated_by_the_same_rule_and_other_factors_stay_paired(make_sweep: MakeSweep) -> None:
-    cells = {g: [{"lr": lr, "task": task} for lr in RATES[:2] for task in ("x", "y")] for g in ("a", "b")}
-    found = studied(make_sweep(("a", "b"), SEEDS, 10, ASKED, cells, lines=lines), time_to=[{"at": 3.0}], window=1)
-    (comparison,) = found.primary.comparisons
-    assert comparison.seeds == (3, 4, 5) and comparison.outcome is Outcome.EQUAL
-    assert {group: choice.level for group, choice in found.primary.choices.items()} == {
-        "a": (("lr", 0.2),),
-        "b": (("lr", 0.2),),
-    }
-    times = next(block for block in found.blocks if block.measure.summary == "time_to")
-    assert times.comparisons[0].reached == ((6, 6), (6, 6)) and times.estimate("b").reached == (6, 6)
-
-
-def test_the_report_names_the_level_and_the_seeds_that_chose_it(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
-    found = studied(folder, metrics=[LOSS])
-    rule = "Each method is judged at its best level of lr, and the seeds that choose it do not judge it. Final value of"
-    chosen = "b at lr = 0.3, the best of 3 levels in seeds 0, 1, 2."
-    assert [note.startswith(rule) for note in main(found).notes if note.endswith(chosen)] == [True]
-    first = answer(found)
-    said = " ".join([*first.limits, first.result])
-    assert chosen in said and "Averaged within each seed first" not in said and "over the levels of lr" not in said
-    assert "only 3 of" not in said  # the seeds that chose are not missing pairs
-    assert {record["averaged_over"] for record in main(found).records} == {""}
-    assert block_of(found, LOSS, "final").choices["b"].reason is Unchosen.NO_DIRECTION
-    (row, *_) = [record for record in main(studied(folder, select={})).records if record["group"] == "b"]
-    assert row["averaged_over"] == "lr"
-
-
-def test_figures_sections_and_lines_of_all_levels_say_so(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = studied(make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines), select={"lr": "best"})
-    (text,) = wording.all_levels(found.settings)
-    assert "of all levels of lr and of all seeds" in text
-    drawn = sketched(monkeypatch, lambda: (figures(found), sections(found)))
-    about_all = {name for name, sketch in drawn.items() if text in sketch.caption}
-    assert about_all == set(drawn) - {"differences"} and {"effects", "curve_eval_score"} <= about_all
-    tables = {table.name: table for table in grid_tables(found, grids(found), cell_results(found))}
-    assert all(text in table.notes for table in tables.values()) and set(tables) == {"effects", "cells"}
-    assert level_lines(found)[-1] == text
-    assert wording.all_levels(settings({"primary": ASKED["primary"]})) == []
-
-
 def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:
     folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
     for gone in ("b-1-0", "b-4-1", "b-4-2"):  # of a seed that chooses, of another level, of one that judges
-        shutil.rmtree(run_folder(folder.parent, gone))
+        without(folder, gone)
     found = studied(folder)
     case = worst_cases(found, found.primary)["b"]
     assert case.excluded == 1
@@ -221,12 +166,3 @@ def test_the_plan_counts_the_seeds_that_judge(pairing: str) -> None:
     for select, n in (({}, 11), ({"lr": "best"}, 6)):
         found = findable(settings({**ASKED, "pairing": pairing, "select": select}), seeds, "a")
         assert found is not None and found.seeds == n
-
-
-@pytest.mark.parametrize("n", [5, 10])
-def test_the_naive_best_level_is_inflated_and_ours_is_not(n: int) -> None:
-    found = list(validity.best_levels(300, n, "normal", validity.normal, 0))
-    naive = next(rate for rate in found if rate.name.startswith("better, ") and "on the same seeds" in rate.name)
-    ours = next(rate for rate in found if rate.name.startswith("better, ") and "on half" in rate.name)
-    assert naive.share > 0.06 > 0.05 >= ours.share
-    assert all(rate.kept for rate in found)

@@ -64,11 +64,6 @@ def test_welch_spends_no_more_than_each_look_may(spread):
     assert shares[-1] > 0.8 * ALPHA  # and the bound is not idle
 
 
-def test_usual_levels_at_every_look_find_too_much():
-    seeds = tuple(range(3, 11))
-    assert found(seeds, (ALPHA,) * len(seeds), "paired_t")[-1] == pytest.approx(0.166, abs=0.006)
-
-
 def test_with_many_seeds_the_levels_are_those_of_the_normal_distribution():
     spent, seeds = (0.3, 1.0), (1000, 2000)
     z = stats.norm.isf(ALPHA * 0.3 / 2)

@@ -12,19 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main as command
-from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import Study, study
-from analysis.findings.verdicts import judge
 from analysis.numbers import format_apart
-from analysis.report.headline import answer
-from analysis.sections.grid import cell_results, grid_tables, grids
 from analysis.spec.settings import settings
 from analysis.stats.dispersion import LIMITS, separation, split
-from analysis.tables import wording
-from analysis.tables.comparison import main
-from benchmarks.validity import FLAGGED, UP, splits, sweep_of
+from benchmarks.validity import UP, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep, ground_of, reasons, studied
+from tests.analysis.conftest import MakeSweep
 
 APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
 TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
@@ -98,62 +92,7 @@ def test_the_limits_are_those_of_normal_samples() -> None:
     assert list(LIMITS.values()) == sorted(LIMITS.values(), reverse=True)  # so that a lower number is the stricter
 
 
-@pytest.mark.parametrize("n", FLAGGED)
-def test_normal_seeds_are_rarely_flagged_and_collapses_and_skew_are(n: int) -> None:
-    assert [rate for rate in splits(1500, n) if not rate.kept] == []
-
-
 # ---------------------------------------------------------------- where it is said
-
-
-def test_the_note_of_the_main_table_names_the_clusters_and_the_seed() -> None:
-    (note,) = [text for text in main(asked(APART)).notes if "fall apart" in text]
-    where = [f"5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81) in the {what} of a/up" for what in (
-        "final value", "area under the curve", "best value"
-    )]  # fmt: skip
-    assert note == (
-        f"The seeds of B fall apart: {'; '.join(where)}. Means and intervals assume one cluster, and describe neither."
-    )
-    assert not [text for text in main(asked(TOGETHER)).notes if "fall apart" in text]
-
-
-def test_times_are_not_judged_because_some_may_be_the_budget() -> None:
-    block = next(block for block in asked(APART).blocks if block.measure.summary == "time_to")
-    assert split(block.estimate("B").values) is not None and block.estimate("B").split is None
-
-
-CLAIMS: dict[str, dict[str, Any]] = {
-    "range": {"kind": "range", "low": 0.0},
-    "variation": {"kind": "variation", "at_most": 0.05},
-    "ratio": {"kind": "ratio", "against": "A", "at_least": 0.5},
-    "greater": {"kind": "greater", "against": "A", "margin": 2.0},
-    "less": {"kind": "less", "against": "A"},
-    "of_the_other": {"kind": "ratio", "group": "A", "against": "B", "at_least": 0.5},
-}
-
-
-@pytest.mark.parametrize("kind", CLAIMS)
-def test_a_verdict_on_a_mean_has_it_as_a_ground_and_is_no_other_for_it(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = asked(APART, **{kind: CLAIMS[kind]})
-    (hypothesis,) = found.settings.hypotheses
-    verdict = judge(hypothesis, found)
-    ground = ground_of(verdict, Reason.SEEDS_APART)
-    assert (ground.groups, ground.seeds) == (("B",), (3,))
-    decided = wording.decided(verdict, found.sweep, found.settings)
-    assert "the seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)" in decided
-    monkeypatch.setattr("analysis.stats.dispersion.split", lambda values: None)
-    other = judge(hypothesis, found)
-    assert Reason.SEEDS_APART not in reasons(other)
-    assert (other.verdict, other.estimate, other.interval) == (verdict.verdict, verdict.estimate, verdict.interval)
-
-
-def test_the_assumption_of_an_equivalence_and_the_clusters_are_both_said() -> None:
-    found = asked(APART, greater=CLAIMS["greater"])
-    verdict = judge(found.settings.hypotheses[0], found)
-    assert verdict.verdict is Outcome.EQUIVALENT
-    assert reasons(verdict)[-2:] == [Reason.UNSEEN_COLLAPSE, Reason.SEEDS_APART]
 
 
 def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:
@@ -170,36 +109,6 @@ def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:
     assert groups["A"]["clusters"] is None
     assert groups["B"]["clusters"] == [{"seeds": [0, 1, 2, 4, 5], "near": 0.81}, {"seeds": [3], "near": 0.10}]
     assert any("fall apart" in note for note in document["notes"]["main"])
-
-
-def heights(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """B's seed 3 falls apart, of the grid at lr = 2 alone."""
-    apart = group == "B" and cell.get("lr", 2) == 2
-    return [{"step": step, "attempt": 1, UP: (APART if apart else TOGETHER)[seed]} for step in range(1, 21)]
-
-
-def test_the_answer_has_the_clusters_of_the_question(make_sweep: MakeSweep) -> None:
-    section = {"primary": {"metric": UP, "direction": "higher"}}
-    folder = make_sweep(("A", "B"), range(6), 20, section, lines=heights)
-    lines = answer(studied(folder)).limits
-    (line,) = [line for line in lines if "fall apart" in line]
-    assert (
-        "The seeds of B fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81) in the final value"
-        in line
-    )
-    assert "area" not in line
-
-
-def test_every_cell_of_a_grid_has_its_clusters(make_sweep: MakeSweep) -> None:
-    section = {"primary": {"metric": UP, "direction": "higher"}}
-    cells = {group: [{"lr": 1}, {"lr": 2}] for group in ("A", "B")}
-    found = studied(make_sweep(("A", "B"), range(6), 20, section, cells, lines=heights))
-    table = next(table for table in grid_tables(found, grids(found), cell_results(found)) if table.name == "cells")
-    remarks = {(record["group"], record["lr"]): record["remark"] for record in table.records}
-    assert (
-        remarks.pop(("B", 2)) == "the seeds fall apart: 5 near 0.81 and 1 near 0.10 (seed 3; 0.71 apart, 87.7% of 0.81)"
-    )
-    assert set(remarks.values()) == {""}
 
 
 @pytest.mark.parametrize(

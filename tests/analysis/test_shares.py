@@ -9,16 +9,6 @@ from hypothesis import strategies as st
 
 from analysis.stats.bounded import share_interval
 from analysis.stats.resample import performance_profile
-from benchmarks.validity import PROFILES, profiles
-
-
-@pytest.mark.parametrize("n", [3, 10])
-def test_points_of_a_profile_are_held_where_the_bootstrap_fails(n: int) -> None:
-    rates = list(profiles(40, n))
-    assert len(rates) == 4 * len(PROFILES)
-    assert [rate.name for rate in rates if not rate.kept] == []
-    held = [rate.share for rate in rates if rate.before and "without width" not in rate.name]
-    assert min(held) < 0.9 and max(rate.share for rate in rates if "without width, bootstrap" in rate.name) > 0
 
 
 def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +13,13 @@ from analysis.report import Report, paper, terminal
 from analysis.report.headline import answer
 from analysis.spec.settings import REWARD
 from analysis.tables.comparison import tables
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep, studied
+from tests.analysis.conftest import ANALYSIS, MakeSweep, studied, without
 
 
 def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
     folder = make_sweep()
     for name in ("C1-1", "PTRW-0", "PTRW-1", "PTRW-2"):
-        shutil.rmtree(run_folder(folder.parent, name))
+        without(folder, name)
     written = reported(folder)
     value, difference = next(row for row in written.tables[0].rows if row[1] == "C1 (BNTO minimal)")[3:5]
     for width in (80, 100, 120):

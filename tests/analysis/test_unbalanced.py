@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,11 @@ from hypothesis import strategies as st
 from analysis.data.normalized import normalized
 from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import collapse
-from analysis.report.headline import answer
-from analysis.sections.grid import cell_results
-from analysis.sections.many_cells import many
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
 from analysis.tables.comparison import main
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied, without
 from tests.wording import Worded
 
 SCORE = "eval/score"
@@ -50,7 +45,7 @@ def benchmark(make_sweep: MakeSweep, gone: Any = GONE) -> Path:
     cells = {group: [{"task": task} for task in TASKS] for group in ("a", "b")}
     folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, cells, lines=lines)
     for group, seed, place in gone:
-        shutil.rmtree(run_folder(folder.parent, f"{group}-{seed}-{place}"))
+        without(folder, f"{group}-{seed}-{place}")
     return folder
 
 
@@ -85,49 +80,9 @@ def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> N
         assert estimate.interval is not None and estimate.interval[1] - estimate.interval[0] < 2  # tasks are 10 apart
 
 
-def test_the_report_says_what_each_task_has(make_sweep: MakeSweep, worded: Worded) -> None:
-    found = studied(benchmark(make_sweep))
-    worded(main(found).notes)
-    cells = {(result.group, dict(result.cell)["task"]): result for result in cell_results(found)}
-    assert [cells["b", task].pairs for task in TASKS] == [6, 4, 5, 5, 6, 6, 6, 6, 0]
-    every = many(found)
-    assert every is not None and every.scores["b"].runs.tolist() == [6, 5, 5, 6, 6, 6, 6, 6]
-
-
-def test_the_table_has_the_chance_that_a_seed_is_better(make_sweep: MakeSweep) -> None:
-    folder = benchmark(make_sweep, gone=())
-    for direction in ("higher", "lower"):
-        found = studied(folder, primary={"metric": SCORE, "direction": direction})
-        base, rival = main(found).records[:2]
-        (comparison,) = found.primary.comparisons
-        above = np.mean([a > b for a in comparison.a for b in comparison.b])
-        assert rival["improvement"] == pytest.approx(above if direction == "higher" else 1 - above)
-        assert base["improvement"] is None and rival["d_z"] == comparison.result.d_z
-
-
 def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
     notes = " ".join(main(studied(benchmark(make_sweep, gone=()))).notes)
     assert not any(word in notes for word in ("unbalanced", "left out", "different levels", "makes up"))
-
-
-def test_a_task_that_makes_up_most_of_a_difference_is_named(make_sweep: MakeSweep) -> None:
-    def scaled(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        factor = 1000 if cell["task"] == "t4" else 1
-        return [{**line, SCORE: factor * line[SCORE]} for line in lines(group, seed, cell)]
-
-    cells = {group: [{"task": task} for task in TASKS] for group in ("a", "b")}
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, cells, lines=scaled)
-    found = studied(folder)
-    (said,) = [line for line in answer(found).limits if "makes up" in line]
-    assert said.startswith("b: task = t4 makes up 99% of the differences") and "(analysis.normalize)" in said
-    assert said in main(found).notes
-
-    ends = {task: [0, 1000] if task == "t4" else [0, 1] for task in TASKS}
-    alike = studied(folder, normalize=ends)
-    whole = [np.mean([value("b", s, task) - value("a", s, task) for s in SEEDS]) for task in TASKS]
-    assert alike.primary.comparisons[0].difference == pytest.approx(np.mean(whole))
-    limits = " ".join(answer(alike).limits)
-    assert "makes up" not in limits and "is normalised by reference scores of each level" in limits
 
 
 # ---------------------------------------------------------------- reference scores
@@ -203,13 +158,6 @@ def test_each_stratum_counts_the_same(shape: tuple[int, int, int]) -> None:
     assert np.isnan(values).any() or strata.contributions(values) == pytest.approx(values.mean(axis=1))
     curves = np.stack([values, 2 * values], axis=-1)
     assert strata.completed(curves)[..., 1] == pytest.approx(2 * strata.completed(values))
-
-
-def test_a_permutation_of_the_seeds_permutes_the_numbers() -> None:
-    values = torn((5, 4, 3))
-    order = [3, 0, 4, 1, 2]
-    assert strata.completed(values[order]) == pytest.approx(strata.completed(values)[order])
-    assert strata.contributions(values[order]) == pytest.approx(strata.contributions(values)[order])
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,19 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main as command
 from analysis.data.metric_log import Curves
-from analysis.findings.outcomes import Outcome
 from analysis.findings.study import Study, study
 from analysis.findings.worst_case import worst_cases
-from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main
-from benchmarks.validity import STEPS, UP, exclusions, left, sweep_of
-from launcher.run.folder import run_folder
-from tests.analysis.conftest import MakeSweep
+from benchmarks.validity import STEPS, UP, sweep_of
 
-REWARD = "analysis/reward_sum_mean"
 A = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.2]
 
 
@@ -54,23 +47,6 @@ def test_bounds_are_the_differences_with_the_extremes_in_place_of_the_excluded_r
     )
 
 
-def test_a_verdict_that_excluded_runs_could_change_is_named_and_one_that_they_cannot_is_not() -> None:
-    gain = [0.1, 0.15, 0.2, 0.15, 0.1, 0.2]
-    weak = lacking([*(value + by for value, by in zip(A, gain, strict=False)), 0.0], {"B": [6]}, test="paired_t")
-    case = worst_cases(weak, weak.primary)["B"]
-    assert case.given.outcome is Outcome.HIGHER and case.overturned is case.low
-    (line,) = [text for text in answer(weak).limits if "depends on the excluded runs" in text]
-    assert line.startswith("The verdict on B in the final value of a/up (better than A) depends on the excluded runs: ")
-    assert "it would be: undecided with n = 7" in line and line in main(weak).notes
-    record = next(r for r in main(weak).records if r["group"] == "B" and r["summary"] == "final")
-    assert (record["excluded_runs"], record["verdict_rests_on_excluded"]) == (1, True)
-    assert record["difference_if_lowest"] == case.bounds[0] < record["difference_if_highest"]
-    many = [*A, 1.0, 1.1, 0.9, 2.8]
-    strong = lacking([value + 2 for value in many], {"B": [10]}, a=many, test="paired_t")
-    assert worst_cases(strong, strong.primary)["B"].overturned is None
-    assert not [text for text in answer(strong).limits if "depends on" in text]
-
-
 def test_without_excluded_runs_there_are_no_bounds_and_a_time_lies_below_the_budget() -> None:
     whole = lacking([value + 1 for value in A], {})
     assert worst_cases(whole, whole.primary) == {}
@@ -96,17 +72,3 @@ def test_the_difference_without_failures_is_within_the_bounds(a: list[int], b: l
     if lost:
         low, high = cases["B"].bounds
         assert low - 1e-9 <= np.mean(b_all) - np.mean(a_all) <= high + 1e-9
-
-
-def test_a_report_has_the_bounds(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis={"primary": {"metric": REWARD}})
-    (run_folder(folder.parent, "C1-2") / "metrics.jsonl").unlink()
-    assert command(["report", str(folder)]) == 0
-    document = json.loads((folder / "report" / "report.json").read_text())
-    assert any(text.startswith("If the excluded runs had ended at ") for text in document["notes"]["main"])
-    assert [r["excluded_runs"] for r in document["tables"]["main"] if r["summary"] == "final"] == [0, 1]
-
-
-def test_the_rest_of_a_method_whose_lowest_runs_failed_is_rarely_called_better_without_a_remark() -> None:
-    before, after = exclusions(60, 10, 3, "left-skewed", left)
-    assert after.kept and before.hits > after.hits

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.nodes import ONE
-from tests.configuration import CONF, configuration
+from tests.configuration import CONF, configuration, tree_of
 from tests.sharing import shared_folder
 from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext.scores.evaluation import Answer
@@ -22,8 +25,11 @@ __all__ = [
     "SHORT",
     "MemoryRun",
     "configuration",
+    "jsonl",
     "quick_settings",
+    "refusal",
     "science",
+    "section",
     "train_twin",
 ]
 
@@ -36,6 +42,31 @@ DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these trai
 TOWARDS_TARGET = DECODING | {
     *("q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"),
 }
+
+
+def section(name: str, **values: Any) -> dict[str, Any]:
+    """The section of a shipped task, without what only describes it."""
+
+    def plain(tree: Any) -> Any:
+        hidden = ("allowed", "requires")
+        return {k: plain(v) for k, v in tree.items() if k not in hidden} if isinstance(tree, dict) else tree
+
+    return {**plain(tree_of(f"task={name}")["task"]), **values}
+
+
+def jsonl(path: Path, *lines: Any) -> str:
+    """Write lines of JSON, compressed if the name says so; the path."""
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return str(path)
+
+
+def refusal(call: Callable[[], object], error: type[Exception] = ValueError) -> str:
+    """The words of the error that a call raises."""
+    with pytest.raises(error) as raised:
+        call()
+    return str(raised.value)
 
 
 def quick_settings(method: str) -> list[str]:

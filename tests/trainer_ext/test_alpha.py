@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainer_ext.alpha_oracle import EPS, MASKED, TOL, WHOLE, Reference, check, pair
+from tests.trainer_ext.conftest import refusal
 from trainer_ext.sampling import alpha as subject
-from trainer_ext.sampling.alpha import AlphaSolution, solve
+from trainer_ext.sampling.alpha import solve
 from trainer_ext.sampling.geometric import effective_sample_size, log_geometric_mean
 
 BOTH = pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -27,36 +28,6 @@ def test_alpha_is_the_root_that_scipy_finds(name, kind):
         determined += check(theta, target, solve(theta, target))
     if name in ("medium", "random", "apart", "heavy", "same top-k"):
         assert determined > 50  # the test says something
-
-
-@pytest.mark.parametrize("name", ["medium", "extreme", "other top-k"])
-def test_alpha_is_the_root_over_a_whole_vocabulary(name):
-    """Those of all families are among the thousands of rows below."""
-    theta, target = pair(name, 2, 50257, torch.float32)
-    check(theta, target, solve(theta, target))
-
-
-@pytest.mark.peer
-@BOTH
-@pytest.mark.parametrize("name", WHOLE + MASKED)
-def test_alpha_is_the_root_of_thousands_of_rows(name, kind):
-    for size, rows in ((2, 600), (3, 600), (5, 600), (50, 200), (1000, 100), (50257, 8)):
-        theta, target = pair(name, rows, size, kind, seed=size + 1)
-        starts = torch.rand(rows, generator=torch.Generator().manual_seed(size))
-        check(theta, target, solve(theta, target, initial=starts))
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize("name", WHOLE)
-def test_hundreds_of_starts_lead_to_the_same_alpha(name):
-    for size, rows in ((3, 1500), (5, 1500), (50, 200)):
-        theta, target = pair(name, rows, size, torch.float32, seed=size + 1)
-        expected = solve(theta.double(), target.double())
-        for seed in range(40):
-            starts = torch.rand(rows, generator=torch.Generator().manual_seed(seed))
-            found = solve(theta, target, initial=starts)
-            far = (found.alpha.double() - expected.alpha).abs() > 1e-5
-            check(theta[far], target[far], AlphaSolution(**{k: v[far] for k, v in vars(found).items()}))
 
 
 def test_a_step_that_is_short_because_its_terms_cancel_is_not_taken_for_the_last():
@@ -180,20 +151,6 @@ def test_swapping_the_policies_mirrors_alpha(how, rows):
 
 
 @MANY
-@given(ROWS, st.floats(-5, 5))
-def test_equal_shifts_change_nothing(rows, shift):
-    theta, target = rows
-    for method in ("kl_symmetry", "ess_balance"):
-        one, other = solve(theta, target, method), solve(theta + shift, target + shift, method)
-        # the shift rounds the log-probabilities, which the alpha of rows with a small variance of s shows
-        p = one.log_q.exp()
-        s = torch.where(p > 0, theta - target, 0.0)
-        variance = (p * s * s).sum(dim=1) - (p * s).sum(dim=1) ** 2
-        assert ((one.alpha - other.alpha).abs() * variance < 1e-11).all()
-        torch.testing.assert_close(one.log_q.exp(), other.log_q.exp(), rtol=0, atol=1e-8)
-
-
-@MANY
 @given(ROWS)
 def test_both_divergences_are_the_chernoff_information(rows):
     theta, target = rows
@@ -223,16 +180,6 @@ def test_ess_balance_makes_the_smaller_size_as_large_as_it_can_be(rows):
     for a in np.linspace(0, 1, 41):
         least = torch.minimum(*sizes(log_geometric_mean(theta, target, float(a))[0]))
         assert (least <= of_theta * (1 + 1e-8)).all()
-
-
-@pytest.mark.parametrize("sd", [0.02, 0.05])
-def test_for_close_pairs_the_two_symmetries_differ_by_a_factor_of_three(sd):
-    """Close to 1/2, E[s] = k2 (a - 1/2) - k3 / 24 and log(ESS_theta / ESS_t) = 2 k2 (a - 1/2) - k3 / 4."""
-    theta, target = pair(f"near {sd}", 200, 5, torch.float64)
-    kl, ess = (solve(theta, target, method).alpha - 0.5 for method in ("kl_symmetry", "ess_balance"))
-    far = kl.abs() > 1e-4 * sd
-    assert far.sum() > 150
-    assert float((ess / kl)[far].median()) == pytest.approx(3, abs=0.01)
 
 
 # ---------------------------------------------------------------- the other methods
@@ -369,18 +316,6 @@ def test_a_large_negative_mask_is_as_good_as_infinity(mask, start):
         assert torch.equal(own.degenerate, found.degenerate)
 
 
-def test_close_rows_in_float32_keep_to_the_middle():
-    """Rounding, not a difference, decides where E[s] of such rows is 0, and whether it is: not an end, no flag."""
-    for name in ("near 1e-6", "near 1e-4"):
-        theta, target = pair(name, 50, 2000, torch.float32)
-        found = solve(theta, target)
-        lost = (found.alpha - 0.5).abs() > 0.01
-        for i in lost.nonzero()[:, 0].tolist():  # the few whose rounded sums leave a root inside
-            row = Reference(theta[i].double().numpy(), target[i].double().numpy(), EPS[torch.float32])
-            assert row.root[1]
-        assert lost.float().mean() < 0.3 and not found.degenerate.any()
-
-
 # ---------------------------------------------------------------- refusals
 
 
@@ -416,9 +351,7 @@ ZEROS = torch.zeros(4, 3)
     ],
 )
 def test_what_cannot_be_solved_is_named(theta, target, more, worded):
-    with pytest.raises(ValueError) as refusal:
-        solve(theta, target, **more)
-    worded(str(refusal.value))
+    worded(refusal(lambda: solve(theta, target, **more)))
 
 
 def test_a_row_is_named_by_its_place_in_the_whole_batch(monkeypatch):

@@ -64,6 +64,7 @@ def twin(family: str) -> PreTrainedConfig:
 def test_a_family_with_formulas_is_counted_alike(model: str, tmp_path: Path) -> None:
     formula = declared(model)
     counted = causal_models.count(saved(config_of(formula), tmp_path), trust_remote_code=False)
+    assert of_model(tmp_path) == formula
     assert counted.parameters == formula.parameters
     assert counted.parameters_of_layer == formula.parameters_of_layer
     assert counted.parameters_of_ends == formula.parameters_of_ends

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from tests.configuration import tree_of
-from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
-from trainer_ext.objection import Objection
 from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import apps, file, humaneval
 
@@ -68,83 +64,14 @@ PROBLEMS = [
 ]
 
 
-def plain(tree):
-    """A section without what only describes it."""
-    hidden = ("allowed", "requires")
-    return {k: plain(v) for k, v in tree.items() if k not in hidden} if isinstance(tree, dict) else tree
-
-
-def section(name: str, **values) -> dict:
-    return {**plain(tree_of(f"task={name}")["task"]), **values}
-
-
-def lines(path: Path, rows) -> str:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return str(path)
-
-
 @pytest.fixture
 def functions(tmp_path):
-    return section("humaneval", train_path=lines(tmp_path / "own.jsonl.gz", FUNCTIONS))
+    return section("humaneval", train_path=jsonl(tmp_path / "own.jsonl.gz", *FUNCTIONS))
 
 
 @pytest.fixture
 def problems(tmp_path):
-    return section("apps", train_path=lines(tmp_path / "apps.jsonl", PROBLEMS))
-
-
-# ---------------------------------------------------------------- what is asked
-
-
-def test_a_function_is_asked_for_with_an_instruction_or_alone(functions):
-    first, second = humaneval.rows(functions)
-    assert first.prompt.startswith(
-        "Complete the Python function. Answer with the whole function in one ```python block."
-    )
-    assert first.prompt.endswith('    """\n```')
-    assert first.worked_answer == f"```python\n{FUNCTIONS[0]['prompt']}    return 2 * x\n```"
-    assert second.metadata == {"task_id": "Own/1"}
-    alone = humaneval.rows({**functions, "instruction": None})[0]
-    assert (alone.prompt, alone.worked_answer) == (FUNCTIONS[0]["prompt"], FUNCTIONS[0]["canonical_solution"])
-
-
-def test_the_prompts_of_a_test_file_are_test_prompts(functions):
-    rows = humaneval.rows({**functions, "test_path": functions["train_path"]})
-    assert [row.split for row in rows] == [None, None, "test", "test"]
-    assert humaneval.files(functions) == [Path(functions["train_path"])]
-
-
-def test_problems_without_tests_are_left_out_and_counted(problems, capsys):
-    first, second = apps.rows(problems)
-    assert "2 of 4 problems have no tests and are left out" in capsys.readouterr().err
-    assert first.metadata == {"problem_id": "7", "difficulty": "introductory"}
-    assert first.worked_answer == "```python\nprint(2 * int(input()))\n```"
-    assert json.loads(first.ground_truth) == {"stdio": [["1\n", "2\n"], ["2\n", "4"]]}
-    assert "standard input" in first.prompt
-    assert json.loads(second.ground_truth)["calls"][1] == [[10**5000], [2 * 10**5000], 2 * 10**5000]
-    assert "def double(self, n):" in second.prompt and "Write the function double." in second.prompt
-
-
-def test_a_model_that_learns_from_problems_is_tested_on_functions(problems, functions):
-    both = {**problems, "humaneval_path": functions["train_path"]}
-    assert [row.split for row in apps.rows(both)] == [None, None, "test", "test"]
-    assert apps.rows(both)[-1].metadata == {"task_id": "Own/1"}
-    assert len(apps.files(both)) == 2
-
-
-def test_problems_of_one_difficulty_are_chosen(problems):
-    assert [row.metadata["problem_id"] for row in apps.rows({**problems, "difficulty": "interview"})] == ["8"]
-
-
-@pytest.mark.parametrize(
-    "row", [{"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None}]
-)
-def test_a_problem_that_cannot_be_read_is_named(tmp_path, row, worded):
-    path = lines(tmp_path / "apps.jsonl", [PROBLEMS[0] | row])
-    with pytest.raises(Objection) as raised:
-        apps.rows(section("apps", train_path=path))
-    worded(str(raised.value))
+    return section("apps", train_path=jsonl(tmp_path / "apps.jsonl", *PROBLEMS))
 
 
 # ---------------------------------------------------------------- what is taken from a response
@@ -243,7 +170,7 @@ def test_a_result_of_apps_may_be_in_a_list(problems):
 @pytest.mark.namespaces
 def test_own_prompts_have_tests_as_their_answers(tmp_path):
     tests = {"setup": "limit = 4", "tests": ["assert twice(2) == limit", "assert twice(-1) == -2"]}
-    path = lines(tmp_path / "own.jsonl", [{"prompt": "Write twice(x).", "tests": tests}])
+    path = jsonl(tmp_path / "own.jsonl", {"prompt": "Write twice(x).", "tests": tests})
     own = section("unit_tests", train_path=path)
     (row,) = file.rows(own)
     score = tasks.scorer(own)
@@ -261,29 +188,25 @@ def test_the_programs_of_a_step_are_scored_in_their_order(functions):
 
 @pytest.mark.parametrize("answer", ["42", "assert f(1)", '{"tests": []}'])
 def test_an_answer_without_tests_is_refused(answer, worded):
-    with pytest.raises(ValueError) as raised:
-        unit_tests.tests_of(answer)
-    worded(str(raised.value))
+    worded(refusal(lambda: unit_tests.tests_of(answer)))
 
 
 @pytest.mark.parametrize("change", [{"score": "half"}, {"sandbox": {"seconds": 1}}, {"isolation": "container"}])
 def test_settings_that_cannot_be_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
-    with pytest.raises(ValueError) as raised:
-        unit_tests.reward(functions | change)
-    worded(str(raised.value))
+    worded(refusal(lambda: unit_tests.reward(functions | change)))
 
 
 def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
     unsolved = {**PROBLEMS[0], "question": "Nobody knows.", "solutions": ""}
-    task = section("apps", train_path=lines(tmp_path / "apps.jsonl", [*PROBLEMS[:1], unsolved]))
+    task = section("apps", train_path=jsonl(tmp_path / "apps.jsonl", PROBLEMS[0], unsolved))
     tokenizer, whole = tokenizer_of("qwen2"), {"validation": 0.0, "test": 0.0}
     verl = OmegaConf.create({"data": {"max_prompt_length": 400, "max_response_length": 100}})
     draw = initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
     answers = {tokenizer.decode(answer) for _, answer in draw(random.Random(0), 20)}
     assert answers == {"```python\nprint(2 * int(input()))\n```<|im_end|>"}
-    task["train_path"] = lines(tmp_path / "unsolved.jsonl", [unsolved])
+    task["train_path"] = jsonl(tmp_path / "unsolved.jsonl", unsolved)
     with pytest.raises(ValueError, match="task apps: no training prompt has a demonstration"):
         initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -11,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import configuration, tree_of
+from tests.configuration import configuration
 from tests.launcher.experiments import make
-from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.conftest import jsonl, section, train_twin
+from tests.trainer_ext.test_code_tasks import FUNCTIONS, PROBLEMS
 from trainer_ext import tasks
 from trainer_ext.objection import Objection
 from trainer_ext.tasks import tables
@@ -59,72 +63,106 @@ LINES = {
 }  # fmt: skip
 
 
-def section(name, path, **more):
-    own = {key: value for key, value in tree_of(f"task={name}")["task"].items() if key not in ("allowed", "requires")}
-    return {**own, "train_path": str(path), **more}
+INFO = {"id": "t3_1", "post": POST, "title": "Cats", "subreddit": "cats", "site": None, "article": None}
+SUMMARIES = [{"text": " Worse.", "policy": "sup2", "note": None}, {"text": " Better.", "policy": "ref", "note": "x"}]
+GSM8K = [{"question": "1 + 1?", "answer": "It is 2\n#### 2"}, {"question": "big?", "answer": "#### 1,000"}]
+TURNS = [
+    {"role": role, "content": content}
+    for role, content in (("system", "You count."), ("user", "1?"), ("assistant", "2"), ("user", "3?"))
+]
+#: The columns of verl's own examples (examples/data_preprocess/gsm8k.py).
+OF_VERL = {
+    "data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "2+2?"}], "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "4"}, "extra_info": {"split": "train", "index": 0, "how": "add"},
+}  # fmt: skip
+#: By name: the task, its files with their lines, the first of which it trains on, and settings, with names of files.
+ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    **{f"{task}, public lines": (task, {"a.jsonl": lines}, {}) for task, lines in LINES.items()},
+    "tldr, labels": ("tldr", {"a.jsonl": [{"prompt": "a", "label": "b"}]}, {}),
+    "tldr, comparisons": ("tldr", {"a.jsonl": [{"info": INFO, "summaries": SUMMARIES, "choice": 1, "x": ""}]}, {}),
+    "tldr, one summary": ("tldr", {"a.jsonl": [{"info": INFO, "summaries": SUMMARIES[:1], "choice": 1}]}, {}),
+    "wmt, the other way": ("wmt", {"a.jsonl": LINES["wmt"]}, {"source": "en", "target": "de"}),
+    "natural_questions, a test file": (
+        "natural_questions", {"a.jsonl": LINES["natural_questions"], "b.jsonl": [{"question": "who", "answer": "me"}]},
+        {"test_path": "b.jsonl"},
+    ),
+    **{
+        f"{task}, another layout {n}": (task, {"a.jsonl": [line]}, {})
+        for n, (task, line) in enumerate((
+            ("wmt", {"de": "a", "en": "b"}), ("wmt", {"translation": {"fr": "a"}}), ("tldr", {"post": "a"}),
+            ("natural_questions", {"question": "a", "answer": 3}), ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}),
+        ))
+    },
+    "gsm8k": ("gsm8k", {"a.jsonl": GSM8K, "b.jsonl": GSM8K[1:]}, {"test_path": "b.jsonl"}),
+    "file, columns": (
+        "file", {"a.jsonl": [{"q": "2+2?", "a": 4, "how": "add", "level": 1, "tags": ["x"]}]},
+        {"prompt": "q", "answer": "a", "worked_answer": "how", "system_prompt": "Be short."},
+    ),
+    "file, as verl prepares it": ("file", {"a.parquet": [OF_VERL]}, {"answer": "reward_model.ground_truth"}),
+    "file, messages": (
+        "file", {"a.jsonl": [{"prompt": TURNS, "answer": "4"}, {"prompt": TURNS[-1:], "answer": "4"}]},
+        {"system_prompt": "Be short."},
+    ),
+    **{
+        f"file, not to be read {n}": ("file", {"a.jsonl": text}, {})
+        for n, text in enumerate((
+            '{"prompt": "a", "answer": "b"}\n{"prompt": ', '["a", "b"]', '{"question": "a"}',
+            '{"prompt": "a", "answer": null}', '{"prompt": " ", "answer": "b"}',
+            '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
+            '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
+        ))
+    },
+    "humaneval": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"test_path": "a.jsonl.gz"}),
+    "humaneval, alone": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"instruction": None}),
+    "apps": ("apps", {"a.jsonl": PROBLEMS, "b.jsonl.gz": FUNCTIONS[:1]}, {"humaneval_path": "b.jsonl.gz"}),
+    "apps, interviews": ("apps", {"a.jsonl": PROBLEMS}, {"difficulty": "interview"}),
+    **{
+        f"apps, not to be read {n}": ("apps", {"a.jsonl": [PROBLEMS[0] | change]}, {})
+        for n, change in enumerate((
+            {"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None},
+        ))
+    },
+}  # fmt: skip
 
 
-def write(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+@pytest.mark.parametrize("name", ROWS)
+def test_a_task_has_these_rows_or_refuses_its_data(name, tmp_path, capsys, worded):
+    task, data, values = ROWS[name]
+    for file, lines in data.items():
+        if isinstance(lines, str):
+            (tmp_path / file).write_text(lines)
+        elif file.endswith("parquet"):
+            pq.write_table(pa.Table.from_pylist(lines), tmp_path / file)
+        else:
+            jsonl(tmp_path / file, *lines)
+    given = {"train_path": next(iter(data)), **values}
+    paths = {key: f"{tmp_path}/{value}" for key, value in given.items() if value in data}
+    module, found = tasks.get(task), []
+    try:
+        for row in module.rows(section(task, **{**given, **paths})):
+            shown = {key: value for key, value in asdict(row).items() if key in ("ground_truth", "metadata", "split")}
+            if "rejected" in row.metadata:
+                shown["preference"] = module.preference(row.ground_truth, None, row.metadata)
+            shown |= {"worked_answer": row.worked_answer, "messages": row.messages}
+            text = json.dumps(shown, ensure_ascii=False)
+            found.append(re.sub(r"(word |0){20,}", r"\1...", text))
+    except ValueError as error:
+        found.append(f"refused: {error}")
+    worded([*found, *capsys.readouterr().err.splitlines()])
 
 
 def rows(name, tmp_path, lines=None, **more):
-    return tasks.get(name).rows(section(name, write(tmp_path / "a.jsonl", lines or LINES[name]), **more))
-
-
-def test_tldr_has_posts_with_their_summaries(tmp_path):
-    found = rows("tldr", tmp_path)
-    assert [row.ground_truth for row in found] == [
-        "He wants no pets; I have two cats.", "Boyfriend against my cats.", "Ärger mit Jürgen", "Words."
-    ]  # fmt: skip
-    assert POST in found[0].prompt and found[0].prompt == found[1].prompt
-    labelled = [{"prompt": "a", "label": "b"}]
-    assert [row.ground_truth for row in rows("tldr", tmp_path, labelled)] == ["b"]
-
-
-def test_comparisons_of_summaries_are_pairs(tmp_path):
-    info = {"id": "t3_1", "post": POST, "title": "Cats", "subreddit": "cats", "site": None, "article": None}
-    summaries = [
-        {"text": " Worse.", "policy": "sup2", "note": None},
-        {"text": " Better.", "policy": "ref", "note": "x"},
-    ]
-    (row,) = rows("tldr", tmp_path, [{"info": info, "summaries": summaries, "choice": 1, "worker": "w"}])
-    assert row.prompt == f"SUBREDDIT: r/cats\n\nTITLE: Cats\n\nPOST: {POST}\n\nTL;DR:"
-    assert tasks.get("tldr").preference(row.ground_truth, None, row.metadata) == ("Better.", "Worse.")
-    with pytest.raises(Objection, match="line 1: a comparison has info, two summaries"):
-        rows("tldr", tmp_path, [{"info": info, "summaries": summaries[:1], "choice": 1}])
-
-
-def test_hh_rlhf_has_the_messages_before_the_last_one_and_pairs(tmp_path):
-    first, second, third = rows("hh_rlhf", tmp_path)
-    assert first.messages == [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello!"},
-        {"role": "user", "content": 'Who wrote "Faust"?'},
-    ]
-    preference = tasks.get("hh_rlhf").preference
-    assert preference(first.ground_truth, None, first.metadata) == ("Goethe did.", "No idea: ask")
-    assert (second.prompt, preference("", None, second.metadata)) == ("¿Qué tal?", ("¡Bien!", ""))
-    assert [message["content"] for message in third.messages] == ["a", "", "b\n\nc"]
-    assert third.ground_truth == "d\n\ne: f"
-
-
-def test_wmt_translates_from_the_source_to_the_target(tmp_path):
-    found = rows("wmt", tmp_path)
-    assert [row.ground_truth for row in found] == ["The cat sleeps.", '"No", he said.', "The cat is asleep."]
-    assert found[0].prompt.endswith("\nDie Katze schläft.")
-    assert rows("wmt", tmp_path, source="en", target="de")[0].ground_truth == "Die Katze schläft."
+    return tasks.get(name).rows(section(name, train_path=jsonl(tmp_path / "a.jsonl", *(lines or LINES[name])), **more))
 
 
 def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
     assert len(rows("wmt", tmp_path, limit=1)) == 1
-    file = write(tmp_path / "b.jsonl", LINES["wmt"][:1])
+    file = Path(jsonl(tmp_path / "b.jsonl", LINES["wmt"][0]))
     with file.open("a") as text:
         text.write("this is not JSON")
-    assert len(tasks.get("wmt").rows(section("wmt", file, limit=1))) == 1
+    assert len(tasks.get("wmt").rows(section("wmt", train_path=str(file), limit=1))) == 1
     with pytest.raises(Objection, match="line 2: not JSON"):
-        tasks.get("wmt").rows(section("wmt", file))
+        tasks.get("wmt").rows(section("wmt", train_path=str(file)))
 
 
 def test_parquet_is_read_in_parts(tmp_path):
@@ -133,40 +171,23 @@ def test_parquet_is_read_in_parts(tmp_path):
     pq.write_table(pa.table({"translation": texts}), tmp_path / "a.parquet")
     found = [line["translation"]["en"] for _, line in tables.lines(str(tmp_path / "a.parquet"), "train")]
     assert found == [text["en"] for text in texts]
-    first = tasks.get("wmt").rows(section("wmt", tmp_path / "a.parquet", limit=3))
+    first = tasks.get("wmt").rows(section("wmt", train_path=f"{tmp_path}/a.parquet", limit=3))
     assert [row.ground_truth for row in first] == ["Sentence 0", "Sentence 1", "Sentence 2"]
 
 
 def test_natural_questions_take_any_of_the_answers(tmp_path):
     found = rows("natural_questions", tmp_path)
-    assert [row.prompt for row in found] == ["who wrote faust", "what is 6*7", "capital of peru"]
-    score = tasks.scorer(section("natural_questions", tmp_path / "a.jsonl"))
+    score = tasks.scorer(section("natural_questions", train_path=f"{tmp_path}/a.jsonl"))
     for response, expected in (("The Goethe.", 1), ("johann wolfgang von goethe", 1), ("Schiller", 0), ("", 0)):
         assert score(response, found[0].prompt, found[0].ground_truth, {}).value == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("wmt", {"de": "a", "en": "b"}),
-        ("wmt", {"translation": {"fr": "a"}}),
-        ("natural_questions", {"question": "a", "answer": 3}),
-        ("tldr", {"post": "a"}),
-        ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}),
-    ],
-)
-def test_a_line_of_another_layout_is_named(name, line, tmp_path, worded):
-    with pytest.raises(Objection) as raised:
-        rows(name, tmp_path, [line])
-    worded(str(raised.value))
-
-
 @pytest.mark.parametrize("name", LINES)
 def test_a_task_is_prepared_and_planned_from_a_local_file(name, tmp_path):
-    path = write(tmp_path / "a.jsonl", LINES[name])
+    path = jsonl(tmp_path / "a.jsonl", *LINES[name])
     pq.write_table(pa.Table.from_pylist(LINES[name]), tmp_path / "a.parquet")
-    own = section(name, path)
-    assert tasks.get(name).rows(own) == tasks.get(name).rows(section(name, tmp_path / "a.parquet"))
+    own = section(name, train_path=path)
+    assert tasks.get(name).rows(own) == tasks.get(name).rows(section(name, train_path=f"{tmp_path}/a.parquet"))
     lines = pq.read_table(tasks.prepare(own, SHARES, tmp_path / "cache") / "train.parquet").to_pylist()
     score = tasks.scorer(own)
     for line in lines:
@@ -175,12 +196,6 @@ def test_a_task_is_prepared_and_planned_from_a_local_file(name, tmp_path):
         assert score(best, "", truth, line["extra_info"]).value == pytest.approx(1)
     words = ["method=c0_grpo", f"task={name}", f"task.train_path={path}", "model=pretrained", "model.path=of/somebody"]
     assert make(*words).runs
-
-
-def test_test_data_of_a_file_are_the_test_split(tmp_path):
-    more = write(tmp_path / "b.jsonl", [{"question": "who", "answer": "me"}])
-    found = rows("natural_questions", tmp_path, test_path=str(more))
-    assert [row.split for row in found] == [None, None, None, "test"]
 
 
 @pytest.mark.train
@@ -192,7 +207,7 @@ def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
         "trainer.split.validation=0",
         "trainer.split.test=0",
     ]
-    words += [f"task.train_path={write(tmp_path / 'a.jsonl', LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
+    words += [f"task.train_path={jsonl(tmp_path / 'a.jsonl', *LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
     actor = "verl.actor_rollout_ref.actor"
     words += [f"{actor}.ppo_mini_batch_size=2", f"{actor}.ppo_micro_batch_size_per_gpu=2"]
     run = train_twin(tmp_path, *words, "verl.actor_rollout_ref.rollout.n=2")
@@ -206,9 +221,8 @@ def test_a_folder_of_a_data_set_on_the_hub_is_read_alone(tmp_path, monkeypatch):
     for folder in ("harmless-base", "helpful-base"):
         for split in ("train", "test"):
             file = tmp_path / "Anthropic/hh-rlhf" / folder / f"{split}.jsonl.gz"
-            file.parent.mkdir(parents=True, exist_ok=True)
             talk = f"\n\nHuman: {folder}, {split}?\n\nAssistant: "
-            file.write_bytes(gzip.compress(json.dumps({"chosen": f"{talk}Yes.", "rejected": f"{talk}No."}).encode()))
+            jsonl(file, {"chosen": f"{talk}Yes.", "rejected": f"{talk}No."})
     found = tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf_harmless")["task"])
     assert [(row.prompt, row.split) for row in found] == [
         ("harmless-base, train?", None),

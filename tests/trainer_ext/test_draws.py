@@ -7,8 +7,6 @@ import torch
 
 from tests.trainer_ext.conftest import SHORT, configuration
 from trainer_ext.backends.in_process.batch import Request
-from trainer_ext.backends.in_process.engine import EngineRegistry, PaddedEngine, PaddedValueEngine
-from trainer_ext.backends.in_process.platform import CpuPlatform
 from trainer_ext.backends.in_process.rollout import proposal_of
 from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.speculative import constant, sample_speculatively
@@ -78,15 +76,3 @@ def test_a_response_does_not_depend_on_the_others_of_its_batch(way, cache):
     whole = drawn(request, keys)
     assert torch.equal(drawn(part(request, 3, 8), keys[12:32]), whole[12:32])
     assert len(set(map(tuple, whole[:4].tolist()))) > 1, "the responses to a prompt differ"
-
-
-def test_our_engines_do_not_replace_those_of_verl(cache):
-    """An engine under verl's own name and a vendor's would be preferred wherever this module is imported."""
-    registered = EngineRegistry._engines
-    for kind, own in (("language_model", PaddedEngine), ("value_model", PaddedValueEngine)):
-        assert all(engine is not own for backend in registered[kind].values() for engine in backend.values())
-        assert registered[f"rlsweep_padded_{kind}"]["fsdp2"] == {"cpu": own, "cuda": own}
-
-
-def test_the_cpu_has_a_name():
-    assert CpuPlatform.device_module.get_device_name() == "CPU"

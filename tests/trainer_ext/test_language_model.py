@@ -127,13 +127,7 @@ def test_the_whole_path(model: Path, multirun: Path, tmp_path: Path) -> None:
     with timed("GRPO for the reward model, two steps"):
         rewarded = ["task=file", *of_pairs, "task.reward=reward_model", f"task.reward_model={judge}"]
         run("launch.py", "-m", "method=c0_grpo", "experiment.name=rewarded", "seed=0", *own, *rewarded)
-        (folder,) = [
-            multirun / "runs" / line["id"]
-            for line in json.loads(run("-m", "launcher", "runs", "rewarded", "--json", "--multirun", str(multirun)))[
-                "runs"
-            ]
-        ]
-        steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        steps = steps_of(multirun, "rewarded")
         assert [line["step"] for line in steps] == [1, 2] and steps[0]["analysis/reward_sum_std"] > 0
     print(f"{steps[-1]['cost/peak_memory_bytes'] / 1e9:.1f} GB")
 

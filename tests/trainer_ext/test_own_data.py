@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import tree_of
-from tests.trainer_ext.conftest import train_twin
+from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import problems
 from trainer_ext import rewards, tasks
 from trainer_ext.tasks import file
 
-SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
+SECTION = section("file")
 SHARES = {"validation": 0.0, "test": 0.0}
 REWARDS = """
 from helper_of_rewards import bonus
@@ -43,11 +40,6 @@ def own(tmp_path):
     return tmp_path
 
 
-def write(path, *lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(path)
-
-
 def read(path, **more):
     return file.rows({**SECTION, "train_path": path, **more})
 
@@ -55,73 +47,17 @@ def read(path, **more):
 # ---------------------------------------------------------------- prompts
 
 
-def test_columns_are_named_and_the_others_are_metadata(tmp_path):
-    path = write(tmp_path / "a.jsonl", {"q": "2+2?", "a": 4, "how": "add", "level": 1, "tags": ["x"]})
-    (row,) = read(path, prompt="q", answer="a", worked_answer="how", system_prompt="Be short.")
-    assert (row.prompt, row.ground_truth, row.worked_answer) == ("2+2?", "4", "add")
-    assert row.metadata == {"level": 1, "tags": ["x"]}
-    assert row.messages == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"}]
-
-
-def test_a_file_as_verl_prepares_it_is_read_by_dotted_names(tmp_path):
-    """The columns of verl's own examples (examples/data_preprocess/gsm8k.py)."""
-    line = {
-        "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": "2+2?"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": "4"},
-        "extra_info": {"split": "train", "index": 0, "answer": "2+2=4 #### 4", "question": "2+2?"},
-    }
-    pq.write_table(pa.Table.from_pylist([line]), tmp_path / "train.parquet")
-    (row,) = read(str(tmp_path / "train.parquet"), answer="reward_model.ground_truth")
-    assert (row.prompt, row.ground_truth) == ("2+2?", "4")
-    assert row.metadata["question"] == "2+2?" and row.metadata["ability"] == "math"
-
-
-def test_messages_keep_their_own_system_message_and_earlier_turns(tmp_path):
-    turns = [
-        {"role": "system", "content": "You count."},
-        {"role": "user", "content": "1?"},
-        {"role": "assistant", "content": "2"},
-        {"role": "user", "content": "3?"},
-    ]
-    path = write(tmp_path / "a.jsonl", {"prompt": turns, "answer": "4"}, {"prompt": turns[-1:], "answer": "4"})
-    talk, alone = read(path, system_prompt="Be short.")
-    assert talk.messages == turns and talk.text == "1?\n2\n3?"
-    assert alone.messages == [{"role": "system", "content": "Be short."}, turns[-1]] and alone.text == "3?"
-
-
 def test_a_test_file_is_the_test_split(tmp_path):
-    train_path = write(tmp_path / "a.jsonl", *({"prompt": f"{n}?", "answer": ""} for n in range(20)))
-    test_path = write(tmp_path / "b.jsonl", {"prompt": "20?", "answer": ""}, {"prompt": "3?", "answer": ""})
+    train_path = jsonl(tmp_path / "a.jsonl", *({"prompt": f"{n}?", "answer": ""} for n in range(20)))
+    test_path = jsonl(tmp_path / "b.jsonl", {"prompt": "20?", "answer": ""}, {"prompt": "3?", "answer": ""})
     section = {**SECTION, "train_path": train_path, "test_path": test_path}
     divided = tasks.rows_by_split(section, {"validation": 0.2, "test": 0.2})
     assert {row.prompt for row in divided["test"]} == {"20?", "3?"}
     assert "3?" not in {row.prompt for row in divided["train"]}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"prompt": "a", "answer": "b"}\n{"prompt": ',
-        '["a", "b"]',
-        '{"question": "a"}',
-        '{"prompt": "a", "answer": null}',
-        '{"prompt": " ", "answer": "b"}',
-        '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
-        '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
-    ],
-)
-def test_a_line_that_cannot_be_read_is_named(tmp_path, text, worded):
-    path = tmp_path / "a.jsonl"
-    path.write_text(text)
-    with pytest.raises(ValueError) as raised:
-        read(str(path))
-    worded(str(raised.value))
-
-
 def test_metadata_of_several_types_is_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "n": 1}, {"prompt": "b", "answer": "", "n": "x"})
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "n": 1}, {"prompt": "b", "answer": "", "n": "x"})
     with pytest.raises(ValueError, match="n: the prompts' values are not of one type"):
         tasks.prepare({**SECTION, "train_path": path}, SHARES, tmp_path / "cache")
 
@@ -130,7 +66,7 @@ def test_metadata_of_several_types_is_refused(tmp_path):
 
 
 def test_a_function_of_a_file_gets_the_metadata(own):
-    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
+    path = jsonl(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
     section = {**SECTION, "train_path": path, "reward": f"{own}/rewards.py:graded"}
     (row,) = file.rows(section)
     score = tasks.scorer(section)("b", row.prompt, row.ground_truth, row.metadata)
@@ -138,7 +74,7 @@ def test_a_function_of_a_file_gets_the_metadata(own):
 
 
 def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_reward(own):
-    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2}, {"prompt": "c", "answer": "d"})
+    path = jsonl(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2}, {"prompt": "c", "answer": "d"})
     section = {**SECTION, "train_path": path, "reward": f"{own}/rewards.py:graded", "system_prompt": "Hm."}
     folder = tasks.prepare(section, SHARES, own / "cache")
     lines = pq.read_table(folder / "train.parquet").to_pylist()
@@ -156,9 +92,7 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
     ["exact", "none.py:graded", "rewards.py:grade", "rewards.py:CONSTANT", "rewards.py", "no.such.module:graded"],
 )
 def test_a_reward_that_cannot_be_found_is_named(own, spec, worded):
-    with pytest.raises(ValueError) as raised:
-        rewards.function(f"{own}/{spec}" if ".py" in spec else spec)
-    worded(str(raised.value))
+    worded(refusal(lambda: rewards.function(f"{own}/{spec}" if ".py" in spec else spec)))
 
 
 def test_threads_that_ask_at_the_same_time_find_the_function_and_execute_the_file_once(own):
@@ -185,9 +119,9 @@ def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):
     "returned", ["1", None, float("nan"), {"right": 1.0}, {"score": 1.0, "why": "short"}, {"score": 1.0, "a b": 1.0}]
 )
 def test_what_is_no_score_fails_the_run_with_the_prompt(returned, worded):
-    with pytest.raises(rewards.RewardFailed) as raised:
-        rewards.Scorer("mine", lambda *_: returned)("said", "asked", "right", {})
-    worded(str(raised.value))
+    worded(
+        refusal(lambda: rewards.Scorer("mine", lambda *_: returned)("said", "asked", "right", {}), rewards.RewardFailed)
+    )
 
 
 def in_thread(call):
@@ -271,7 +205,7 @@ def test_a_limit_changes_nothing_for_a_reward_that_returns_in_time(place):
 
 
 def test_the_limit_is_the_tasks_and_a_run_of_an_older_version_has_none(own):
-    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
+    path = jsonl(own / "a.jsonl", {"prompt": "a", "answer": "b", "level": 2})
     (own / "slow.py").write_text("import time\n\n\ndef slow(*_):\n    time.sleep(0.2)\n    return 1\n")
     section = {**SECTION, "train_path": path, "reward": f"{own}/slow.py:slow"}
     assert section["reward_timeout_s"] > 0
@@ -282,7 +216,7 @@ def test_the_limit_is_the_tasks_and_a_run_of_an_older_version_has_none(own):
 
 
 def test_the_limit_does_not_prepare_prompts_again(own):
-    path = write(own / "a.jsonl", {"prompt": "a", "answer": "b"})
+    path = jsonl(own / "a.jsonl", {"prompt": "a", "answer": "b"})
     section = {**SECTION, "train_path": path}
     folders = {tasks.prepare({**section, "reward_timeout_s": s}, SHARES, own / "cache") for s in (1.0, 2.0)}
     assert len(folders) == 1
@@ -383,7 +317,7 @@ def test_bleu_is_sacrebleus_own_and_compares_characters_where_words_have_no_spac
 @pytest.mark.train
 def test_a_pretrained_model_trains_on_own_data_with_an_own_reward(own):
     lines = [{"question": one["question"], "answer": one["answer"], "level": 1} for one in problems()]
-    words = ["method=c0_grpo", "task=file", f"task.train_path={write(own / 'a.jsonl', *lines)}", "task.prompt=question"]
+    words = ["method=c0_grpo", "task=file", f"task.train_path={jsonl(own / 'a.jsonl', *lines)}", "task.prompt=question"]
     words += [f"task.reward={own}/rewards.py:graded", "task.system_prompt='Count.'", "trainer.split.validation=0.2"]
     run = train_twin(own, *words, "trainer.eval_every=2", "trainer.eval_prompts=2")
     for line in run.lines:

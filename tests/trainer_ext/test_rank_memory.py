@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.pytorch_utils import Conv1D
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.configuration import configuration
 from tests.trainer_ext.engines import batch_of, engine_of
-from tests.trainer_ext.test_memory import METHOD, PRETRAINED, SMALL, VERL, config_of, declared
+from tests.trainer_ext.test_memory import METHOD, SMALL, VERL, declared
+from tests.wording import Worded
 from trainer_ext.backends.in_process import platform
 from trainer_ext.fits import memory, rank_memory
 from trainer_ext.fits.architectures import of_model
@@ -46,44 +46,6 @@ def need(sections: dict | None = None, model: Architecture = SMALL, verl=VERL, *
 def changed(section: str, **values: object) -> dict:
     parts = VERL["actor_rollout_ref"]
     return {**VERL, "actor_rollout_ref": {**parts, section: {**parts[section], **values}}}
-
-
-@pytest.mark.parametrize("model", PRETRAINED)
-def test_the_parameters_of_a_layer_are_those_of_transformers(model):
-    architecture = declared(model)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config_of(architecture))
-    layers = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))
-    assert [sum(p.numel() for p in one.parameters()) for one in layers] == [
-        architecture.parameters_of_layer
-    ] * architecture.layers
-
-
-@pytest.mark.parametrize("model", PRETRAINED)
-def test_the_linear_layers_are_those_of_transformers(model):
-    architecture = declared(model)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config_of(architecture))
-    layer = next(one for one in module.modules() if isinstance(one, torch.nn.ModuleList))[0]
-    found: dict[str, list[tuple[int, ...]]] = {}
-    for name, one in layer.named_modules():
-        if isinstance(one, (torch.nn.Linear, Conv1D)):
-            turned = isinstance(one, torch.nn.Linear)
-            found.setdefault(name.rpartition(".")[2], []).append(tuple(one.weight.shape)[:: -1 if turned else 1])
-    assert architecture.linear == found
-
-
-def test_with_adapters_these_alone_have_gradients_and_moments_and_no_reference_is_kept():
-    whole, adapted = need(), need(verl=changed("model", lora_rank=3, target_modules=["q_proj", "down_proj"]))
-    assert whole.device is not None and adapted.device is not None
-    each = 2 * 3 * (8 + 8 + 16 + 8)  # of two layers, a rank has a half; each number has 4 bytes
-    weights = 2 * SMALL.parameters
-    assert adapted.device.throughout["shard of the weights"] == weights + 2 * each
-    assert adapted.device.throughout["shard of the moments of AdamW"] == 4 * each
-    update = adapted.device.phases["update"]
-    assert update["shard of the gradients"] == 2 * each and update[VARIANCE] == 6 * each
-    assert update["gradients of one layer"] == (2 + 4) * each // 2
-    assert adapted.main.total == 0 and whole.main.total == weights
 
 
 def test_the_sum_by_hand():
@@ -119,63 +81,48 @@ def test_the_weights_of_the_designs_at_16_and_8_devices():
         assert round(device.phases["update"]["layers gathered"] / 1e9, 1) == gathered
 
 
-def test_everything_is_in_main_memory_without_devices():
-    found = need(layout(**ON_CPU))
-    assert found.device is None
-    assert found.main.throughout["shard of the reference policy"] == 2 * SMALL.parameters
-    assert found.main.throughout["weights of the server"] == 4 * SMALL.parameters
-    assert found.main.phases["sampling"]["weights on their way to the server"] == 2**26 + 4 * 100 * 8
+DYNAMIC = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
+#: By name: what differs from a run of two ranks on devices, whose numbers `test_the_sum_by_hand` has.
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "adapters": {"verl": changed("model", lora_rank=3, target_modules=["q_proj", "down_proj"])},
+    "without devices": {"sections": layout(**ON_CPU)},
+    "offload": {"sections": layout(offload=True)},
+    "shared sequences": {"sections": layout(sequence=2)},
+    "eight ranks": {"sections": layout(ranks=8)},
+    "eight ranks, shared sequences": {"sections": layout(ranks=8, sequence=2)},
+    "micro-batches of tokens": {"verl": DYNAMIC},
+    "micro-batches of tokens, shared sequences": {"verl": DYNAMIC, "sections": layout(sequence=2)},
+    "one row at a time": {"sections": layout(rows=1)},
+    "vLLM over two ranks": {"sections": layout(rollout="vllm", tensor=2)},
+    "vLLM": {"sections": layout(rollout="vllm")},
+    "vLLM, geometric": {"sections": layout(rollout="vllm"), "sampler": "geometric", "target": "expert"},
+    "vLLM, target": {"sections": layout(rollout="vllm"), "sampler": "target", "target": "expert"},
+    "a critic": {"advantage": "gae"},
+    "no training": {"loss": "none"},
+    "geometric": {"sampler": "geometric", "target": "expert"},
+    "rejection": {"sampler": "rejection", "target": "expert"},
+    "without the variance": {"sections": layout(grad_variance=False)},
+}
 
 
-def test_offload_moves_the_state_to_main_memory():
-    plain, moved = need(), need(layout(offload=True))
-    assert plain.device is not None and moved.device is not None
-    assert moved.device.throughout.keys() == {"weights of the server", "CUDA and NCCL (in part a guess)"}
-    assert not {"shard of the gradients", VARIANCE} & moved.device.phases["update"].keys()
-    assert moved.main.total - plain.main.total == 2 * SMALL.parameters * (1 + 2 + 1 + 3)
+def test_what_each_setting_changes(worded: Worded) -> None:
+    """Lines of a golden text: what a run holds that the plain one does not, or in another size, in bytes."""
 
+    def items(found: RankNeed) -> dict[str, int]:
+        places = {"device": found.device, "main": found.main}
+        return {
+            f"{place}, {phase}, {name}": size
+            for place, one in places.items() if one is not None
+            for phase, parts in {"throughout": one.throughout, **one.phases}.items()
+            for name, size in parts.items()
+        }  # fmt: skip
 
-def test_ranks_share_sequences_servers_and_rows():
-    def tokens(found: RankNeed) -> int:
-        assert found.device is not None
-        return found.device.phases["update"]["logits of a micro-batch"] // 1800
-
-    assert tokens(need()) == 20
-    assert tokens(need(layout(sequence=2))) == 10
-    assert tokens(need(layout(ranks=8))) == 10  # a rank has one response
-    dynamic = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
-    assert tokens(need(verl=dynamic)) == tokens(need(layout(sequence=2), verl=dynamic)) == 50
-    fewer = need(layout(rows=1)).device
-    assert fewer is not None
-    assert fewer.phases["sampling"]["cache of keys and values"] == 1 * 10 * 2 * 2 * 2 * 4 * 2
-    served = need(layout(rollout="vllm", tensor=2)).device
-    assert served is not None
-    assert "weights of the server" not in served.throughout
-    assert served.phases["sampling"]["weights of the server"] == SMALL.parameters
-
-
-@pytest.mark.parametrize("sampler", ["target", "geometric"])
-def test_a_vllm_server_with_a_target_keeps_both_models_in_main_memory_while_it_sleeps(sampler):
-    alone, both = (need(layout(rollout="vllm"), **more) for more in ({}, {"sampler": sampler, "target": "expert"}))
-    assert alone.device is not None and both.device is not None
-    for name in ("weights of the server", "cache of keys and values of one response"):
-        assert both.device.phases["sampling"][name] == 2 * alone.device.phases["sampling"][name]
-    assert both.main.total - alone.main.total == both.device.phases["sampling"]["weights of the server"]
-
-
-def test_what_a_method_adds():
-    shard = 2 * SMALL.parameters
-    plain, critic, frozen = need(), need(advantage="gae"), need(loss="none")
-    assert plain.device is not None and critic.device is not None and frozen.device is not None
-    assert critic.device.total == plain.device.total + 3 * shard
-    assert "update" not in frozen.device.phases
-    towers = need(sampler="geometric", target="expert").device
-    assert towers is not None
-    assert towers.throughout["weights of the server"] == 4 * SMALL.parameters
-    assert need(sampler="rejection", target="expert").main.total == plain.main.total + shard
-    without = need(layout(grad_variance=False)).device
-    assert without is not None
-    assert without.phases["update"].keys() == plain.device.phases["update"].keys() - {VARIANCE}
+    plain = items(need())
+    for name, difference in DIFFERENCES.items():
+        own = items(need(**difference))
+        worded([f"# {name}", *(f"{key}: {own.get(key, 0)}" for key in sorted({*plain, *own})
+                               if name == "plain" or own.get(key) != plain.get(key))])  # fmt: skip
 
 
 ROWS, LENGTH, WORDS = 4, 64, 20_000

@@ -6,10 +6,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.trainer_ext.batches import BATCHES, batch
+from tests.trainer_ext.batches import batch
 from tests.trainer_ext.equations import ema
 from trainer_ext.methods import ratio
 
@@ -21,33 +19,10 @@ DIFFERENTIABLE = {
 }
 
 
-def test_known_cases():
-    w = torch.tensor([[1.0, 9.0, 2.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
-    mask = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0]])
-    assert ratio.ema(w, mask, 0.5).tolist() == [[1, 9, 1.5, 2.75], [5, 6, 7, 8]], "a hole is passed over, and kept"
-    assert ratio.sequence_arithmetic(w, mask).tolist() == [[pytest.approx(7 / 3)] * 4, [1] * 4]
-    assert ratio.sequence_geometric(w.log(), mask).tolist() == [[pytest.approx(2)] * 4, [1] * 4]
-
-
-@settings(max_examples=20)
-@given(BATCHES)
-def test_a_newest_weight_of_one_smooths_nothing(b):
-    assert torch.equal(ratio.ema(b.ratio, b.mask, beta=1.0), b.ratio)
-
-
 @pytest.mark.parametrize("beta", [0.0, -0.1, 1.1, math.nan])
 def test_a_weight_that_is_none_is_refused(beta):
     with pytest.raises(ValueError, match="beta="):
         ratio.ema(torch.ones(1, 2), torch.ones(1, 2), beta)
-
-
-@settings(max_examples=20)
-@given(BATCHES, st.sampled_from(BETAS))
-def test_smoothed_ratios_stay_between_the_ratios_they_are_made_of(b, beta):
-    smooth = ratio.ema(b.ratio, b.mask, beta)
-    for row, marks, found in zip(b.ratio, b.mask, smooth, strict=True):
-        if marks.any():
-            assert row[marks].min() - 1e-12 <= found[marks].min() and found[marks].max() <= row[marks].max() + 1e-12
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
@@ -72,17 +47,6 @@ def test_half_precision_rounds_once_however_long_the_response(name, kind, digits
         found, expected = (DIFFERENTIABLE[name](x, mask) for x in (w, w.double()))
     assert found.dtype == kind
     assert (found.double() / expected - 1).abs().max() <= 1.01 * 2.0**-digits
-
-
-@settings(max_examples=30)
-@given(BATCHES, st.floats(0.01, 5))
-def test_the_arithmetic_mean_is_never_below_the_geometric(b, spread):
-    log_ratio = spread * b.log_ratio
-    above = ratio.sequence_arithmetic(log_ratio.exp(), b.mask) / ratio.sequence_geometric(log_ratio, b.mask)
-    assert above.min() >= 1 - 1e-12
-    lengths = b.mask.sum(dim=1)
-    assert (above[lengths > 1] > 1).all(), "equal only where all ratios are"
-    torch.testing.assert_close(above[lengths <= 1], torch.ones_like(above[lengths <= 1]))
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

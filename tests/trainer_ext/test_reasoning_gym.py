@@ -7,15 +7,12 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import tree_of
 from tests.launcher.experiments import make, refused
+from tests.trainer_ext.conftest import section as task_section
 from trainer_ext import tasks
 from trainer_ext.objection import Objection
 
 pytestmark = pytest.mark.puzzles
-SECTION = {
-    key: value for key, value in tree_of("task=reasoning_gym")["task"].items() if key not in ("allowed", "requires")
-}
 SHARES = {"validation": 0.2, "test": 0.2}
 # of many categories; several with tuples, sets or mappings of numbers in their puzzles, or an answer of their own
 GENERATORS = [
@@ -35,7 +32,7 @@ UNSTABLE = ["polynomial_multiplication", "ransom_note"]
 
 
 def section(generator, **more):
-    return {**SECTION, "generator": generator, "size": 4, "seed": 7, **more}
+    return task_section("reasoning_gym", generator=generator, **{"size": 4, "seed": 7, **more})
 
 
 @pytest.mark.parametrize("generator", GENERATORS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -17,10 +15,11 @@ import torch
 from scipy.stats import binomtest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from tests.configuration import configuration, tree_of
+from tests.configuration import configuration
 from tests.launcher.experiments import make, refused
 from tests.trainer_ext.classifiers import preferences, utility, write_classifier, write_preferences
 from tests.trainer_ext.conftest import MemoryRun, train_twin
+from tests.trainer_ext.conftest import section as task_section
 from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext import reward_models, rewards, tasks
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
@@ -34,7 +33,7 @@ from trainer_ext.rewards.__main__ import main
 from trainer_ext.tasks.preferences import pairs_of
 from trainer_ext.train import train
 
-SECTION = {key: value for key, value in tree_of("task=file")["task"].items() if key not in ("allowed", "requires")}
+SECTION = task_section("file")
 ASKED = [{"role": "system", "content": "clear"}, {"role": "user", "content": "kind 1?"}]
 TEXTS = ["", "kind", "rude rude", "clear tree cat true", "vague nonsense", "dull " * 20]
 
@@ -230,16 +229,6 @@ def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
     assert list(make(*words).runs) != [before]
 
 
-def test_the_content_of_a_scores_model_is_data_of_its_runs(tmp_path):
-    folder = write_classifier(tmp_path / "classifier", labels=2)
-    words = ["method=c0_grpo", "trainer.eval_every=2", "seed=0"]
-    words += [f"trainer.eval_scores={{harmlessness: {{model: {folder}, label: LABEL_0}}}}"]
-    ((before, run),) = make(*words).runs.items()
-    assert str(folder) in run.config["inputs"]
-    (folder / "tokenizer_config.json").write_text("{}")
-    assert list(make(*words).runs) != [before]
-
-
 def test_a_reward_model_that_fails_names_a_prompt():
     class Broken(rewards.Together):
         def scores(self, asked):
@@ -269,14 +258,6 @@ def test_its_weights_count_as_memory(own, section):
     config = configuration("method=c0_grpo")
     need = memory.need(config["method"], config["verl"], small, small, False, count)
     assert need.throughout["reward model"] == 4 * count
-
-
-def test_a_plan_reads_no_torch():
-    code = "import sys; from trainer_ext.reward_models import folders; from trainer_ext import tasks; "
-    done = subprocess.run(
-        [sys.executable, "-c", code + "print('torch' in sys.modules)"], capture_output=True, text=True
-    )
-    assert done.stdout == "False\n", done.stderr
 
 
 # ---------------------------------------------------------------- training
@@ -321,8 +302,7 @@ def test_pairs_are_those_of_the_data_divided_as_the_prompts_of_runs(tmp_path):
     same = {"info": {**info, "post": "the same"}, "summaries": [{"text": "a"}, {"text": "a "}], "choice": 0}
     lines += [lines[0], same, {"prompt": "SUBREDDIT: r/x", "completion": "no pair"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    own = {key: value for key, value in tree_of("task=tldr")["task"].items() if key not in ("allowed", "requires")}
-    own, shares = {**own, "train_path": f"{tmp_path}/a.jsonl"}, {"validation": 0.2, "test": 0.2}
+    own, shares = task_section("tldr", train_path=f"{tmp_path}/a.jsonl"), {"validation": 0.2, "test": 0.2}
     pairs, left_out = pairs_of(own, shares, seed=0)
     assert left_out == {"without a pair": 1, "both responses are the same": 1}
     divided = tasks.rows_by_split(own, shares)

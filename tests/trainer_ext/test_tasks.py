@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 
@@ -61,13 +59,6 @@ def test_gsm8k_compares_the_last_number(text, reward):
     assert gsm8k.compute_score("gsm8k", text, "1234") == reward
 
 
-def test_every_number_and_digit_of_an_expression_has_a_solution():
-    asked = {row.prompt for row in expression.rows({"train_prompts": 20_000})}
-    assert len(asked) == 200
-    assert all(expression.compute_score("", expression.demonstration(tasks.Row(one, one), random.Random(0), 0.0), one)
-               for one in asked)  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["expression", "sorting"])
 def test_demonstrations_are_right_unless_random(name):
     module, generator = tasks.get(name), random.Random(0)
@@ -90,20 +81,6 @@ def test_prepared_data_has_verls_columns_and_is_made_once(tmp_path):
     row = pq.read_table(folder / "train.parquet").to_pylist()[0]
     assert set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert row["prompt"][0]["role"] == "user"
-
-
-def test_gsm8k_reads_a_local_file(tmp_path):
-    lines = [{"question": "1 + 1?", "answer": "It is 2\n#### 2"}, {"question": "big?", "answer": "#### 1,000"}]
-    path = tmp_path / "train.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
-    rows = gsm8k.rows({"train_path": str(path), "test_path": None})
-    assert [(row.ground_truth, row.split) for row in rows] == [("2", None), ("1000", None)]
-    assert rows[0].prompt.startswith("1 + 1?")
-    (tmp_path / "test.jsonl").write_text(json.dumps(lines[1]))
-    section = {"name": "gsm8k", "train_path": str(path), "test_path": str(tmp_path / "test.jsonl")}
-    divided = tasks.rows_by_split(section, {"validation": 0.0, "test": 0.4})
-    assert [[row.ground_truth for row in divided[name]] for name in tasks.SPLITS] == [["2"], [], ["1000"]]
-    assert gsm8k.files(section) == [path, tmp_path / "test.jsonl"]
 
 
 tokenizer = character_tokenizer()
@@ -167,24 +144,29 @@ def test_health_counts_its_warnings_and_survives_a_checkpoint():
     assert not_finite({"a": 1.0}) is None
 
 
-def test_health_looks_at_responses_weights_and_the_distance_from_the_start():
+LIMITS = {
+    "actor/kl_init above 10": [{"actor/kl_init": 10.0}, {"actor/kl_init": 11.0}],
+    "eval/empty above 0.1": [{"eval/empty": 0.1}, {"eval/empty": 0.2}],
+    "eval/repetition above 0.5": [{"eval/repetition": 0.5}, {"eval/repetition": 0.6}],
+    "rollout/probs_diff_max above 0.1": [{"rollout/probs_diff_max": 0.1}, {"rollout/probs_diff_max": 0.2}],
+    "largest weight above 100 times the mean weight": [
+        {"qstar/weight_max": high, "qstar/weight_mean": 1.0} for high in (100.0, 102.0)
+    ],
+    "eval/distinct_2 below half of its first value, without a better reward": [
+        {"eval/distinct_2": distinct, "eval/reward_mean": reward}
+        for distinct, reward in ((0.8, 0.5), (0.4, 0.2), (0.39, 0.6), (0.39, 0.5))
+    ],
+}
+
+
+@pytest.mark.parametrize("warning", LIMITS)
+def test_health_warns_once_beyond_a_limit(warning):
+    """The last numbers are beyond it, those before are not."""
     health = Health()
-    for metrics in (
-        {"eval/empty": 0.1, "eval/repetition": 0.5, "actor/kl_init": 10.0},
-        {"eval/empty": 0.2, "eval/repetition": 0.6, "actor/kl_init": 11.0},
-        {"rollout/probs_diff_max": 0.1},
-        {"rollout/probs_diff_max": 0.2},
-        {"qstar/weight_max": 100.0, "qstar/weight_mean": 1.0},
-        {"qstar/weight_max": 102.0, "qstar/weight_mean": 1.0},
-    ):
+    for metrics in LIMITS[warning]:
+        assert health.warnings == {}
         health.check(metrics)
-    assert health.warnings == {
-        "actor/kl_init above 10": 1,
-        "eval/empty above 0.1": 1,
-        "eval/repetition above 0.5": 1,
-        "largest weight above 100 times the mean weight": 1,
-        "rollout/probs_diff_max above 0.1": 1,
-    }
+    assert health.warnings == {warning: 1}
 
 
 @pytest.mark.parametrize(("last", "warned"), [(0.9, 0), (1.0, 5), (1.1, 5)])
@@ -197,33 +179,9 @@ def test_health_warns_of_a_loss_that_does_not_fall(last, warned):
     assert sum(health.warnings.values()) == warned
 
 
-def test_health_warns_of_responses_that_are_alike_unless_they_are_better():
-    health = Health()
-    for distinct, reward in ((0.8, 0.5), (0.4, 0.2), (0.39, 0.6), (0.39, 0.5)):
-        health.check({"eval/distinct_2": distinct, "eval/reward_mean": reward})
-    assert health.warnings == {"eval/distinct_2 below half of its first value, without a better reward": 1}
-
-
-def test_the_saved_tokenizer_takes_special_tokens_in_a_text_as_characters_too(tmp_path):
-    from verl.utils import hf_tokenizer
-
-    tokenizer.save_pretrained(tmp_path)
-    loaded = hf_tokenizer(str(tmp_path))
-    assert loaded.encode("<eos>=") == tokenizer.encode("<eos>=") and len(loaded.encode("<eos>=")) == 6
-    assert loaded.decode([loaded.eos_token_id, *loaded.encode("7")], skip_special_tokens=True) == "7"
-
-
 def test_a_demonstration_of_an_expression_has_the_right_form_and_may_be_any():
     generator, row = random.Random(0), tasks.Row("7=", "7")
     drawn = {expression.demonstration(row, generator, 1.0) for _ in range(60_000)}
     assert len(drawn) == 10 * 2 * 10 * 2 * 10  # each one-digit operand and sign
     assert all(re.fullmatch(r"\d[+-]\d[+-]\d", text) for text in drawn)
     assert expression.compute_score("expression", expression.demonstration(row, generator, 0.0), "7") == 1.0
-
-
-def test_only_the_module_of_the_named_task_is_imported():
-    """The code of a run is what it has loaded. The module of another task is not part of it."""
-    code = "import sys; from trainer_ext import tasks; tasks.get('expression'); print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = {name for name in done.stdout.split() if name.startswith("trainer_ext.tasks.")}
-    assert found == {"trainer_ext.tasks.expression"}

@@ -50,10 +50,6 @@ def test_the_token_for_padding_is_the_models_own(tmp_path):
         assert read.hf_config.pad_token_id == own
 
 
-def test_one_rank_keeps_the_order_of_the_prompts():
-    assert deal([5, 1, 9, 3], 2, 1) == [0, 1, 2, 3]
-
-
 def test_pairs_stay_together_in_mini_batches_that_do_not_depend_on_the_ranks():
     lengths = [random.Random(row).randint(1, 500) for row in range(48)]
     order = deal(lengths, 16, 2, 2)

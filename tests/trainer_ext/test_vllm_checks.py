@@ -13,7 +13,7 @@ import torch
 
 from launcher.application import shape
 from tests.configuration import configuration
-from tests.trainer_ext.twins import config_of, tokenizer_of
+from tests.trainer_ext.twins import write_read
 from tests.wording import Worded
 from trainer_ext import metrics
 from trainer_ext.backends.verl_ray import servers
@@ -37,18 +37,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, vllm: Any) -> None:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Folders with what is read of models before they are loaded."""
-    folder = tmp_path_factory.mktemp("models")
-    qwen2, llama = tokenizer_of("qwen2"), tokenizer_of("llama")
-    same = config_of("qwen2", qwen2)
-    for name, (config, tokenizer) in {
-        **{"policy": (same, qwen2), "target": (same, qwen2)},
-        **{"llama": (same, llama), "bare": (same, None)},
-    }.items():
-        config.architectures = ["Qwen2ForCausalLM"]
-        config.save_pretrained(folder / name)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder / name)
-    return {path.name: str(path) for path in folder.iterdir()}
+    return write_read(tmp_path_factory.mktemp("read"))
 
 
 def refusals(*overrides: str) -> list[str]:

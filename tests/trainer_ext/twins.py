@@ -117,6 +117,21 @@ def write_twin(family: str, data: Path, folder: Path, positions: int = 256, widt
     return folder
 
 
+def write_read(folder: Path) -> dict[str, str]:
+    """Folders with what is read of models before they are loaded, by name: a policy for longer texts, a target with the
+    same tokens, one with more words, one with another tokenizer, and one without."""
+    qwen2, llama = tokenizer_of("qwen2"), tokenizer_of("llama")
+    tokenizers = {"policy": qwen2, "target": qwen2, "larger": qwen2, "llama": llama, "bare": None}
+    for name, tokenizer in tokenizers.items():
+        config = config_of("qwen2", qwen2, positions=512 if name == "policy" else 256)
+        config.vocab_size += 64 if name == "larger" else 0
+        config.architectures = ["Qwen2ForCausalLM"]
+        config.save_pretrained(folder / name)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder / name)
+    return {name: str(folder / name) for name in tokenizers}
+
+
 def tokenizer_of(family: str) -> Fast:
     """A tokenizer of the family's kind; of a foreign family, Qwen's."""
     return {"gpt2": _gpt2, "gpt_neox": _gpt2, "llama": _llama}.get(family, _qwen2)()
