@@ -49,9 +49,9 @@ def _main() -> int:
     import hydra
 
     from launcher.commands.sweeper import SweepExit
-    from launcher.project import EXIT_USAGE
+    from launcher.project import CONF, EXIT_USAGE
 
-    application = hydra.main(version_base="1.3", config_path="conf", config_name="config")(job)
+    application = hydra.main(version_base="1.3", config_path=CONF.name, config_name="config")(job)
     sys.argv[1:] = pack(sys.argv[1:])
     try:
         application()

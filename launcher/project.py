@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 COPIES = ROOT / ".outside"
 PACKAGES = ".packages"
 
+# A wheel has conf/ as rlsweep_conf, because many projects have a package `conf`.
+INSTALLED = (ROOT / "rlsweep_conf").is_dir()
+CONF = ROOT / ("rlsweep_conf" if INSTALLED else "conf")
+
 EXIT_FINE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2

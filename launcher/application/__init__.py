@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
-from launcher.project import ROOT
+from launcher.project import CONF
 
 #: The key of conf/config.yaml that names the application. No other file and no command line has it.
 KEY = "application"
@@ -296,7 +296,7 @@ class Application(Protocol):
 @functools.cache
 def name() -> str:
     """The application's class, as MODULE:CLASS. Usage: conf/config.yaml does not say it."""
-    file = ROOT / "conf" / "config.yaml"
+    file = CONF / "config.yaml"
     named = files.load_yaml(file).get(KEY)
     if not isinstance(named, str):
         raise Usage(f"{file}: {KEY} = {named}: must be MODULE:CLASS. Fix: restore the line")

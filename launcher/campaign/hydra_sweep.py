@@ -28,7 +28,7 @@ from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs, schema
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan
-from launcher.project import ROOT
+from launcher.project import CONF, ROOT
 from launcher.run.folder import find_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.secrets import mask
@@ -93,7 +93,7 @@ def _cluster(section: Sweep) -> dict[str, Any]:
         rule = f"must be one of {', '.join(clusters.names())}"
         problems.add(PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
         problems.raise_any()
-    with open(ROOT / "conf" / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
+    with open(CONF / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
         merged = {**yaml.safe_load(file), **given}
     assert model is not None
     for breach in objections(model, merged, "hydra.sweeper.cluster"):

@@ -17,7 +17,7 @@ from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage
 from launcher.planning import hypotheses
-from launcher.project import EXIT_FINE, ROOT
+from launcher.project import CONF, EXIT_FINE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
@@ -78,7 +78,7 @@ def _run_campaign(given: argparse.Namespace) -> int:
     from launcher.config.hydra_compose import Composer
     from launcher.planning.planner import ROOT_CONFIG
 
-    composer = Composer(ROOT / "conf", ROOT_CONFIG, installed_parts.folders())
+    composer = Composer(CONF, ROOT_CONFIG, installed_parts.folders())
     declared = stages.read(ROOT, given.overrides, composer)
     document = forecast.document(declared.name, *campaign.plan_and_check(declared))
     if given.json:

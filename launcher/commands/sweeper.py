@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.errors import exit_code
-from launcher.project import EXIT_USAGE, ROOT
+from launcher.project import CONF, EXIT_USAGE, ROOT
 from launcher.run import catalog
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ReconcilingSweeper:
     def __init__(self, arguments: Sequence[str] | None = None, **_: Any) -> None:
         """arguments: the command line of launch.py; None: the program is another, and the section is its own."""
         self._arguments = arguments
-        self._conf = ROOT / "conf"
+        self._conf = CONF
         self._more: list[Path] = []
         self._plugin: Any = None
         self._words: list[str] = []
@@ -88,7 +88,7 @@ class ReconcilingSweeper:
         return results
 
 
-def run(words: Sequence[str], conf: Path = ROOT / "conf", plugin: Any = None, more: Sequence[Path] = ()) -> int:
+def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Sequence[Path] = ()) -> int:
     """Plan the experiments or the campaign of a command line, run what is missing, report; the exit code.
 
     An invalid plan prints its problems and writes nothing. plugin: the launcher that Hydra has set up, in place of the

@@ -34,6 +34,7 @@ from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, com
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
+from launcher.project import CONF
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
@@ -60,7 +61,7 @@ def make(
     depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
     nothing.
     """
-    composer, problems = composer or Composer(root / "conf", ROOT_CONFIG, installed_parts.folders()), Diagnostics()
+    composer, problems = composer or Composer(CONF, ROOT_CONFIG, installed_parts.folders()), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
     problems += _refused_by_hydra(composer, given.hydras)

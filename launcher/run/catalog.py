@@ -16,7 +16,7 @@ from typing import Any
 
 from launcher import project
 from launcher.errors import Usage
-from launcher.project import ROOT
+from launcher.project import CONF
 from launcher.run import claim
 from launcher.run.folder import find_state, run_folder, runs_folder
 from launcher.run.lifecycle import NEW, RunState
@@ -33,7 +33,7 @@ def experiments(multirun: Path) -> list[str]:
 
 def declared(group: str = "experiment") -> list[str]:
     """The files of conf/experiment, or of another group."""
-    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def run_ids(multirun: Path) -> list[str]:
