@@ -30,9 +30,10 @@ def pack(words: list[str]) -> list[str]:
 
 def main() -> int:
     """Run Hydra's application with the sweeper, and return the exit code."""
-    from launcher.project import EXIT_INTERRUPTED, drop_what_cannot_be_written
+    from launcher.project import EXIT_INTERRUPTED, activate, drop_what_cannot_be_written
 
     drop_what_cannot_be_written()
+    activate()
     try:
         return _main()
     except KeyboardInterrupt:  # while it plans or reports; a running sweep counts interruptions
@@ -51,7 +52,7 @@ def _main() -> int:
     from launcher.commands.sweeper import SweepExit
     from launcher.project import CONF, EXIT_USAGE
 
-    application = hydra.main(version_base="1.3", config_path=CONF.name, config_name="config")(job)
+    application = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
     sys.argv[1:] = pack(sys.argv[1:])
     try:
         application()
@@ -64,7 +65,7 @@ def _main() -> int:
 
 
 def job(config: Any) -> None:
-    """Called by a launcher of Hydra for each frozen run. It is here because Hydra looks for conf/ beside its file."""
+    """Called by a launcher of Hydra for each frozen run."""
     from launcher.schedulers.hydra_launcher import work
 
     work(config)

@@ -14,5 +14,7 @@ setup(
         "rlsweep_conf": ["*.yaml", "**/*.yaml"],
         "analysis.report": ["*.j2", "*.css", "*.js"],
         "analysis.judging": ["*.html"],
+        "launcher.commands": ["plain/**/*.in"],
+        "trainer_ext.application": ["study/**/*.in"],
     },
 )

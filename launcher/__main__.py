@@ -18,15 +18,20 @@ from launcher.project import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    ROOT,
     Dropping,
+    activate,
     drop_what_cannot_be_written,
     multirun,
     program,
+    root,
 )
 from launcher.text import nearest, shown
 
 #: The launcher's own commands; the application brings others.
 COMMANDS = (
+    "launch",
+    "init",
     "plan",
     "status",
     "runs",
@@ -43,8 +48,10 @@ COMMANDS = (
 )
 #: Earlier names.
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
+# Relative paths of a project's files begin in its folder, from wherever below it these are called.
+_IN_THE_PROJECT = frozenset({"launch", "plan", "resume", "rerun"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
-_WITHOUT_MULTIRUN = frozenset({"plan", "completion"})
+_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "completion"})
 
 
 def all_commands() -> Mapping[str, str]:
@@ -76,6 +83,7 @@ def build_parser(modules: Mapping[str, str]) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     drop_what_cannot_be_written()
+    activate()
     if problem := not_installed():
         print(problem, file=sys.stderr)
         return EXIT_USAGE
@@ -85,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name and not name.startswith("-") and name not in known:
         close = nearest(name, list(known))
         meant = f"did you mean {close}? " if close else ""
-        if name in ("launch", "run", "start", "submit", "train"):
+        if name in ("run", "start", "submit", "train"):
             meant = "runs are started by `python launch.py -m experiment=NAME`; "
         print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(known)}", file=sys.stderr)
         return EXIT_USAGE
@@ -93,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from argcomplete import autocomplete
 
         autocomplete(build_parser(known))  # prints the completions, and ends the process
+    if name in _IN_THE_PROJECT and root() != ROOT:
+        os.chdir(root())
     parser = build_parser({name: known[name]} if name in known else known)
     given, more = parser.parse_known_args(words)
     # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The configurations that come with rlsweep; a wheel installs conf/ as rlsweep_conf.
+CONF = next((place for place in (ROOT / "rlsweep_conf", ROOT / "conf") if place.is_dir()), ROOT / "conf")
 #: In a launch's copy of the project: the copies of files from outside of it, by absolute path, and those of packages.
 COPIES = ROOT / ".outside"
 PACKAGES = ".packages"
-
-# A wheel has conf/ as rlsweep_conf, because many projects have a package `conf`.
-INSTALLED = (ROOT / "rlsweep_conf").is_dir()
-CONF = ROOT / ("rlsweep_conf" if INSTALLED else "conf")
 
 EXIT_FINE = 0
 EXIT_FAILED = 1
@@ -46,14 +47,43 @@ def multirun() -> Path:
     return Path(named).absolute() if named else root() / "multirun"
 
 
+def own_conf() -> Path | None:
+    """The configurations of the present project, which win over rlsweep's; None in rlsweep's own repository."""
+    own = root() / "conf"
+    return own if root() != ROOT and own.is_dir() else None
+
+
+def activate() -> None:
+    """Make the present project's package known, with its entry points, to this process and those that it starts.
+
+    A package that is installed is known. For another, its pyproject.toml is written as the metadata that Python looks
+    for, in multirun/cache.
+    """
+    try:
+        declared = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return
+    groups = {group: own for group, own in declared.get("entry-points", {}).items() if group.startswith("rlsweep.")}
+    if root() == ROOT or not groups or any(metadata.Distribution.discover(name=declared["name"])):
+        return
+    place = multirun() / "cache" / "project"
+    info = place / f"{re.sub('[^A-Za-z0-9]+', '_', declared['name'])}-0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    lines = [line for group, own in groups.items() for line in (f"[{group}]", *(f"{n} = {v}" for n, v in own.items()))]
+    (info / "entry_points.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {declared['name']}\nVersion: 0\n", encoding="utf-8")
+    sys.path[:0] = [str(root()), str(place)]
+    os.environ["PYTHONPATH"] = python_path(root(), place)
+
+
 def program() -> str:
     """What a user of this project types for a command of the launcher."""
     return "python -m launcher" if root() == ROOT else "rlsweep"
 
 
-def python_path(root: Path) -> str:
-    """PYTHONPATH with `root` before what it has now; all paths are absolute."""
-    paths = [str(root), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+def python_path(*first: Path) -> str:
+    """PYTHONPATH with these folders before what it has now; all paths are absolute."""
+    paths = [*map(str, first), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     return os.pathsep.join(dict.fromkeys(paths))
 
 

@@ -9,6 +9,7 @@ from hydra.plugins.sweeper import Sweeper
 
 from launcher.commands.sweeper import ReconcilingSweeper
 from launcher.config import installed_parts
+from launcher.project import CONF
 
 
 class RlsweepSweeper(ReconcilingSweeper, Sweeper):
@@ -19,8 +20,9 @@ class InstalledParts(SearchPathPlugin):
     """The configurations of installed packages that extend rlsweep."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for folder in installed_parts.folders():
-            search_path.append("rlsweep", str(folder))
+        if any(element.path == f"file://{CONF}" for element in search_path.get_path()):  # else another program's
+            for folder in installed_parts.folders():
+                search_path.append("rlsweep", str(folder))
 
 
 # The defaults of launcher.planning.hydra_jobs.Sweep, which checks the section; Hydra takes only keys that are here.
@@ -50,6 +52,7 @@ _SETTINGS = {
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "arguments": None, **_SETTINGS},
+    # Groups may hold _target_ keys of the program's own, which Hydra 1.3 would call.
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "_recursive_": False, "arguments": None, **_SETTINGS},
     provider="rlsweep",
 )

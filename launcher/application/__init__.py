@@ -234,6 +234,8 @@ class Application(Protocol):
     work: str
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
+    #: The templates of `init`, as package:folder; empty: those of `init --plain`.
+    study: str = ""
     #: Further commands of `python -m launcher`, with their modules, which have what those of launcher.commands have.
     commands: Mapping[str, str] = MappingProxyType({})
 

@@ -51,7 +51,9 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
     assert isinstance(given, dict)
     params = given.get("params") or {}
-    section = _section({key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "arguments")})
+    section = _section(
+        {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
+    )
     root = project.root()
     program = {**hydra_job.program(task, context, root), "resumes": section.resumes}
     words = [*(f"{key}={value}" for key, value in params.items()), *words]

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from launcher import project
 from launcher.commands import completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage
 from launcher.planning import hypotheses
-from launcher.project import CONF, EXIT_FINE, ROOT
+from launcher.project import EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
@@ -48,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
 
     if stages.is_campaign(given.overrides):
         return _run_campaign(given)
-    planned = planner.make(ROOT, given.overrides)
+    planned = planner.make(project.root(), given.overrides)
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
     checks.refuse(planned, None, launches=False, plugin=plugin)
     states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
@@ -74,12 +75,10 @@ def run(given: argparse.Namespace) -> int:
 def _run_campaign(given: argparse.Namespace) -> int:
     """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
     from launcher.campaign import campaign, forecast, stages
-    from launcher.config import installed_parts
-    from launcher.config.hydra_compose import Composer
-    from launcher.planning.planner import ROOT_CONFIG
+    from launcher.planning.planner import composer_here
 
-    composer = Composer(CONF, ROOT_CONFIG, installed_parts.folders())
-    declared = stages.read(ROOT, given.overrides, composer)
+    composer = composer_here()
+    declared = stages.read(project.root(), given.overrides, composer)
     document = forecast.document(declared.name, *campaign.plan_and_check(declared))
     if given.json:
         print(json.dumps(document, indent=1))

@@ -120,7 +120,7 @@ class Command:
         """What it would run; None: only the program itself can say it. Raises InvalidPlan."""
         from launcher.planning import planner
 
-        return None if self.words is None else planner.make(ROOT, self.words)
+        return None if self.words is None else planner.make(root(), self.words)
 
     def run(self, plan: Plan | None) -> int:
         """Run it, here if it needs no process of its own; the exit code."""
@@ -169,7 +169,7 @@ def _command(multirun: Path, name: str, entries: Collection[str], more: Sequence
 def _overrides(multirun: Path, words: Sequence[str]) -> list[str]:
     """What follows -m in an experiment's command, for this multirun folder."""
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
-    if multirun.resolve() == (ROOT / "multirun").resolve():
+    if multirun.resolve() == (root() / "multirun").resolve():
         return words
     from hydra.core.override_parser.types import Quote, QuotedString
 

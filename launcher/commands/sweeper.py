@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher import project
 from launcher.errors import exit_code
 from launcher.project import CONF, EXIT_USAGE, ROOT
 from launcher.run import catalog
@@ -95,7 +96,6 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
     pool on this machine; more: further folders of configurations.
     """
     from launcher.campaign import campaign, stages
-    from launcher.config.hydra_compose import Composer
     from launcher.execution import sweep
     from launcher.planning import planner
     from launcher.planning.overrides import is_override, key_of
@@ -106,14 +106,14 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
         print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
-    composer = Composer(conf, planner.ROOT_CONFIG, more)
+    composer = planner.composer_here(conf, more)
 
     def make(added: planner.AddedSeeds | None = None) -> Plan:
-        return planner.make(ROOT, words, composer, added)
+        return planner.make(project.root(), words, composer, added)
 
     def launch() -> int:
         if stages.is_campaign(words):
-            return campaign.launch(stages.read(ROOT, words, composer), words, plugin)
+            return campaign.launch(stages.read(project.root(), words, composer), words, plugin)
         return sweep.sweep(ROOT, make(), plugin=plugin, again=make).code
 
     return _exit_code(launch)

@@ -82,16 +82,18 @@ class HydrasOwn(ConfigCompositionException):  # type: ignore[misc]
 class Composer(ConfigRepository):  # type: ignore[misc]
     """Composes configurations from one folder, equal requests once. Files that change later are not seen.
 
-    more: further folders, for files that this one does not have. Hydra's defaults lists ask it for the files.
+    more: further folders, for files that this one does not have; before: folders whose files hide those of this one.
+    Hydra's defaults lists ask it for the files.
     """
 
-    def __init__(self, folder: Path, config: str, more: Sequence[Path] = ()) -> None:
+    def __init__(self, folder: Path, config: str, more: Sequence[Path] = (), before: Sequence[Path] = ()) -> None:
         setup_globals()
         self.folder = folder.resolve()
         self.config = config
-        self._more = more
+        self._more, self._before = more, before
         self._cache: dict[tuple[str, ...], Composed] = {}
-        self.sources = [FileConfigSource(provider="main", path=f"file://{place}") for place in (self.folder, *more)]
+        places = (*before, self.folder, *more)
+        self.sources = [FileConfigSource(provider="main", path=f"file://{place}") for place in places]
         # A composition asks for each of these many times.
         for name in ("load_config", "group_exists", "config_exists", "get_group_options", "parse"):
             setattr(self, name, functools.cache(getattr(self, name)))
@@ -128,6 +130,8 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         path = create_config_search_path(str(self.folder))
         for folder in reversed(self._more):
             path.append("rlsweep", str(folder), anchor="main")
+        for folder in self._before:
+            path.prepend("project", str(folder), anchor="main")
         return ConfigLoaderImpl(path)
 
     def _defaults(self, overrides: Sequence[str]) -> DefaultsList:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
-from launcher import secrets
+from launcher import project, secrets
 from launcher.application import application
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
@@ -52,6 +52,13 @@ _IMPORT_S = 60.0
 AddedSeeds = Mapping[str, Mapping[str, Iterable[int]]]
 
 
+def composer_here(conf: Path = CONF, more: Sequence[Path] | None = None) -> Composer:
+    """The composer of the present project: its own conf/ first, then rlsweep's, then those of installed packages."""
+    own = project.own_conf()
+    further = installed_parts.folders() if more is None else more
+    return Composer(conf, ROOT_CONFIG, further, () if own is None else (own,))
+
+
 def make(
     root: Path, arguments: Sequence[str], composer: Composer | None = None, added: AddedSeeds | None = None
 ) -> Plan:
@@ -61,7 +68,7 @@ def make(
     depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
     nothing.
     """
-    composer, problems = composer or Composer(CONF, ROOT_CONFIG, installed_parts.folders()), Diagnostics()
+    composer, problems = composer or composer_here(), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
     problems += _refused_by_hydra(composer, given.hydras)

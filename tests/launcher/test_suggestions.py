@@ -38,7 +38,7 @@ def test_plan_takes_the_flag_that_launch_py_takes(words, capsys, tmp_path):
 
 
 def test_a_command_that_starts_runs_is_named(capsys):
-    for word in ("launch", "run"):
+    for word in ("start", "run"):
         assert main([word]) == 2
         assert "runs are started by `python launch.py -m experiment=NAME`" in capsys.readouterr().err
 

@@ -73,6 +73,7 @@ class Application:
     descriptions = ("verl_keys", "writes", "requires", "architecture")
     libraries = ("verl", "torch", "transformers")
     work = "trainer_ext.train:train"
+    study = "trainer_ext.application:study"
     warm = ("trainer_ext.application.verl_tree",)
     commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
 

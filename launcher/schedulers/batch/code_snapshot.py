@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.application import packages
-from launcher.project import CONF, COPIES, INSTALLED, PACKAGES
+from launcher.project import CONF, COPIES, PACKAGES
 from launcher.worker.loaded import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
@@ -26,7 +26,8 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
     Files in `multirun`, the folder of results, and deleted files are left out. Links stay links. user_code: packages
     and files from outside; the files of a package that git ignores, such as compiled modules, become links.
     """
-    listed = _files(root, _ROOMS) if INSTALLED else _listed(root, _ROOMS)
+    # Beside an installed wheel there are other packages.
+    listed = _listed(root, _ROOMS) if CONF.name == "conf" else _files(root, _ROOMS)
     names = [name for name in listed if not (root / name).resolve().is_relative_to(multirun.resolve())]
     _copy(root, names, to)
     for source in user_code:

@@ -1,0 +1,66 @@
+"""rlsweep init: make a repository for a study of your own, which works at once.
+
+It has an experiment, a method part, a reward and prompts of its own. With --plain it has a script with @hydra.main in
+their place, for programs that bring their own training. Exit codes: 0 fine, 2 the folder exists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+from launcher.application import application
+from launcher.commands import output
+from launcher.errors import Usage
+from launcher.project import EXIT_FINE
+
+HELP = "make a repository of your own"
+_PLAIN = "launcher.commands:plain"
+_SUFFIX = ".in"  # so that no tool takes a template for code
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder, and what it is for."""
+    parser.add_argument("folder", type=Path, help="the folder to make; its name is the study's")
+    parser.add_argument("--plain", action="store_true", help="a script with @hydra.main instead")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: folder, files."""
+    name = given.folder.name
+    if not _NAME.fullmatch(name):
+        raise Usage(f"folder = {given.folder}: its name must be letters, digits, - and _. Fix: name another")
+    if given.folder.exists() and any(given.folder.iterdir()):
+        raise Usage(f"folder = {given.folder}: it exists and is not empty. Fix: name a new folder")
+    study = "" if given.plain else application().study
+    package, _, below = (study or _PLAIN).partition(":")
+    values = {"name": name, "package": name.replace("-", "_").lower()}
+    written = []
+    for path, source in _files(files(package).joinpath(below)):
+        place = given.folder.joinpath(*(_renamed(part, values["package"]) for part in path))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(Template(source.read_text(encoding="utf-8")).safe_substitute(values), encoding="utf-8")
+        written.append(str(place.relative_to(given.folder)))
+    first = "rlsweep launch experiment=first" if study else "python train.py -m"
+    document = {"folder": str(given.folder), "files": sorted(written)}
+    output(given, document, [f"{given.folder}: {len(written)} files. Next: cd {given.folder} && {first}"])
+    return EXIT_FINE
+
+
+def _files(folder: Traversable, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files(entry, (*above, entry.name))
+        elif entry.name.endswith(_SUFFIX):
+            yield (*above, entry.name), entry
+
+
+def _renamed(part: str, package: str) -> str:
+    part = part.removesuffix(_SUFFIX)
+    return package if part == "package" else ".gitignore" if part == "gitignore" else part

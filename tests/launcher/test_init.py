@@ -1,0 +1,79 @@
+"""Repositories of one's own, as `rlsweep init` makes them: what their README says works, from any folder below them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOT_THERE = "PYTHONPATH", "RLSWEEP_MULTIRUN"
+
+
+def call(folder: Path, *words: str, code: int = 0) -> str:
+    """A command of the launcher, in a folder that is not the repository's."""
+    environment = {key: value for key, value in os.environ.items() if key not in NOT_THERE}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=600)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def rlsweep(folder: Path, *words: str, code: int = 0) -> str:
+    return call(folder, "-m", "launcher", *words, code=code)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    rlsweep(tmp_path, "init", "my-study")
+    return tmp_path / "my-study"
+
+
+@pytest.mark.processes
+def test_a_plain_study_has_a_report_after_one_command(tmp_path: Path) -> None:
+    rlsweep(tmp_path, "init", "--plain", "my-study")
+    folder = tmp_path / "my-study"
+    call(folder, "train.py", "-m")
+    assert (folder / "multirun" / "first" / "report" / "index.html").is_file()
+    assert "6 done" in rlsweep(folder / "conf" / "optim", "status")
+    assert "first: 6 runs, 6 finished" not in call(folder, "train.py", "-m")  # nothing runs again
+
+
+@pytest.mark.processes
+def test_a_study_is_planned_with_its_own_code_and_files(study: Path) -> None:
+    below = study / "data"
+    planned = json.loads(rlsweep(below, "plan", "experiment=first", "--json"))
+    assert len(planned["runs"]) == 6
+    (study / "my_study" / "method.py").write_text("def x(:\n")
+    assert "SyntaxError" in rlsweep(study, "plan", "experiment=first", code=2)
+
+
+@pytest.mark.processes
+def test_ids_do_not_depend_on_the_folder(tmp_path: Path, study: Path) -> None:
+    rlsweep(tmp_path, "init", "elsewhere/my-study")
+
+    def ids(folder: Path) -> list[str]:
+        return [run["id"] for run in json.loads(rlsweep(folder, "plan", "experiment=first", "--json"))["runs"]]
+
+    assert ids(study) == ids(tmp_path / "elsewhere" / "my-study") != []
+
+
+@pytest.mark.train
+def test_a_study_trains_and_reports_at_once(study: Path) -> None:
+    said = rlsweep(study, "launch", "experiment=first")
+    assert "6 done" in said and (study / "multirun" / "first" / "report" / "index.html").is_file()
+    (record,) = {path.read_text() for path in study.glob("multirun/launches/*.json")}
+    assert str(study / "my_study") in json.loads(record)["record"]["user_code"]
+    call(study, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("name", "why"), [("1", "its name must be"), ("taken", "it exists and is not empty")])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    assert why in rlsweep(tmp_path, "init", name, code=2)
