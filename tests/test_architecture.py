@@ -132,13 +132,6 @@ def known(module: str) -> set[str]:
     return {other for other in {*imports(tree), *strings} if other in MODULES and other not in (module, package)}
 
 
-@pytest.mark.parametrize("package", RANKS)
-def test_the_page_on_the_code_lists_the_rooms_by_rank(package):
-    page = (ROOT / "docs/code.md").read_text(encoding="utf-8")
-    (section,) = re.findall(rf"^## {package}: .*?(?=^## )", page, flags=re.DOTALL | re.MULTILINE)
-    assert tuple(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)) == RANKS[package]
-
-
 def test_the_modules_that_a_package_lists_exist():
     for package in (module for module, path in MODULES.items() if path.name == "__init__.py"):
         assert {f"{package}.{name}" for name in listed(package)} <= MODULES.keys(), package
