@@ -95,10 +95,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "unpacked"
 
 
-@pytest.mark.processes
 def test_the_wheel_holds_every_file_of_the_packages_and_the_configurations(wheel: Path) -> None:
     given = {path.relative_to(ROOT) for name in SOURCES for path in (ROOT / name).rglob("*") if path.is_file()}
-    given = {path for path in given if "__pycache__" not in path.parts and path.suffix != ".md"}
+    given = {path for path in given if "__pycache__" not in path.parts}
     installed = {Path("rlsweep_conf", *path.parts[1:]) if path.parts[0] == "conf" else path for path in given}
     held = {path.relative_to(wheel) for path in wheel.rglob("*") if path.is_file()}
     held = {path for path in held if not path.parts[0].endswith(".dist-info")}
