@@ -67,7 +67,8 @@ class Usage(Exception):
 def missing(module: str) -> tuple[str, str] | None:
     """What is wrong and the fix if a package is not installed, else None. The fix names the extra of this project that
     brings the package."""
-    if importlib.util.find_spec(module) is not None:
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.origin is not None:  # a folder in the working directory, such as W&B's, has none
         return None
     extra = _extra_of(module)
     fix = f"pip install 'rlsweep[{extra}]'" if extra else "make setup, then source .venv/bin/activate"

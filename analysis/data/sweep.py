@@ -168,7 +168,7 @@ def frame(folder: str | PathLike[str]) -> pd.DataFrame:
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(missing_extra(error), name=error.name) from error
+        raise ModuleNotFoundError(missing_extra(error) or error.msg, name=error.name) from error
     tables = []
     for run in read_sweep(Path(folder)).runs:
         about = {"run": run.id, "group": run.group, "seed": run.seed, "state": str(run.state), **dict(run.cell)}

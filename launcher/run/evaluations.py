@@ -55,7 +55,7 @@ def write(folder: Path, step: int, rows: Iterable[EvaluationRow]) -> None:
     parent.mkdir(exist_ok=True)
     try:
         with open(aside, "wb") as file:
-            file.write(gzip.compress(json.dumps(columns).encode(), compresslevel=2, mtime=0))
+            file.write(gzip.compress(json.dumps(columns, default=float).encode(), compresslevel=2, mtime=0))
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, parent / name)
