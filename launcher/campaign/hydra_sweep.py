@@ -133,7 +133,7 @@ def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequenc
         jobs.runs,
         jobs.bases,
         _cluster(section),
-        {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False, **section.tracking},
+        section.tracking,
         multirun=project.multirun(),
         code_choice=section.code,
         budget=section.budget.device_hours,

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher import files
 from launcher.project import COPIES
-from launcher.run.folder import base_path, multirun_of
+from launcher.run.folder import base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
@@ -88,9 +88,23 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and current.watches():
         raise current.Preempted(attempt.stop_message or "asked to stop")
+    _collect(attempt.folder)
     summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
     files.write_json(returned, summary)
     return summary
+
+
+def _collect(run: Path) -> None:
+    """Take the metrics from another tool's log in the job's folder, if the job has not logged any by rlsweep.log."""
+    if metrics_path(run).exists() and metrics_path(run).stat().st_size:
+        return
+    from analysis.sources.import_runs import collect
+    from analysis.spec.validation import BadPlan
+
+    try:
+        collect(run / FOLDER, run)
+    except BadPlan as error:
+        print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
 
 
 def _as_json(ended: JobReturn) -> Any:
