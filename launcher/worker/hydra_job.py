@@ -26,11 +26,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher import files
+from launcher.application import KEY
 from launcher.project import COPIES
 from launcher.run.folder import base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
+from launcher.worker.hydra_app import NAME
 
 #: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
 FOLDER = "job"
@@ -54,6 +56,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     name = getattr(task, "__qualname__", type(task).__qualname__)
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
+        KEY: NAME,
         "name": JobRuntime.instance().get("name"),
         "task": f"{shown}:{name}",
         "file": str(file),
