@@ -26,8 +26,8 @@ class InstalledParts(SearchPathPlugin):
                 search_path.append("rlsweep", str(folder))
 
 
-# The defaults of launcher.planning.hydra_jobs.Sweep, which checks the section; Hydra takes only keys that are here.
-_SETTINGS = {
+# Every key and default of the section, which launcher.planning.hydra_jobs.Sweep checks.
+SETTINGS = {
     "experiment": {
         "name": None,
         "groups": {},
@@ -54,6 +54,6 @@ ConfigStore.instance().store(
     group="hydra/sweeper",
     name="rlsweep",
     # Groups may hold _target_ keys of the program's own, which Hydra 1.3 would call.
-    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "_recursive_": False, "arguments": None, **_SETTINGS},
+    node={"_target_": "hydra_plugins.rlsweep.RlsweepSweeper", "_recursive_": False, "arguments": None, **SETTINGS},
     provider="rlsweep",
 )

@@ -58,7 +58,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     words = [*(f"{key}={value}" for key, value in params.items()), *words]
     compositions = Compositions(context.config_loader, master, section.ignore)
     with _hydra_config():
-        jobs = hydra_jobs.jobs(compositions, words, section, program)
+        jobs = hydra_jobs.jobs(compositions, words, section, program, hydra_job.outputs(project.multirun()))
     plan = _plan(jobs, section, program, words, cluster)
     _save(master)
     code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
@@ -123,7 +123,7 @@ def _plan(
         multirun=project.multirun(),
         code_choice=section.code,
         budget=section.budget.device_hours,
-        forks=True,
+        of_program=True,
     )
 
 

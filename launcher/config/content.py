@@ -165,6 +165,12 @@ def file_of(key: str, text: str) -> Path | None:
     return named[0] if named is not None and not named[1] and named[0].is_file() else None
 
 
+def named_files(config: Mapping[str, Any]) -> dict[Path, float]:
+    """The files, no folders, that a run's configuration names, with the times of their last changes."""
+    paths = (file_of(key, text) for key, text in _texts(config))
+    return {path: path.stat().st_mtime for path in paths if path is not None}
+
+
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 

@@ -179,7 +179,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     record = launch_record.write(plan.multirun, launched)
     if cluster is not None:
         # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-        started = cluster.start(Order(root, plan, run_ids, train, launched, record, plan.forks))
+        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
     entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}

@@ -24,7 +24,7 @@ import cloudpickle
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
@@ -59,44 +59,42 @@ _Levels = Annotated[Listed[Any], Field(min_length=1, description="a list of one 
 class Declared(Section):
     """The question of a sweep: groups of overrides, factors that multiply them, seeds, and the baseline."""
 
-    name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None = None
-    groups: dict[str, dict[str, Any]] = Field(
-        default={}, description="a mapping of groups to mappings of keys to values"
-    )
-    baseline: str | None = None
-    seeds: Listed[int] = ()
-    factors: dict[str, _Levels] = Field({}, description="a mapping of keys to lists of levels")
-    zip: dict[str, dict[str, _Levels]] = Field({}, description="a mapping of names to factors that go together")
-    exclude: Listed[dict[str, Any]] = ()
+    name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None
+    groups: dict[str, dict[str, Any]] = Field(description="a mapping of groups to mappings of keys to values")
+    baseline: str | None
+    seeds: Listed[int]
+    factors: dict[str, _Levels] = Field(description="a mapping of keys to lists of levels")
+    zip: dict[str, dict[str, _Levels]] = Field(description="a mapping of names to factors that go together")
+    exclude: Listed[dict[str, Any]]
 
 
 class Resources(Section):
     """What each job requests of a cluster; memory_gb in 10^9 bytes, time as HH:MM:SS or D-HH:MM:SS."""
 
-    nodes: int = Field(1, ge=1)
-    gpus: int = Field(0, ge=0)
-    cpus: int = Field(1, ge=1)
-    memory_gb: float = Field(0.0, ge=0)
-    time: str = Field("1:00:00", pattern=r"^(\d+-)?\d+:\d\d:\d\d$", description="a time limit such as 24:00:00")
+    nodes: int = Field(ge=1)
+    gpus: int = Field(ge=0)
+    cpus: int = Field(ge=1)
+    memory_gb: float = Field(ge=0)
+    time: str = Field(pattern=r"^(\d+-)?\d+:\d\d:\d\d$", description="a time limit such as 24:00:00")
 
 
 class Sweep(Section):
-    """The section hydra.sweeper of a program.
+    """The section hydra.sweeper of a program, whose defaults stand in hydra_plugins/rlsweep.
 
     seed_key: where the seed stands in its configuration; ignore: keys that change no number; resumes: whether a job
     that was interrupted gets the files of its last attempt back although it does not ask for them.
     """
 
-    experiment: Declared = Declared.model_validate({})
-    analysis: dict[str, Any] = Field({}, description="the section analysis, a mapping")
-    seed_key: str = "seed"
-    ignore: Listed[str] = ()
-    resources: dict[str, Any] = Field({}, description="a mapping of nodes, gpus, cpus, memory_gb and time")
-    resumes: bool = False
-    cluster: str | dict[str, Any] = "local"
-    tracking: dict[str, Any] = Field({}, description="the section tracking, a mapping")
-    budget: Budget = Budget.model_validate({})
-    code: Annotated[CodeChoice, Strict(False)] = CodeChoice.REFUSE
+    experiment: Declared
+    analysis: dict[str, Any] = Field(description="the section analysis, a mapping")
+    seed_key: str
+    ignore: Listed[str]
+    resources: dict[str, Any] = Field(description="a mapping of nodes, gpus, cpus, memory_gb and time")
+    resumes: bool
+    cluster: str | dict[str, Any]
+    tracking: dict[str, Any] = Field(description="the section tracking, a mapping")
+    budget: Budget
+    code: Annotated[CodeChoice, Strict(False)]
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def _spelled(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_spelled, value)) + "]"
     if isinstance(value, str) and not _UNQUOTED.fullmatch(value):
-        return "'" + re.sub(r"(\\*)'", r"\1\1\\'", re.sub(r"(\\+)$", r"\1\1", value)) + "'"
+        return str(QuotedString(value, Quote.single).with_quotes())
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -187,7 +185,7 @@ class Compositions:
         """The whole configuration of one job, with Hydra's own section."""
         return self._loader.load_sweep_config(self._master, list(overrides))
 
-    def of(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
+    def composed(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
         """The composition of these words, in which the values of the keys `replaced` will be replaced."""
         at = (shared, replaced)
         if at not in self._cache:
@@ -201,7 +199,7 @@ class Composition:
 
     def __init__(self, config: DictConfig, replaced: frozenset[str], ignore: Sequence[str]) -> None:
         self.config = config
-        self._replaced, self._ignore = replaced, ignore
+        self._ignore = ignore
         self._values: dict[str, Any] = {}
         self._now: dict[str, str] = {}
         kept = [key for key in config if key != "hydra"]
@@ -392,6 +390,7 @@ def jobs(
     problems.raise_any()
     factors = _factors(section, swept)
     varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
+    labels = short_labels([key for key in varied if key != section.seed_key])
     frozen = _Frozen(section, program, outputs)
     refused: dict[Objection, None] = {}
     for group, fixed in groups.items():
@@ -401,7 +400,7 @@ def jobs(
             for level in combination:
                 chosen |= level
             try:
-                _add(result, compositions, group, chosen, varied, frozen)
+                _add(result, compositions, group, chosen, varied, labels, frozen)
             except InvalidPlan as invalid:
                 refused |= dict.fromkeys(invalid.problems)
             except (HydraException, OmegaConfBaseException) as error:
@@ -410,11 +409,8 @@ def jobs(
                 refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
     problems.extend(refused)
     problems.raise_any()
-    keys = [key for key in varied if key != section.seed_key]
-    labels = short_labels(keys)
-    for key in keys:
-        levels = distinct([entry.factors[labels[key]] for entry in result.entries])
-        result.levels[key] = levels
+    for key, label in labels.items():
+        result.levels[key] = distinct([entry.factors[label] for entry in result.entries])
     return result
 
 
@@ -439,12 +435,13 @@ def _add(
     group: str,
     chosen: Level,
     varied: Sequence[str],
+    labels: Mapping[str, str],
     frozen: _Frozen,
 ) -> None:
     """Compose one job and add it with its run, unless an exclusion leaves it out."""
     replaced = [key for key in varied if compositions.replaceable(chosen[key])]
     shared = tuple(word for key, word in chosen.items() if key not in replaced)
-    composition = compositions.of(shared, frozenset(replaced))
+    composition = compositions.composed(shared, frozenset(replaced))
     if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
@@ -452,7 +449,7 @@ def _add(
     if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
         return
     run, seed = frozen.run(composition, number, tuple(chosen.values()), values)
-    factors = {label: levels[key] for key, label in frozen.labels(varied).items()}
+    factors = {label: levels[key] for key, label in labels.items()}
     result.jobs.append(Job(tuple(chosen.values()), run.id))
     result.entries.append(Entry.model_construct(id=run.id, group=group, seed=seed, factors=factors))
     if result.runs.setdefault(run.id, run) is run:
@@ -479,10 +476,6 @@ class _Frozen:
             f"{json.dumps(KEY)}:{json.dumps(program[KEY])}",
             f'"program":{json.dumps(program["task"])}',
         )
-
-    def labels(self, varied: Sequence[str]) -> dict[str, str]:
-        """The label of each factor, which is no seed."""
-        return short_labels([key for key in varied if key != self._section.seed_key])
 
     def run(
         self, composition: Composition, number: int, overrides: tuple[str, ...], values: Mapping[str, Any]

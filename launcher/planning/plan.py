@@ -130,6 +130,8 @@ class Plan:
 
     budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
     None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.
+    of_program: whether its runs are jobs of a Hydra program that this process has loaded, so that workers on this
+    machine are forks of this process, and settings are keys of hydra.sweeper.
     """
 
     experiments: tuple[Experiment, ...]
@@ -143,10 +145,10 @@ class Plan:
     charged: frozenset[str] = frozenset()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)
-    forks: bool = False  # workers on this machine are forks of this process, which has loaded the program
+    of_program: bool = False
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""
-        if self.forks:
+        if self.of_program:
             return f"hydra.sweeper.code={choice}"
         return "rerun=changed" if choice == CodeChoice.RERUN else "accept_code=true"

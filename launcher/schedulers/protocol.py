@@ -74,7 +74,7 @@ class Scheduler(Protocol):
 class Order:
     """What to run. `root`: the project's folder; `run_ids`: the ids of the runs; `record`: the file of `launch`.
 
-    `train` names the training function; `forks`: runs on this machine are forks of this process.
+    `train` names the training function.
     """
 
     root: Path
@@ -83,7 +83,6 @@ class Order:
     train: str
     launch: Launch
     record: Path
-    forks: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,19 +42,53 @@ class Context:
         return self._attempt.stop_requested()
 
 
-_now: tuple[Attempt, Path] | None = None
-_kept = False  # whether the job continues its last attempt
-_watches = False  # whether the program watches for requests to stop
-_logged = False
+@dataclass
+class _Job:
+    """The job that this process does. continues: whether it continues its last attempt; watches: whether the program
+    looks for requests to stop; logs: whether it has logged a step."""
+
+    attempt: Attempt
+    folder: Path
+    continues: bool = False
+    watches: bool = False
+    logs: bool = False
+
+    def earlier(self) -> list[Path]:
+        """What earlier attempts have left, the oldest first."""
+        numbers = range(1, self.attempt.attempt)
+        places = [attempt_folder(self.attempt.folder, number) / self.folder.name for number in numbers]
+        return [place for place in places if place.is_dir() and any(place.iterdir())]
+
+    def take_back(self) -> None:
+        """Move what the last attempt has left back into the job's folder, but for files that are there anew."""
+        if self.continues:
+            return
+        self.continues = True
+        for place in self.earlier()[-1:]:
+            for entry in place.iterdir():
+                if not (self.folder / entry.name).exists():
+                    entry.rename(self.folder / entry.name)
+
+    def restore_log(self, before: float = math.inf) -> None:
+        """Put the lines of earlier attempts for steps before that one back into the log."""
+        run, lines = self.attempt.folder, dict[int, str]()
+        for number in range(1, self.attempt.attempt + 1):
+            for record in files.json_lines(attempt_folder(run, number) / "superseded.jsonl"):
+                if "time" in record and record["step"] < before:
+                    lines[record["step"]] = json.dumps(record)
+        files.write_atomic(metrics_path(run), "".join(f"{lines[step]}\n" for step in sorted(lines)))
 
 
-def begin(attempt: Attempt, folder: Path, resumes: bool) -> None:
+_job: _Job | None = None
+
+
+def begin(attempt: Attempt, folder: Path, resumes: bool) -> _Job:
     """Prepare a job's folder: empty, with the old content aside; as it was left, if the job `resumes`.
 
     From here on SIGTERM raises Preempted in the program, unless it has called `context` and so watches for requests.
     """
-    global _now
-    _now = attempt, folder
+    global _job
+    job = _job = _Job(attempt, folder)
     os.environ[RUN] = f"{attempt.folder}:{attempt.attempt}"
     if folder.exists():
         aside = attempt_folder(attempt.folder, attempt.attempt - 1) / folder.name
@@ -63,50 +97,26 @@ def begin(attempt: Attempt, folder: Path, resumes: bool) -> None:
         folder.rename(aside)
     folder.mkdir()
     if resumes:
-        _take_back(attempt, folder)
+        job.take_back()
     before = signal.getsignal(signal.SIGTERM)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if callable(before):
             before(number, frame)
-        if not _watches:
+        if not job.watches:
             raise Preempted(attempt.stop_message or "asked to stop")
 
     signal.signal(signal.SIGTERM, on_signal)
+    return job
 
 
 def context() -> Context | None:
     """The job of this process, whose last attempt's files are in its folder again; None outside of a sweep."""
-    global _watches
-    if _now is None:
+    if _job is None:
         return None
-    attempt, folder = _now
-    _watches = True
-    _take_back(attempt, folder)
-    return Context(folder, attempt.attempt, tuple(_earlier(attempt, folder)), attempt)
-
-
-def _earlier(attempt: Attempt, folder: Path) -> list[Path]:
-    """What earlier attempts have left, the oldest first."""
-    places = [attempt_folder(attempt.folder, number) / folder.name for number in range(1, attempt.attempt)]
-    return [place for place in places if place.is_dir() and any(place.iterdir())]
-
-
-def _take_back(attempt: Attempt, folder: Path) -> None:
-    """Move what the last attempt has left back into the job's folder, but for files that are there anew."""
-    global _kept
-    if _kept:
-        return
-    _kept = True
-    for place in _earlier(attempt, folder)[-1:]:
-        for entry in place.iterdir():
-            if not (folder / entry.name).exists():
-                entry.rename(folder / entry.name)
-
-
-def watches() -> bool:
-    """Whether the program watches for requests to stop; then it returns early because of one."""
-    return _watches
+    _job.watches = True
+    _job.take_back()
+    return Context(_job.folder, _job.attempt.attempt, tuple(_job.earlier()), _job.attempt)
 
 
 def log(step: int, metrics: Mapping[str, float]) -> bool:
@@ -114,22 +124,10 @@ def log(step: int, metrics: Mapping[str, float]) -> bool:
 
     A job that continues its last attempt keeps the lines of that one from before its own first step.
     """
-    global _logged
-    if _now is None:
+    if _job is None:
         return False
-    attempt, _ = _now
-    if _kept and not _logged:
-        restore(attempt, step)
-    _logged = True
-    attempt.log(step, metrics)
+    if _job.continues and not _job.logs:
+        _job.restore_log(step)
+    _job.logs = True
+    _job.attempt.log(step, metrics)
     return True
-
-
-def restore(attempt: Attempt, before: float = math.inf) -> None:
-    """Put the lines of earlier attempts for steps before that one back into the log."""
-    lines: dict[int, str] = {}
-    for number in range(1, attempt.attempt + 1):
-        for record in files.json_lines(attempt_folder(attempt.folder, number) / "superseded.jsonl"):
-            if "time" in record and record["step"] < before:
-                lines[record["step"]] = json.dumps(record)
-    files.write_atomic(metrics_path(attempt.folder), "".join(f"{lines[step]}\n" for step in sorted(lines)))

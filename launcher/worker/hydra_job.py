@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher import files
 from launcher.application import KEY
+from launcher.config import content
 from launcher.project import COPIES
 from launcher.run.folder import base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
@@ -74,13 +75,13 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     function, context = _live or _loaded(start)
     composed = _configuration(config, attempt)
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
-    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
+    job = current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
     if returned.exists():
-        current.restore(attempt)
+        job.restore_log()
         return read_object(returned)
     os.chdir(start["cwd"])
     _link(composed, attempt.folder / FOLDER)
-    began = time.monotonic()
+    began, before = time.monotonic(), content.named_files(config)
     try:
         ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
         if ended.status != JobStatus.COMPLETED:
@@ -89,12 +90,26 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         if attempt.stop_requested():
             raise current.Preempted(attempt.stop_message or "asked to stop") from error
         raise
-    if attempt.stop_requested() and current.watches():
+    if attempt.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
     _collect(attempt.folder)
+    _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
     summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
     files.write_json(returned, summary)
     return summary
+
+
+def outputs(multirun: Path) -> frozenset[str]:
+    """The files that configurations name and that jobs have written: their content makes no other run."""
+    path = multirun / "outputs.txt"
+    return frozenset(path.read_text(encoding="utf-8").splitlines()) if path.exists() else frozenset()
+
+
+def _note_outputs(multirun: Path, before: Mapping[Path, float], after: Mapping[Path, float]) -> None:
+    written = {str(path) for path, time in after.items() if before.get(path) != time} - outputs(multirun)
+    if written:
+        with open(multirun / "outputs.txt", "a", encoding="utf-8") as file:
+            file.write("".join(f"{path}\n" for path in sorted(written)))
 
 
 def _collect(run: Path) -> None:

@@ -20,7 +20,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from launcher.application import KEY
+from hydra_plugins.rlsweep import SETTINGS
+from launcher.application import KEY, merged
 from launcher.config import identity
 from launcher.errors import InvalidPlan
 from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, jobs, spelled
@@ -85,8 +86,13 @@ def compositions(folder: Path) -> Iterator[Compositions]:
     HydraConfig.instance().cfg = before
 
 
+def settings(**section: Any) -> Sweep:
+    """The section with its defaults."""
+    return Sweep.model_validate(merged({key: SETTINGS[key] for key in Sweep.model_fields}, section))
+
+
 def planned(compositions: Compositions, words: Sequence[str], **section: Any) -> Jobs:
-    return jobs(compositions, words, Sweep.model_validate(section), PROGRAM)
+    return jobs(compositions, words, settings(**section), PROGRAM)
 
 
 def as_hydra_composes(compositions: Compositions, overrides: Sequence[str], number: int) -> Any:
@@ -155,7 +161,7 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     one = ids("lr=1")
     Path("data.txt").write_text("two")
     assert len({*before, *one, *ids("lr=1")}) == 3  # the content of a file that is named counts
-    assert jobs(compositions, ["lr=1"], Sweep(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
+    assert jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
 
 
 def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> None:

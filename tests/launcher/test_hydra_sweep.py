@@ -230,3 +230,28 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
     finals = sorted(read_log(metrics_path(run)).records[-1]["val/acc"] for run in runs(tmp_path))
     assert finals == [3, 6] and "val/acc" in said
+
+
+def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
+    program = """
+        import hydra
+        from pathlib import Path
+        from hydra.core.config_store import ConfigStore
+
+        ConfigStore.instance().store("config", {"x": 1, "save_path": "model.txt", "data": "data.txt"})
+
+        @hydra.main(version_base=None, config_name="config")
+        def main(config):
+            Path(config.save_path).write_text(Path(config.data).read_text())
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    (tmp_path / "data.txt").write_text("one")
+    sweep(tmp_path, "x=1,2")
+    sweep(tmp_path, "x=1,2")
+    assert len(runs(tmp_path)) == 2 and (tmp_path / "model.txt").exists()
+    (tmp_path / "data.txt").write_text("two")  # which jobs only read
+    sweep(tmp_path, "x=1,2", "hydra.sweeper.code=accept")
+    assert len(runs(tmp_path)) == 4

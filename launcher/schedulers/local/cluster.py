@@ -47,7 +47,7 @@ def start(order: Order) -> StartedScheduler:
     """A pool with no more slots than there are runs."""
     used = _slots(order.plan, order.run_ids)[: len(order.run_ids)]
     name, bounds = counted(len(used), "worker"), limits(order.plan.cluster)
-    if order.forks:
+    if order.plan.of_program:
         return StartedScheduler(Pool(used, order.root, order.train, order.launch, bounds, forks=True), name, len(used))
     workers = Pool(used, order.root, order.train, order.launch, bounds)
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
