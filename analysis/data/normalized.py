@@ -21,7 +21,8 @@ _RECORDED = "{} as recorded"  # no metric's key has a blank
 def normalized(settings: Settings, sweep: Sweep) -> Sweep:
     """The sweep with the primary metric of each run normalised by the references of its level.
 
-    The levels are those of the factor `task`; if there is none, of the factor that has most of the names.
+    The levels are those of the factor `task`. Without it, they are those of the factor with the most levels that
+    `normalize` names.
     """
     references = settings.normalize
     if not references:

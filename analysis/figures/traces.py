@@ -49,7 +49,7 @@ class About:
 
 
 def tell(lines: Sequence[Any], interval: tuple[Any, Any] | None = None, **about: Array) -> None:
-    """Note what lines show, for the values of their figure: as About. interval: None where there is none."""
+    """Attach to each line the data that its figure's CSV file needs (see About). interval: (low, high), or None."""
     ends = None if interval is None else (np.atleast_1d(interval[0]), np.atleast_1d(interval[1]))
     for line in lines:
         line.about = About(ends, **about)

@@ -217,8 +217,9 @@ _REPORTS = 10  # lines of progress
 
 
 def ask(keys: Keys, settings: JudgeSettings, journal: Journal) -> str:
-    """Ask about every key that is not decided, and note each answer in the journal. Returns why some are left, with
-    what to do; "" if none is.
+    """Ask about every undecided key, and note each answer in the journal.
+
+    Returns why some keys are still undecided and what to do about it, or "" if all are decided.
 
     Raises BadJudge if the server refuses a request, and KeyboardInterrupt after Ctrl-C, when the answers that were
     under way have come.
@@ -310,8 +311,11 @@ class _Asking:
                 self._answered(key, number, answer, most)
 
     def _reserve(self, key: str, most: Tokens, ready: float) -> int | None:
-        """The number of the next request about a key, noted on the disk, as soon as the time has come and the budget
-        has room: with little left of it, that depends on what the requests under way have taken. None: none is sent."""
+        """Wait until the next request about a key may be sent, note it on the disk, and return its number.
+
+        A request waits for its time and for room in the budget, which running requests may still give back. Returns
+        None if the asking has ended.
+        """
         with self._changed:
             while self._why is None:
                 wait: float | None = max(ready, self._not_before) - time.monotonic()
