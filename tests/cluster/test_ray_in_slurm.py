@@ -20,7 +20,7 @@ from launcher.schedulers.ray import on_slurm
 from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
 from tests.results import logged, only_state, reproducible, tensors
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, ended, until
 
 LAB = Path(__file__).parent / "lab"
 
@@ -63,7 +63,7 @@ def submit(space: Rays, output: Path, *arguments: str) -> str:
     return said.strip()
 
 
-def ended(space: Rays, job: str) -> str:
+def outcome(space: Rays, job: str) -> str:
     """State and exit code of a job that is over."""
 
     def found() -> str | None:
@@ -107,7 +107,7 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     outputs = [tmp_path / "first.out", tmp_path / "second.out"]
     jobs = [begins(output) for output in outputs]  # one after the other: Ray gives its nodes 30 s to start
     work.unlink()
-    assert [ended(ray, job) for job in jobs] == ["COMPLETED 0:0"] * 2, [output.read_text() for output in outputs]
+    assert [outcome(ray, job) for job in jobs] == ["COMPLETED 0:0"] * 2, [output.read_text() for output in outputs]
     said = [output.read_text() for output in outputs]
     found = [line.split()[1:] for text in said for line in text.splitlines() if line.startswith("CLUSTER")]
     assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
@@ -119,13 +119,13 @@ def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path:
     job = begins(output)
     (head,) = [pid for pid in ray_processes(ray, job) if psutil.Process(pid).name() == "gcs_server"]
     psutil.Process(head).kill()
-    assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert outcome(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "the Ray head" in output.read_text()
     until(lambda: not ray_processes(ray, job))
 
     output = tmp_path / "fourth.out"
     job = submit(ray, output, "--join-s", "0.1", *program)
-    assert ended(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
+    assert outcome(ray, job) == f"FAILED {on_slurm.EXIT_NO_CLUSTER}:0", output.read_text()
     assert "in time (--join-s)" in output.read_text() and "CLUSTER" not in output.read_text()
     until(lambda: not ray_processes(ray, job))
 
@@ -172,7 +172,7 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     started = launched(ray, two, "model.resources.nodes=2")
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
     assert started.poll() is None, started.communicate()[0]
-    places = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "Server")}
+    places = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "HfServer")}
     assert len(places["Server"]) == 2 and places["WorkerDict"] == places["Server"]
     job, dies = max(places["Server"])
     raylets(ray)[job, dies].kill()

@@ -77,7 +77,7 @@ def test_two_runs_at_a_time_and_one_over_two_nodes_that_loses_one(ray: Rays, tmp
     assert spread.poll() is None, spread.communicate()[0]
     named = {node: [" ".join(one.cmdline()) for one in rays.tree(node.pid)] for node in nodes}
     (dies,) = [node for node, names in named.items() if not any("verl_ray.driver" in name for name in names)]
-    for kind in ("ray::WorkerDict", "ray::Server"):
+    for kind in ("ray::WorkerDict", "ray::HfServer"):
         assert sum(name.startswith(kind) for name in named[dies]) == 1
     rays.kill(dies.pid)
     for started in (alone, spread):
