@@ -49,8 +49,8 @@ def multirun() -> Path:
 
 def own_conf() -> Path | None:
     """The configurations of the present project, which win over rlsweep's; None in rlsweep's own repository."""
-    own = root() / "conf"
-    return own if root() != ROOT and own.is_dir() else None
+    conf = root() / "conf"
+    return conf if root() != ROOT and conf.is_dir() else None
 
 
 def activate() -> None:

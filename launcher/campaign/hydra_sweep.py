@@ -52,7 +52,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     assert isinstance(given, dict)
     params = given.get("params") or {}
     section = _section(
-        {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
+        {key: value for key, value in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
     )
     root = project.root()
     program = {**hydra_job.program(task, context, root), "resumes": section.resumes}

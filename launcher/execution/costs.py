@@ -107,8 +107,8 @@ class History:
 
     def expected(self, run: PlannedRun, counted: int = 0, begun: int = 0) -> Work:
         """What is expected of a run. counted: how many retries; begun: the steps that another run computes."""
-        own = application(run.config)
-        (model, kind, of_method), length = own.kinds(run.config), own.length(run.config)
+        app = application(run.config)
+        (model, kind, of_method), length = app.kinds(run.config), app.length(run.config)
         stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
         if stated is not None:
@@ -366,7 +366,7 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     if planned.budget is None:
         return None
     needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
-    added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
+    added = [more[1] for experiment in planned.experiments if (more := forecast.of_added_seeds(experiment)) is not None]
     most = needed.worst_device_hours + sum(added)
     text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
     if most <= left:

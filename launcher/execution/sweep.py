@@ -101,7 +101,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
-    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in asked))
+    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked))
 
 
 def _check_file_systems(plan: Plan) -> None:
@@ -115,7 +115,7 @@ def _check_file_systems(plan: Plan) -> None:
         if not lifecycle.is_disk_full(error):  # the launch says so
             problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
     checked = set()
-    names = ("runs", "bases", "launches", "code", "cache", "archive", *(own.name for own in plan.experiments))
+    names = ("runs", "bases", "launches", "code", "cache", "archive", *(each.name for each in plan.experiments))
     for folder in (multirun, *(multirun / name for name in names)):
         if folder.is_symlink() and not folder.exists():
             rule = f"this is a link to {folder.readlink()}, which does not exist"
@@ -182,7 +182,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record, plan.forks))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
+    entries = {run_id: entry for planned in reversed(plan.experiments) for run_id, entry in planned.members.items()}
     titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
     devices = {run_id: shape(plan.runs[run_id].config).units for run_id in run_ids}
     names = ", ".join(experiment.name for experiment in plan.experiments)

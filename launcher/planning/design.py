@@ -37,8 +37,8 @@ class Factor:
         kept = [index for index, key in enumerate(self.keys) if key not in keys]
         if not kept:
             return None
-        choices, values = (tuple(key for key in own if key not in keys) for own in (self.choices, self.values))
-        return Factor(choices, values, tuple(distinct([tuple(one[index] for index in kept) for one in self.levels])))
+        choices, values = (tuple(key for key in names if key not in keys) for names in (self.choices, self.values))
+        return Factor(choices, values, tuple(distinct([tuple(level[i] for i in kept) for level in self.levels])))
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,9 @@ def write(folder: Path, step: int, rows: Iterable[EvaluationRow]) -> None:
 
     rows = list(rows)
     further = dict.fromkeys(name for row in rows for name in row.numbers)
-    own = {"prompt": pa.string(), "split": pa.string(), "sample": pa.int32(), "reward": pa.float64()}
-    schema = pa.schema({**own, **dict.fromkeys(further, pa.float64())})
-    lines = [{**{name: getattr(row, name) for name in own}, **row.numbers} for row in rows]
+    columns = {"prompt": pa.string(), "split": pa.string(), "sample": pa.int32(), "reward": pa.float64()}
+    schema = pa.schema({**columns, **dict.fromkeys(further, pa.float64())})
+    lines = [{**{name: getattr(row, name) for name in columns}, **row.numbers} for row in rows]
     name = f"{step:06d}.parquet"
     parent, aside = evaluations_folder(folder), folder / f"{ASIDE}{name}-{os.getpid()}"
     parent.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def read(folder: Path, step: int) -> list[EvaluationRow]:
         lines = pq.read_table(path).to_pylist()
         rows = [{name: line.pop(name) for name in _OWN if name in line} for line in lines]
         numbers = [{name: value for name, value in line.items() if value is not None} for line in lines]
-        return [EvaluationRow(**row, numbers=own) for row, own in zip(rows, numbers, strict=True)]
+        return [EvaluationRow(**row, numbers=numbers_of_row) for row, numbers_of_row in zip(rows, numbers, strict=True)]
     except (pa.ArrowInvalid, TypeError) as error:
         raise BadRunFolder(path, f"not an evaluation ({error})") from error
 
