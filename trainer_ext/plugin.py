@@ -55,7 +55,7 @@ class PartsConfig(PolicyLossConfig):
         settings = ", ".join(f"{key}={value!r}" for key, value in self.method.items())
         try:  # values, too, are refused before anything starts
             ratio, _ = policy_loss.importance_ratio(torch.zeros(1, 1), one, self.method)
-            loss = registry.trust_region.of(self.method)(ratio, one)
+            loss = registry.trust_region.choice(self.method)(ratio, one)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{_AT}.method cannot be used: {error}; it has {settings}") from error
         if not loss.isfinite():

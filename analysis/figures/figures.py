@@ -142,7 +142,7 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
     notes: list[str] = []
     never = []
     for group in sweep.groups:
-        values = [block.values[run.id] for run in sweep.of(group)]
+        values = [block.values[run.id] for run in sweep.runs_of(group)]
         times = [value.value for value in values if value.value is not None]
         try:
             curve = survival(times, [bool(value.reached) for value in values if value.value is not None], budget)

@@ -186,7 +186,7 @@ def less(s: Series, base: Series, study: Study) -> Series | None:
 
 def _same_levels(study: Study, group: str, other: str) -> bool:
     """Whether two groups have the same levels of the factors that both have."""
-    cells = [{run.cell for run in study.sweep.of(name)} for name in (group, other)]
+    cells = [{run.cell for run in study.sweep.runs_of(name)} for name in (group, other)]
     factors = [{label for cell in each for label, _ in cell} for each in cells]
     shared = factors[0] & factors[1]
     levels = [{tuple(item for item in cell if item[0] in shared) for cell in each} for each in cells]
@@ -217,11 +217,11 @@ def by_level(sweep: Sweep) -> Sweep | None:
         factors = varied(sweep, group)
         if len(factors) != 1:
             groups[group] = sweep.plan["groups"][group]
-            runs += sweep.of(group)
+            runs += sweep.runs_of(group)
             continue
         several = True
         (factor,) = (label for label in factor_order(sweep) if label in factors)
-        for run in sweep.of(group):
+        for run in sweep.runs_of(group):
             level = dict(run.cell)[factor]
             name = f"{group}.{factor}.{level}"
             groups.setdefault(name, {"label": f"{sweep.label(group)}, {factor} = {level}"})
@@ -538,7 +538,7 @@ def series(study: Study, metric: str) -> list[Series]:
     common = study.ranges[metric]
     every = []
     for group in study.sweep.groups:
-        runs = study.sweep.of(group)
+        runs = study.sweep.runs_of(group)
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
@@ -580,7 +580,7 @@ def series(study: Study, metric: str) -> list[Series]:
     return every
 
 
-def _whole_cells(kept: cells.Kept, by_seed: list[Array]) -> list[Array]:
+def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
     """The curves of each seed (cells, steps), the same cells in every seed: completed where a seed lacks one."""
     if kept.balanced or not by_seed[0].shape[1]:  # complete, or without a common range
         return by_seed

@@ -23,7 +23,7 @@ from analysis.stats.t_test import Interval
 
 
 class Outcome(StrEnum):
-    """Of a hypothesis, or of the comparison of two groups, which is HIGHER, LOWER, EQUAL or one of the last two."""
+    """The outcome of a hypothesis, or of a comparison of two groups: HIGHER, LOWER, EQUAL or one of the last two."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"

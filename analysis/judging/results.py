@@ -142,7 +142,7 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
 
 
 def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
-    """Of every two judges, and of the raters of each. Equal texts, which nobody was asked about, do not count."""
+    """The agreement of every two judges, and of the raters of each. Pairs of equal texts, never judged, are omitted."""
     scores_by = {
         results.judge.name: {of.pair.place: of.score for of in results.outcomes if of.state is State.JUDGED}
         for results in by

@@ -52,7 +52,7 @@ class Question:
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """Those of the ratio that is claimed."""
+        """The bounds that the hypothesis claims for a ratio; empty for another claim."""
         asks = self.asks
         return tuple(bound for bound in (asks.low, asks.high) if bound is not None and asks.kind == "ratio")
 

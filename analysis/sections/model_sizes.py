@@ -117,7 +117,7 @@ def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str
     return known, {size: of.get(size, "") for size in classes}
 
 
-def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Kept]:
+def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Cells]:
     """A group's cells by model size."""
     of: dict[float, list[Run]] = {}
     for run in study.sweep.runs:

@@ -36,8 +36,8 @@ def parse(text: str) -> Derived | None:
     match = _FORM.fullmatch(text)
     if match is None:
         return None
-    one, left, sign, right = match.group("one", "left", "sign", "right")
-    return Derived("|", (one,), float(match["number"] or 0)) if one else Derived(sign, (left, right))
+    single, left, sign, right = match.group("one", "left", "sign", "right")
+    return Derived("|", (single,), float(match["number"] or 0)) if single else Derived(sign, (left, right))
 
 
 def keys(text: str) -> tuple[str, ...]:

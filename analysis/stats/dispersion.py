@@ -113,8 +113,8 @@ def split(values: ArrayLike) -> Split | None:
 
 
 def separation(ordered: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Of samples (m, n), n >= 3, each sorted and not constant: the largest gap over the standard deviation within the
-    two clusters that it makes (m,), infinite where this is 0, and how many values lie below the gap (m,)."""
+    """The largest gap in each sample, over the standard deviation within the two clusters that it separates (m,), and
+    how many values lie below it (m,). ordered: (m, n), n >= 3, rows sorted, not constant. x / 0 is infinite."""
     n = ordered.shape[1]
     half = ordered / 2  # so that no difference overflows
     first = half[:, :1]

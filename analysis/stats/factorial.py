@@ -62,13 +62,13 @@ class Fit:
 def effects(seeds: Mapping[int, Mapping[Cell, float]], alpha: float = 0.05) -> tuple[Effect, ...]:
     """Main effects, then interactions of every two factors, in the factors' order; seeds[seed][cell] is its value.
 
-    As `fit`, whose errors it raises.
+    Raises the errors of `fit`.
     """
     return effects_of(fit(seeds), alpha)
 
 
 def effects_of(effects: Fit, alpha: float = 0.05) -> tuple[Effect, ...]:
-    """The same for fitted grids."""
+    """`effects` of a grid that `fit` has fitted."""
     check_alpha(alpha)
     made = [
         _effect((name,), (level,), effects.mains[name][k], effects.size, alpha)

@@ -90,8 +90,8 @@ def family(
 
 
 def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> FamilyResult:
-    """The same for methods that share no seeds, and for looks at comparisons while seeds are added: "holm" or "bh" of
-    the p values of each contrast with the baseline."""
+    """Adjust the p values of contrasts with a baseline, by "holm" or "bh", where methods share no seeds, or where
+    comparisons are looked at while seeds are added."""
     check_alpha(alpha)
     p, levels = adjusted([contrast.p() for contrast in contrasts], method, alpha)
     some = [contrast for contrast in contrasts if contrast.n]

@@ -193,8 +193,8 @@ def _levels(steps: tuple[_Step, ...]) -> Array:
 
 @lru_cache(maxsize=2048)
 def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]:
-    """Of the last look, of a design at level alpha: its level, the x from which on it rejects, and the chance that no
-    look before it rejected, at each point of its grid, given its angle."""
+    """The last look of a design with level alpha: the level of that look, the x from which on it rejects, and, at each
+    point of its grid, the chance that no earlier look rejected given its angle."""
     step = steps[-1]
     grid = _grid(step.dims, _POINTS)
     if len(steps) == 1:

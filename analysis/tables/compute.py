@@ -75,7 +75,7 @@ def _answers(study: Study) -> Iterator[tuple[str, str]]:
         by_method = [
             f"{sweep.label(group)} {format_number(mean, 2)}"
             for group in sweep.groups
-            if (mean := used_by(sweep.of(group)).a_run) is not None
+            if (mean := used_by(sweep.runs_of(group)).a_run) is not None
         ]
         yield "compute per run", f"{format_number(used.a_run, 2)} {hours} ({', '.join(by_method)})"
     if used.in_all is not None:

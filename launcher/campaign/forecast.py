@@ -46,7 +46,7 @@ def _stage(
     stage: PlannedStage, states: Mapping[str, str], forecast: Forecast, record: CampaignRecord | None
 ) -> dict[str, Any]:
     ids = list(stage.plan.runs)
-    cost = forecast.of(ids)
+    cost = forecast.estimate(ids)
     needs = {
         name: str(experiment.analysis["hypotheses"][name]["claim"])
         for experiment in stage.experiments

@@ -92,8 +92,8 @@ def run_again(
                     print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
-            for command, plan in zip(commands, plans, strict=True) if prepared else ():
-                code = max(code, command.run(plan))
+            for command, checked in zip(commands, plans, strict=True) if prepared else ():
+                code = max(code, command.run(checked))
                 if code == EXIT_INTERRUPTED:
                     break
         except InvalidPlan as invalid:

@@ -115,7 +115,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         return self._cache[key]
 
     def hydras_own(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The same configuration as Hydra composes it, file by file on OmegaConf's nodes."""
+        """Compose the configuration with Hydra itself, which is slower: it merges OmegaConf nodes file by file."""
         whole = self._loader().load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
         with flag_override(whole, ["struct", "readonly"], [False, False]):
             del whole["hydra"]

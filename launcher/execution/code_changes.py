@@ -61,7 +61,7 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
 
 
 def run_anew(plan: Plan, others: Others) -> list[str]:
-    """Those of the runs of other code that the user wants to be archived and run anew."""
+    """The runs of other code that the user wants to archive and run anew."""
     runs = dict.fromkeys(run_id for listed in others.values() for other in listed for run_id in other.runs)
     return list(runs) if plan.code_choice == CodeChoice.RERUN else []
 

@@ -277,7 +277,7 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
             listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
             print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
     spent = sum(compute.spent(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values()) / compute.HOUR_S
-    needed = spent + forecast.of(left_out).device_hours
+    needed = spent + forecast.estimate(left_out).device_hours
     more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
 

@@ -76,7 +76,7 @@ def cells(groups: Sequence[str], factors: Sequence[Factor], reads: Reads) -> lis
 
 
 def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str], reads: Reads) -> list[str]:
-    """Those of the keys that no group reads under any choice."""
+    """The keys that no group reads, whatever its choices."""
     layouts = [choices for choices, _ in _layouts(factors)]
     return [key for key in keys if not any(reads(group, choices, key) for group in groups for choices in layouts)]
 

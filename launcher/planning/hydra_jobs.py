@@ -187,8 +187,8 @@ class Compositions:
         """The whole configuration of one job, with Hydra's own section."""
         return self._loader.load_sweep_config(self._master, list(overrides))
 
-    def of(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
-        """The composition of these words, in which the values of the keys `replaced` will be replaced."""
+    def compose(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
+        """Compose these words once. The values of the keys `replaced` are filled in for each job."""
         at = (shared, replaced)
         if at not in self._cache:
             config = self._loader.load_sweep_config(self._master, list(shared))
@@ -439,7 +439,7 @@ def _add(
     """Compose one job and add it with its run, unless an exclusion leaves it out."""
     replaced = [key for key in varied if compositions.replaceable(chosen[key])]
     shared = tuple(word for key, word in chosen.items() if key not in replaced)
-    composition = compositions.of(shared, frozenset(replaced))
+    composition = compositions.compose(shared, frozenset(replaced))
     if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values

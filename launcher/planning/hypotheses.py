@@ -87,7 +87,7 @@ def findable(experiment: Experiment) -> str | None:
 
 
 def powers(experiment: Experiment) -> dict[str, str]:
-    """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
+    """A sentence for each hypothesis about two groups on what its seeds can detect. Loads SciPy."""
     asked, said = _asked(experiment), {}
     for name, power in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
         said[name] = (

@@ -122,7 +122,7 @@ class Planning:
 
     @property
     def compositions(self) -> list[Composed]:
-        """Those of the variants."""
+        """The compositions of the variants that compose."""
         return [variant.composed for variant in self.variants.values() if variant is not None]
 
 

@@ -82,7 +82,7 @@ class State(Record):
         return tuple(dict.fromkeys(self.code.values()))
 
     def replace(self, **changes: Any) -> State:
-        """The same state with some fields changed."""
+        """A copy of the state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 

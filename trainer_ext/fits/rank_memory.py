@@ -56,7 +56,7 @@ class RankNeed:
 
 def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture) -> RankNeed:
     """The memory of one rank. target: the sizes of the target policy, if the method has one."""
-    method, trainer, parallel = config["method"], config["trainer"], Parallel.of(config["model"])
+    method, trainer, parallel = config["method"], config["trainer"], Parallel.from_model(config["model"])
     ranks, on_devices, vllm = trainer["ranks"], asked(config["model"])[1] > 0, trainer["rollout"] == "vllm"
     number = NUMBER[trainer["dtype"]]
     throughout: dict[str, int] = {}
@@ -129,7 +129,7 @@ def rows_of_rank(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
     """The responses of a mini-batch that a rank has; ranks that share sequences have the same."""
     rollout, actor = verl["actor_rollout_ref"]["rollout"], verl["actor_rollout_ref"]["actor"]
     prompts = min(int(actor["ppo_mini_batch_size"]), int(verl["data"]["train_batch_size"]))
-    sequence = Parallel.of(config["model"]).sequence
+    sequence = Parallel.from_model(config["model"]).sequence
     return max(1, prompts * int(rollout["n"]) * sequence // int(config["trainer"]["ranks"]))
 
 
@@ -137,7 +137,7 @@ def rows_drawn(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
     """The responses that a server of Hugging Face models draws at a time."""
     rollout = verl["actor_rollout_ref"]["rollout"]
     whole = int(verl["data"]["train_batch_size"]) * int(rollout["n"])
-    most = Parallel.of(config["model"]).rows or int(rollout["max_num_seqs"])
+    most = Parallel.from_model(config["model"]).rows or int(rollout["max_num_seqs"])
     return min(math.ceil(whole / int(config["trainer"]["ranks"])), most)
 
 
@@ -211,7 +211,8 @@ def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_eac
     if config["trainer"]["backend"] != "verl_ray":
         yield f"lower {', '.join(_IN_ONE_PROCESS)}"
         return
-    parallel, trainer, actor = Parallel.of(config["model"]), config["trainer"], verl["actor_rollout_ref"]["actor"]
+    parallel, trainer = Parallel.from_model(config["model"]), config["trainer"]
+    actor = verl["actor_rollout_ref"]["actor"]
     vllm = trainer["rollout"] == "vllm"
     micro = 0 if actor["use_dynamic_bsz"] else int(actor["ppo_micro_batch_size_per_gpu"] or 0)
     lower = {

@@ -103,7 +103,7 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Objection]:
 
 def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Objection]:
     """Each device has a rank, and ranks divide into the groups that share sequences."""
-    (nodes, on_each), parallel = devices.asked(model), Parallel.of(model)
+    (nodes, on_each), parallel = devices.asked(model), Parallel.from_model(model)
     count = nodes * on_each
     if on_each and ranks != count:
         rule = f"each rank has a device of its own, and model.resources asks for {count} (nodes={nodes} times "
@@ -123,7 +123,7 @@ def heads(model: Mapping[str, Any], count: int, key_value: int) -> Objection | N
 
     model: the section of the configuration; count, key_value: how many heads of queries, and of keys and values.
     """
-    sequence = Parallel.of(model).sequence
+    sequence = Parallel.from_model(model).sequence
     if count % sequence == 0 and (key_value % sequence == 0 or sequence % key_value == 0):
         return None
     rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot share"
@@ -135,7 +135,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
     """The batch divides into mini-batches, these among the ranks, which are equally many on each node, and a rank's
     part into micro-batches, unless these are of about as many tokens. Ranks that share sequences have one part
     together. pairs: so do the pairs of DPO, whose two responses stay together."""
-    (nodes, on_each), together = devices.asked(model), Parallel.of(model).sequence
+    (nodes, on_each), together = devices.asked(model), Parallel.from_model(model).sequence
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -206,7 +206,7 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
         fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
         yield Objection("trainer.rollout", "vllm", rule, fix)
     nodes, on_each = devices.asked(model)
-    on_cpu, tensor, own = not on_each, Parallel.of(model).tensor, int(trainer["ranks"]) // nodes
+    on_cpu, tensor, own = not on_each, Parallel.from_model(model).tensor, int(trainer["ranks"]) // nodes
     if on_cpu and tensor != 1:
         rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
         yield Objection("model.parallel.tensor", tensor, rule, "set it to 1")

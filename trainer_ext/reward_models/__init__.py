@@ -68,18 +68,18 @@ def _load(folder: Path) -> Model:
     return Model(folder)
 
 
-def of(task: Mapping[str, Any]) -> RewardModel:
+def reward_model(task: Mapping[str, Any]) -> RewardModel:
     """The reward model of a section `task`, the same object as long as the folder does not change.
 
     Objection: there is none, or it cannot be used.
     """
     folder = folder_of(task)
     with _choosing:
-        return _of(folder, stamp(folder))
+        return _cached(folder, stamp(folder))
 
 
 @lru_cache(maxsize=4)
-def _of(folder: Path, stamp: Any) -> RewardModel:
+def _cached(folder: Path, stamp: Any) -> RewardModel:
     return RewardModel(folder)
 
 

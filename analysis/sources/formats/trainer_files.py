@@ -67,7 +67,7 @@ def _newest(folder: Path, problems: Diagnostics) -> tuple[Mapping[str, Any], Log
 
 
 def _problem(state: Mapping[str, Any]) -> str | None:
-    """That the run has not ended: it has fewer steps than planned, and no callback stopped it."""
+    """A sentence if the run has fewer steps than planned and no callback stopped it, so that it has not ended."""
     control = (state.get("stateful_callbacks") or {}).get("TrainerControl") or {}
     stopped = (control.get("args") or {}).get("should_training_stop", False)
     planned = state.get("max_steps") or 0

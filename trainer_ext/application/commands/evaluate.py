@@ -82,7 +82,7 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
-    """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
+    """Evaluate a model in a folder as a run that starts from it would. Raises InvalidPlan if no run could."""
     from launcher.planning import freeze, planner
     from trainer_ext import backends
 

@@ -121,7 +121,7 @@ def whole_weights(base: str, settings: Any, checkpoint: Path, adapters: Mapping[
 
 @EngineRegistry.register(KIND, ["fsdp2"], device=["cpu", "cuda"])
 class AdaptedEngine(FSDPEngineWithLMHead):
-    """Of a policy with adapters, and of the reference, which is the same module without them."""
+    """The engine of a policy with adapters, and of the reference, which is the same module without them."""
 
     def _build_module(self) -> Any:
         self.model_config.model_type = "language_model"  # verl's method reads it to choose a class of transformers

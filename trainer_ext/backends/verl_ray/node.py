@@ -45,7 +45,7 @@ def collect_rarely() -> None:
 
 
 def in_shared_ray() -> None:
-    """The same for a process in a Ray that the run shares with others."""
+    """Set up a process in a Ray cluster that the run shares with others: rare collections, a queue of its own."""
     collect_rarely()
     use_own_queue()
 
