@@ -268,8 +268,8 @@ def _values(of_level: OfLevel, seeds: Sequence[int]) -> tuple[tuple[float, ...],
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     have = "has" if len(counts) == 1 else "have"
     note = (
-        f"unbalanced: {len(counts)} of {len(every)} cells {have} {span} of {len(seeds)} pairs of seeds; each cell "
-        "counts the same, with the pairs that it has"
+        f"unbalanced: {len(counts)} of {len(every)} cells {have} {span} of {len(seeds)} pairs of seeds; every "
+        "cell has equal weight"
     )
     return tuple((middle + half).tolist()), tuple((middle - half).tolist()), (note,)
 

@@ -223,10 +223,10 @@ def _read_plan(path: Path) -> dict[str, Any]:
             raise BadPlan(f"{path}: runs[{index}].seed = {entry['seed']!r}; {rule}")
         if entry["group"] not in plan["groups"]:
             raise BadPlan(
-                f"{path}: runs[{index}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"
+                f"{path}: runs[{index}].group = {entry['group']!r}; must be one of {', '.join(plan['groups'])}"
             )
     if plan.get("baseline") is not None and plan["baseline"] not in plan["groups"]:
-        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; the groups are {', '.join(plan['groups'])}")
+        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; must be one of {', '.join(plan['groups'])}")
     return plan
 
 

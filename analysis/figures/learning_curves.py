@@ -568,7 +568,7 @@ def series(study: Study, metric: str) -> list[Series]:
             averaged.append(f"averaged over {count}; left out, because no seed has a result: {kept.left_out}")
         if not kept.balanced:
             averaged.append(
-                "each cell counts the same; where a seed lacks one, its curve has the mean of the other seeds, and "
+                "every cell has equal weight; where a seed lacks one, its curve has the mean of the other seeds, and "
                 "what it has counts for more"
             )
         every.append(

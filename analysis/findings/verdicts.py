@@ -55,13 +55,13 @@ class Verdict:
 def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     """Judge one hypothesis on the runs of its experiment.
 
-    Raises ValueError for an unknown kind or group; a plan with one is refused before.
+    Raises ValueError for an unknown kind or group, which no valid plan has.
     """
     if hypothesis.kind not in _JUDGES:
-        raise ValueError(f"{hypothesis.id}: kind = {hypothesis.kind!r}; {', '.join(_JUDGES)} are allowed")
+        raise ValueError(f"{hypothesis.id}: kind = {hypothesis.kind!r}; must be one of {', '.join(_JUDGES)}")
     for group in (hypothesis.group, *hypothesis.against):
         if group and group not in study.sweep.groups:
-            raise ValueError(f"{hypothesis.id}: group = {group!r}; the groups are {', '.join(study.sweep.groups)}")
+            raise ValueError(f"{hypothesis.id}: group = {group!r}; must be one of {', '.join(study.sweep.groups)}")
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))

@@ -284,11 +284,11 @@ def _finds(found: Findable, holm: bool) -> Iterator[str]:
         level += f" of {'the first' if holm else 'one'} of {found.comparisons} comparisons"
     by = f"{capital(test_name(found.test))}, with {counted(found.seeds, 'seed')}, {level},"
     if found.effect is None:
-        yield f"{by} finds no true difference with {POWER:.0%} power,"
+        yield f"{by} detects no true difference with {POWER:.0%} power,"
         yield f"however large it is: at least {found.needed} seeds are needed."
     else:
         of = "the differences between seeds" if found.paired else "one method's runs"
-        yield f"{by} finds with {POWER:.0%} power"
+        yield f"{by} detects with {POWER:.0%} power"
         yield f"a true difference of {found.effect:.2g} standard deviations of {of}."
 
 
@@ -340,7 +340,7 @@ def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
 
 def _power_table(found: Findable) -> str:
     title = f"Power of {test_name(found.test)} at the level {found.level:.3g}, by the number of seeds"
-    columns = ("seeds", f"finds with {POWER:.0%}", *(f"at {effect:g} sd" for effect in EFFECTS))
+    columns = ("seeds", f"detects at {POWER:.0%}", *(f"at {effect:g} sd" for effect in EFFECTS))
     entries: list[Entry] = []
     for row in by_seeds(found):
         seeds = f"{row.seeds} (planned)" if row.seeds == found.seeds else str(row.seeds)

@@ -79,7 +79,7 @@ def many(study: Study) -> Many | None:
     for group, score in scores.items():
         if score.runs.min() < score.runs.max():
             single = "; the spread of cells with one run is not in the intervals" if score.runs.min() == 1 else ""
-            notes.append(f"runs: {sweep.label(group)} has {score.in_words}, and each cell counts the same{single}")
+            notes.append(f"runs: {sweep.label(group)} has {score.in_words}, and every cell has equal weight{single}")
     for group, cells_kept in usable.items():
         notes += [f"{sweep.label(group)}, seed {seed}: {why}" for seed, why in cells_kept.lost.items()]
     return Many(scores, block.measure.better == "lower", tuple(sorted(shared)), tuple(notes))

@@ -70,8 +70,8 @@ def overview(study: Study) -> Table | None:
     if costs and compared:
         base, metric = study.sweep.label(str(study.sweep.baseline)), describe(study.settings.metric).label
         notes.append(
-            f"Relative costs are those of {base} (at the same level, if it has that level) at 1, by the means of the "
-            f"runs that ended well. The efficiency score is the final {metric} relative to that of {base}, divided by "
+            f"Relative costs: the mean cost of the runs that ended well, divided by that of {base} (at the same level, "
+            f"if it has that level). The efficiency score is the final {metric} relative to that of {base}, divided by "
             f"the relative {_COSTS[costs[0]]}; it needs values above 0. Neither is a test."
         )
     return table("overview", "Every method in one row", columns, entries, notes)

@@ -197,7 +197,7 @@ class Log:
     def _check(
         self, begins: NDArray[np.bool_], differs: NDArray[np.bool_], step: str | None, apart: Callable[..., str]
     ) -> None:
-        """Refuse attempts of which nothing says that they are of one run."""
+        """Refuse attempts that may belong to different runs."""
         first, last = np.minimum.accumulate(self.steps), np.maximum.accumulate(self.steps)
         fix = apart(self.twice())
         starts = [*np.flatnonzero(begins).tolist(), len(self)]
@@ -206,8 +206,8 @@ class Log:
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
             if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
-                rule = f"this step comes again after step {self.steps[row - 1]}, with other values"
-                rule += ", so that no earlier row would count" if anew else ""
+                rule = f"this step appears again after step {self.steps[row - 1]}, with other values"
+                rule += ", which would replace all earlier rows" if anew else ""
                 at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
                 raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))
 
@@ -224,7 +224,7 @@ class Log:
                 names.append(("step" not in name.lower(), name))
                 surely |= "step" in name.lower() and (rises[new] > 0).all()
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
-        return f"add {options}, which counts on" if options else "", surely
+        return f"add {options}, which continues to count" if options else "", surely
 
 
 def _written(metric: str) -> str:

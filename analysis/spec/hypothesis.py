@@ -97,7 +97,7 @@ def described(h: Hypothesis, by_id: Mapping[str, Hypothesis]) -> bool:
 def _known_group(name: str, info: ValidationInfo) -> str:
     groups = context_of(info).groups
     if groups is not None and name not in groups:
-        raise refusal(f"the groups are {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
+        raise refusal(f"must be one of {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
     return name
 
 
