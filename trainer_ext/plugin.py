@@ -89,11 +89,11 @@ def parts_loss(
 
 def check_loss(section: Mapping[str, Any]) -> None:
     """ValueError: verl's section actor.policy_loss names the loss, but not the class that holds its settings."""
-    own = f"{__name__}.{PartsConfig.__name__}"
-    if section["loss_mode"] == LOSS and section["_target_"] != own:
+    target = f"{__name__}.{PartsConfig.__name__}"
+    if section["loss_mode"] == LOSS and section["_target_"] != target:
         raise ValueError(
             f"{_AT}._target_={section['_target_']}: {_AT}.loss_mode={LOSS} has its settings in another class; fix: set "
-            f"{_AT}._target_={own}, and the parts and their settings with +{_AT}.method.KEY=VALUE"
+            f"{_AT}._target_={target}, and the parts and their settings with +{_AT}.method.KEY=VALUE"
         )
 
 

@@ -124,7 +124,7 @@ class Part:
         """
         for name, section in chosen.items():
             _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
-        return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
+        return [self._choice(name, s, f"{self._section}.{self.name}.{name}") for name, s in sorted(chosen.items())]
 
     def checked(self, name: str, settings: Mapping[str, Any], declared: Iterable[str]) -> Choice:
         """A choice of a single part with its settings. Objection: one is missing, or one of those declared unknown."""

@@ -47,7 +47,7 @@ def figures(study: Study) -> list[Sketch]:
     """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
     the primary metric for each level of a method's only factor; without empty ones."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
-    drawings = (partial(_drawn, study, one) for one in dict.fromkeys([*study.settings.drawn, by_level]))
+    drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
     main = saved(lambda: _differences(study.primary, study), note=range_note(study))
     return [*main, *saved(lambda: survival_curves(study), *drawings)]
 

@@ -546,13 +546,13 @@ def series(study: Study, metric: str) -> list[Series]:
         usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
         of = {(run.seed, run.cell): run for run in runs}
-        members = [[of[seed, cell] for cell in own] for seed, own in kept.seeds.items()]
-        drawn = [run.id for own in members for run in own]
+        members = [[of[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
+        drawn = [run.id for members_of_seed in members for run in members_of_seed]
         together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
-        steps, ends = together.points, np.cumsum([len(own) for own in members])[:-1]
+        steps, ends = together.points, np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
         axis = np.mean([common.at(run_id, steps) for run_id in drawn], axis=0) if drawn else steps
         by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([own.mean(axis=0) for own in by_seed]).reshape(len(by_seed), steps.size)
+        whole = np.array([values.mean(axis=0) for values in by_seed]).reshape(len(by_seed), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
         whole = smooth(whole, width)
@@ -586,8 +586,8 @@ def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
         return by_seed
     place = {cell: index for index, cell in enumerate(kept.cells)}
     whole = np.full((len(by_seed), len(place), by_seed[0].shape[1]), np.nan)
-    for row, own, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
-        row[[place[cell] for cell in own]] = curves
+    for row, by_cell, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
+        row[[place[cell] for cell in by_cell]] = curves
     return list(strata.completed(whole))
 
 

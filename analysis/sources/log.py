@@ -184,8 +184,8 @@ class Log:
                 rows = rows[np.argsort(group[rows], kind="stable")]
                 values = np.array(numbers)[np.searchsorted(places, rows)]
                 again = np.flatnonzero(group[rows[1:]] == group[rows[:-1]])
-                one, other = values[again], values[again + 1]
-                same = (one == other) | (np.isnan(one) & np.isnan(other))
+                earlier, later = values[again], values[again + 1]
+                same = (earlier == later) | (np.isnan(earlier) & np.isnan(later))
                 differs[rows[again[~same] + 1]] = True
                 repeated[rows[again[same] + 1]] += 1
                 cells[rows] += 1

@@ -98,12 +98,12 @@ class Look:
     @property
     def _table(self) -> Array:
         """The level of this look for each of _ALPHAS."""
-        own = _levels(_steps(self.sizes, self.spent, self.test in PAIRED))
+        table = _levels(_steps(self.sizes, self.spent, self.test in PAIRED))
         if self.test in PAIRED or len(self.sizes) < 2:
-            return own
+            return table
         # Welch's degrees of freedom are between those of the pooled test and those of the smaller sample.
         few = tuple((min(size), min(size)) for size in self.sizes)
-        return np.asarray(np.minimum(own, _levels(_steps(few, self.spent, True))))
+        return np.asarray(np.minimum(table, _levels(_steps(few, self.spent, True))))
 
 
 def boundary(
@@ -138,8 +138,8 @@ def chance(test: str, t: float, now: Sizes, last: Sizes, level: float) -> float:
     ratio = np.zeros(1) if not more else more / (old.dims - 1) * special.fdtri(more, old.dims - 1, _quantiles(32))
     change = special.stdtrit(df, _quantiles(500))
     kept = t * np.sqrt(new.information / old.information * df / ((old.dims - 1) * (1 + ratio)))[:, None]
-    found = kept + math.sqrt(b / old.information) * change >= critical * np.sqrt((df + change**2) / (df + 1))
-    return float(found.mean())
+    rejected = kept + math.sqrt(b / old.information) * change >= critical * np.sqrt((df + change**2) / (df + 1))
+    return float(rejected.mean())
 
 
 def _quantiles(many: int) -> Array:

@@ -106,10 +106,10 @@ def _drawing(config: Mapping[str, Any], verl: Mapping[str, Any], read: Sequence[
     number = NUMBER[config["trainer"].get("dtype", FLOAT32)]
     bytes_a_second = READING * PEAKS[section["resources"]["device_type"]].memory if asked(section)[1] else math.inf
     token = 0.0
-    for one in read:
-        compute = _FORWARD * _multiplied(one) * at_once / _operations(config)
-        reading = number * one.parameters / bytes_a_second
-        token += max(max(compute, reading) / share, one.layers * (VLLM_LAYER if vllm else LAYER))
+    for model in read:
+        compute = _FORWARD * _multiplied(model) * at_once / _operations(config)
+        reading = number * model.parameters / bytes_a_second
+        token += max(max(compute, reading) / share, model.layers * (VLLM_LAYER if vllm else LAYER))
     # Rows are drawn until the longest one ends. vLLM puts a waiting one into the place of each that has ended.
     return token * length * (max(1.0, LENGTH * rows / at_once) if vllm else math.ceil(rows / at_once))
 

@@ -117,11 +117,11 @@ def drawing(
     end, whichever is more. number: bytes of keys, values and activations each."""
     length = int(verl["data"]["max_prompt_length"])
     reading = {
-        KEYS_AND_VALUES: prompts * sum(one.cache(length, number) for one in read),
-        "activations of the prompts": max(_of_layer(one, prompts * length, number) for one in read),
+        KEYS_AND_VALUES: prompts * sum(model.cache(length, number) for model in read),
+        "activations of the prompts": max(_of_layer(model, prompts * length, number) for model in read),
     }
     writing = {
-        KEYS_AND_VALUES: rows * sum(one.cache(length_of(verl), number) for one in read),
+        KEYS_AND_VALUES: rows * sum(model.cache(length_of(verl), number) for model in read),
         "probabilities of the next token": rows * read[0].vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
     }
     return max(reading, writing, key=lambda items: sum(items.values()))
@@ -149,9 +149,9 @@ def _of_layer(model: Architecture, tokens: int, number: int) -> int:
 
 
 def target_of(
-    model: Architecture, section: Mapping[str, Any], method: Mapping[str, Any], own: Architecture | None
+    model: Architecture, section: Mapping[str, Any], method: Mapping[str, Any], from_path: Architecture | None
 ) -> Architecture:
-    """The sizes of the target policy. section: the configuration's `model`; own: sizes of the one in target_path."""
+    """The sizes of the target policy. section: the configuration's `model`; from_path: of the model in target_path."""
     if method["target"] == "large":
         return embedded(section, method["target_width"], method["target_depth"])
-    return own or model
+    return from_path or model

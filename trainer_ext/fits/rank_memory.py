@@ -69,13 +69,13 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     weights = FLOAT * math.ceil(model.parameters / ranks)
     adapters = model.adapters_of_layer(verl["actor_rollout_ref"]["model"])  # these alone are trained, if there are any
     trained = FLOAT * math.ceil(model.layers * adapters / ranks) if adapters else weights
-    own, of_update = (main, main) if on_devices and parallel.offload else (throughout, update)
-    own["shard of the weights"] = weights + (trained if adapters else 0)
+    resident, of_update = (main, main) if on_devices and parallel.offload else (throughout, update)
+    resident["shard of the weights"] = weights + (trained if adapters else 0)
     if trains:
-        own["shard of the moments of AdamW"] = 2 * trained
+        resident["shard of the moments of AdamW"] = 2 * trained
         of_update["shard of the gradients"] = trained
         if method["advantage"] == "gae":
-            own["shard of the critic and its moments"] = 3 * weights
+            resident["shard of the critic and its moments"] = 3 * weights
         if trainer["grad_variance"]:
             of_update[VARIANCE] = 3 * trained
 
@@ -88,9 +88,9 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     # The server of the rank
     read = memory.read_while_drawing(method, model, target)
     shared = parallel.tensor if vllm else 1
-    served = {OF_VLLM[0]: number * math.ceil(sum(one.parameters for one in read) / shared)}
+    served = {OF_VLLM[0]: number * math.ceil(sum(model.parameters for model in read) / shared)}
     if vllm:  # asleep while the rank trains, and lets responses wait if its cache is full
-        cache = sum(one.cache(memory.length_of(verl), number) for one in read)
+        cache = sum(model.cache(memory.length_of(verl), number) for model in read)
         sampling |= dict(zip(OF_VLLM, (*served.values(), math.ceil(cache / shared)), strict=True))
         if on_devices and method["sampler"] in registry.WITH_TARGET:  # while it sleeps, its weights are in main memory
             main |= served

@@ -51,7 +51,7 @@ class RewardModel(rewards.Together):
                 try:
                     if self._model is None:
                         self._model = _load(self._folder)
-                    scores = self._model.scores([one for several, _ in group for one in several])
+                    scores = self._model.scores([text for several, _ in group for text in several])
                 except BaseException as error:  # the other threads must not wait for ever
                     for _, waiting in group:
                         waiting.set_exception(error)

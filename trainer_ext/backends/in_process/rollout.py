@@ -130,7 +130,7 @@ class Rollout:
 
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
-        asked = [one for one in self._asked if judged or one[0] != JUDGED]
+        asked = [item for item in self._asked if judged or item[0] != JUDGED]
         n = 1 + drawn
         answers: list[Answer] = []
         width = max(1, self._most // n)

@@ -173,7 +173,7 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
         batch = sample([module], Request.from_prompts(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-    rewards = torch.tensor([one.value for one in scores_of(tasks.scorer(task), rows, texts)])
+    rewards = torch.tensor([score.value for score in scores_of(tasks.scorer(task), rows, texts)])
     weights = weigh(rewards.double().reshape(-1, n)).double().flatten().tolist()
     if not any(weights):
         raise ValueError(

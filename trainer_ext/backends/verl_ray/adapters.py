@@ -113,10 +113,10 @@ def whole_weights(base: str, settings: Any, checkpoint: Path, adapters: Mapping[
     module = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=trust)
     names = [name for name, _ in module.named_parameters()]
     module = attach(module, settings, seed=0)
-    own = {name: parameter.detach() for name, parameter in module.named_parameters() if parameter.requires_grad}
-    checkpoints.copy_weights(checkpoint, adapters, own)
-    found = dict(merged(module))
-    return {name: found[name] for name in names}
+    trained = {name: parameter.detach() for name, parameter in module.named_parameters() if parameter.requires_grad}
+    checkpoints.copy_weights(checkpoint, adapters, trained)
+    weights = dict(merged(module))
+    return {name: weights[name] for name in names}
 
 
 @EngineRegistry.register(KIND, ["fsdp2"], device=["cpu", "cuda"])
