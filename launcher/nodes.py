@@ -128,7 +128,7 @@ class Nodes:
         return ray(allocation(os.environ), environment, resources)
 
 
-#: Those of a run that has one.
+#: The nodes of a run on a single node.
 ONE = Nodes(1)
 
 

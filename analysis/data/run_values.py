@@ -166,7 +166,7 @@ def window_extent(common: CommonRange, window: Window) -> Extent | None:
     )
 
 
-SHORT = 0.05  # of the budget: what a run may lack at its end, or its log at its beginning, and still be whole
+SHORT = 0.05  # share of the budget that may lack at a run's end, or at its log's beginning
 
 
 def common_range(
@@ -298,10 +298,9 @@ _SPENT = 200  # points of a curve over what a run had spent
 
 
 def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[CommonRange, dict[Cell, float]] | None:
-    """The curves over a cost, an axis of CLOCKS, in place of steps, and for each cell the least total cost of a run.
-
-    Costs are shares of that least cost. Cells have the factors that all groups have. A run that did not record the axis
-    has no curve. None if the runs have no common range."""
+    """The curves over a cost (an axis of CLOCKS) in place of steps, as shares of the least total cost of a run of the
+    same cell, and that cost by cell. Cells have the factors that all groups have. A run without the axis has no curve.
+    None if the runs have no common range."""
     clocks = _measured(runs, CLOCKS[axis], "carry", every=True)[0]
     spent = {
         run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks

@@ -43,7 +43,7 @@ _SPAN = 100.0  # an axis whose values differ by more than this factor is logarit
 _HIGHEST = 1e300  # limit of a logarithmic axis: its ticks, powers of 10, must be finite too
 MANY = 100  # with more seeds in a figure, each method's are drawn as one artist, which keeps the page small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
-MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
+MARKS = (None, "o", "s", "^")  # markers of groups with equal colours, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}

@@ -122,7 +122,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
 
 
 _ROW = 12.0  # points of a row of numbers below the axes
-_LETTERS = 22  # of a method's label beside them
+_LETTERS = 22  # characters of a method's label beside them
 
 
 def survival_curves(study: Study) -> list[Sketch]:

@@ -51,7 +51,7 @@ Array = NDArray[np.float64]
 Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
-_WIDTHS = (1.9, 1.5)  # of the first metric of a figure, and of the others
+_WIDTHS = (1.9, 1.5)  # line widths: the first metric of a figure, and the others
 _BAND = (
     "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
     "the number of methods."
@@ -59,8 +59,8 @@ _BAND = (
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
 _MOST = 8  # curves that colours can still tell apart
 _FEW = 20  # points of a curve, up to which each is marked
-_APART, _WIDEST = 0.5, 5.0  # of groups whose curves are single points, and of all of them together, in inches
-_BESIDE = 0.08  # of the seeds beside such a mean, in inches
+_APART, _WIDEST = 0.5, 5.0  # inches: between groups whose curves are single points, and over all of them
+_BESIDE = 0.08  # inches from such a mean to its seeds
 
 
 @figure("curves")

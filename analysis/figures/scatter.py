@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 Array = NDArray[np.float64]
-_MARKS = ("o", "s", "^", "D")  # of groups of one colour, in the order of DASHES
-_MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
+_MARKS = ("o", "s", "^", "D")  # markers of groups with equal colours, in the order of DASHES
+_MARKS_AT_MOST = 1000  # more points are drawn as an image, which keeps the page small
 _HOURS = 2  # from which on times are in hours
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
 

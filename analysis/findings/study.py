@@ -32,7 +32,7 @@ from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
 from analysis.stats.t_test import Interval
 
-#: What times are counted in.
+#: The units of times.
 AXES = {
     "steps": "steps",
     "samples": "responses",
@@ -42,7 +42,7 @@ AXES = {
 }
 
 
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a record or a plan of an older version
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # errors of a record or a plan of an older version
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, Toke
 from analysis.spec.settings import PairSelection
 from analysis.spec.validation import counted
 
-_BYTES_A_TOKEN = 4  # of English text, about
+_BYTES_A_TOKEN = 4  # about, for English text
 
 
 def main(words: Sequence[str]) -> int:

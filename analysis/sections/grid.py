@@ -314,9 +314,9 @@ _MANY = 10  # levels, above which each panel has a row of its own
 _WHOLE = 7.0  # width of a row, in inches
 _LETTER, _LINE = 0.072, 0.15  # width of a letter and height of a line beside an axis, in inches
 _ON_END = 24  # letters of a level that is written upwards
-_APART = 0.13  # of groups at one level, in distances between levels
-_ASIDE = 0.05  # of the seeds beside their mean
-_LETTERS = 9  # of a level in a line
+_APART = 0.13  # distance of groups at one level, in distances between levels
+_ASIDE = 0.05  # distance of the seeds from their mean
+_LETTERS = 9  # characters of a level in a line
 _GAP = 0.2  # between blocks of a heat map, in levels
 _DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white and on black paper
 

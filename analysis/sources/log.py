@@ -23,7 +23,7 @@ from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
-_OWN_KEYS = ("step", "attempt", "time")  # of metrics.jsonl: a metric with such a name is called log/NAME
+_OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"

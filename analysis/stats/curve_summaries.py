@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
-LARGEST = 1e307  # of the sum of a curve's sizes: no axis can be drawn that reaches further
+LARGEST = 1e307  # limit of the sum of a curve's absolute values: no axis can be drawn beyond it
 EARLY = 0.1  # the share of the budget at its beginning that is the early phase
 
 

@@ -25,7 +25,7 @@ from analysis.stats.t_test import Interval
 Array = NDArray[np.float64]
 
 LEAST = 4  # values; of three, every pair is a cluster
-_DIGITS = 9  # of a separation that count, so that no last bit decides
+_DIGITS = 9  # digits of a separation that are compared, so that no last bit decides
 # By number of values, the separation that 1% of normal samples exceed: the upper end of the 99.7% interval of this
 # quantile in 2 million samples, rounded up. python -m tests.analysis.shape_limits computes it. Between two numbers, the
 # lower one has the higher limit, and counts.

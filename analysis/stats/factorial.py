@@ -151,9 +151,7 @@ def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
 
 def _design(cells: Sequence[Cell], levels: Levels) -> Array:
     """A row for each cell: 1, then each factor's contrasts, then the products of those of every two factors."""
-    of = {
-        name: _contrast(len(x))[[x.index(dict(cell).get(name)) for cell in cells]] for name, x in levels.items()
-    }
+    of = {name: _contrast(len(x))[[x.index(dict(cell).get(name)) for cell in cells]] for name, x in levels.items()}
     columns = [np.ones((len(cells), 1)), *of.values()]
     columns += [np.einsum("ca,cb->cab", of[a], of[b]).reshape(len(cells), -1) for a, b in combinations(levels, 2)]
     return np.hstack(columns)

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 POWER = 0.8
 MOST_SEEDS = 1000
 _EXPERIMENTS = 2000  # residuals that are simulated: the power then has a standard error below a quarter of a point
-_NODES = 64  # of the ratio of two variances
+_NODES = 64  # quadrature nodes over the ratio of two variances
 #: The pairs, and the splits of two samples, up to which the residuals are simulated. With more, a test finds what the t
 #: test of its design finds, but the signed-rank test needs pi / 3 times the seeds.
 _SIMULATED = {"signflip": 10, "relabel": 4000, "wilcoxon": 40}

@@ -27,12 +27,12 @@ from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 Array = NDArray[np.float64]
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
-_POINTS = 161  # of the grid of angles, between which a cubic spline is used
-_FINE = 4001  # of the grid on which its tail is summed
+_POINTS = 161  # points of the grid of angles; a cubic spline interpolates
+_FINE = 4001  # points of the grid on which its tail is summed
 _NEGLIGIBLE = 1e-11  # chance of what the integrals leave out
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _ALPHAS = np.concatenate((np.geomspace(1e-6, 0.5, 24), [0.6, 0.7, 0.8, 0.9, 0.97, 0.999]))
-_DIGITS = 7  # of a level: beyond what the quadrature resolves
+_DIGITS = 7  # digits of a level: more than the quadrature resolves
 
 
 def looks(start: int, batch: int, most: int) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from launcher.run.campaign_record import Condition, Taken
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
 _MOST = 0.5
-_MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
+_MOST_LEVELS = 6  # levels of one factor that are all listed; otherwise the best and the worst are named
 _MOST_NAMED = 6  # places of collapsed runs that are named
 _COLLAPSES = {
     Collapse.NEVER_REWARDED: "reward 0 at every step",

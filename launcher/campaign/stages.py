@@ -137,7 +137,7 @@ class CampaignSpec(Section):
 # ---------------------------------------------------------------- the plans of the stages
 
 CAMPAIGN, FORCE = "campaign", "force_gate"
-_REFUSED = ("experiment", "method")  # what the stages name
+_REFUSED = ("experiment", "method")  # the stages name these
 _REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hours")
 
 

@@ -98,8 +98,7 @@ def digest(path: Path) -> str:
         file, *beside = with_imports(path)
         if not beside:
             return content_digest(file)
-        listed = {str(module.relative_to(file.parent)): content_digest(module) for module in beside}
-        listed[""] = content_digest(file)
+        listed = {"": content_digest(file)} | {str(m.relative_to(file.parent)): content_digest(m) for m in beside}
     return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -15,7 +15,7 @@ from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.text import counted
 
-#: By experiment.
+#: The runs of other code, by experiment.
 Others = Mapping[str, Sequence[OtherCode]]
 
 

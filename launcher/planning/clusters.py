@@ -12,7 +12,7 @@ from analysis.spec.validation import Listed, Section
 from launcher.config import installed_parts
 
 _ELSEWHERE = "choose another scheduler with cluster=NAME"
-_OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # what needs no quotes in a shell script
+_OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # characters that need no quotes in a shell script
 _Times = Annotated[int | None, Field(ge=0, description="a number of times, or null for no limit")]
 _Runs = Annotated[int | None, Field(ge=1, description="a number of runs, 1 or more, or null")]
 _Name = Annotated[

@@ -50,9 +50,7 @@ def _text_keys(value: Any) -> Any:
 
 
 def _without_null(entries: Any) -> Any:
-    if not isinstance(entries, Mapping):
-        return entries
-    return {name: entry for name, entry in entries.items() if entry is not None}
+    return {key: item for key, item in entries.items() if item is not None} if isinstance(entries, Mapping) else entries
 
 
 def _or_null(schema: dict[str, Any]) -> None:

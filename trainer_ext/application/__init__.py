@@ -34,7 +34,7 @@ _BACKENDS = Path(__file__).parents[1] / "backends"
 
 
 class Application:
-    """As `launcher.application.Application`."""
+    """The application of this project: see `launcher.application.Application`."""
 
     identity = Identity(
         sections=("seed", "method", "model", "task", "trainer", "verl"),

@@ -20,11 +20,11 @@ PROCESS = 600_000_000
 LOGITS = 4
 #: Logits that are in float32 at a time while log-probabilities and entropies are computed; one token may have more.
 BLOCK = 2**24
-#: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
+#: Arrays of (rows, vocabulary) while a token is drawn: logits and log-probabilities of each model, and 4 of the draw.
 DRAWN_EACH, DRAWN = 2, 4
-#: Of the tokens that a model has read.
+#: The name of the part for the tokens that a model has read.
 KEYS_AND_VALUES = "cache of keys and values"
-#: What actor/grad_variance costs.
+#: The name of the part that actor/grad_variance adds.
 VARIANCE = "variance of the gradient"
 
 

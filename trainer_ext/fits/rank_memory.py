@@ -38,7 +38,7 @@ OF_VLLM = ("weights of the server", "cache of keys and values of one response")
 _GB = 1e9
 _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": "updating the policy"}
 _DEVICE, _MEMORY = "model.resources.device_memory_gb", "model.resources.memory_gb"
-_PARTS = 3  # of a sum that are named
+_PARTS = 3  # parts of a sum that are named
 _IN_ONE_PROCESS = (
     "verl.actor_rollout_ref.rollout.max_num_seqs",
     "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",

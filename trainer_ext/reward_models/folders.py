@@ -31,7 +31,7 @@ _TEXTS = ("*.json", "*.txt", "*.model", "*.jinja")
 _FIX = "name a folder that `python -m trainer_ext.rewards train` or transformers' save_pretrained wrote"
 _TRAIN = "set it to a folder; `python -m trainer_ext.rewards train` makes one"
 _HEAD = "ForSequenceClassification"
-_BYTES = 4  # of a number in float32
+_BYTES = 4  # size of a float32
 
 
 def folder_of(task: Mapping[str, Any]) -> Path:

@@ -20,8 +20,8 @@ from transformers import AutoTokenizer, get_linear_schedule_with_warmup
 from trainer_ext.reward_models.folders import TEMPLATE, Pair, Settings
 from trainer_ext.reward_models.scoring import BATCH, Encoder, Model, device, load, logits
 
-LEVEL = 0.95  # of the interval of an accuracy
-BINS = 10  # of the reliability table
+LEVEL = 0.95  # level of the interval of an accuracy
+BINS = 10  # rows of the reliability table
 
 
 class _Tokens(NamedTuple):

@@ -16,7 +16,7 @@ from trainer_ext.reward_models.folders import CARD, Settings
 from trainer_ext.tasks import command_line
 from trainer_ext.tasks.preferences import train
 
-#: Of the Hugging Face hub.
+#: The default model to start from, on the Hugging Face hub.
 MODEL = "distilbert/distilbert-base-uncased"
 
 

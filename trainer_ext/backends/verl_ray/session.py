@@ -34,7 +34,7 @@ from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 from trainer_ext.scores.evaluation import JUDGED, Answer
 
-_TRIES = 3  # of a start of Ray
+_TRIES = 3  # attempts to start Ray
 
 
 class Session:

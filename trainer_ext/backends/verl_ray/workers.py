@@ -120,7 +120,7 @@ class PolicyWorker(_KeepsShards, ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="ref"))
     def compute_target_log_prob(self, data: TensorDict) -> TensorDict | None:
-        """As verl's compute_ref_log_prob."""
+        """See verl's compute_ref_log_prob."""
         output = self.target.infer_batch(data=data)
         return output.cpu() if output is not None else None
 
