@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from launcher.errors import missing_extra
 from launcher.project import Dropping, drop_what_cannot_be_written
 
 
@@ -59,6 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return {"report": _report, "import": _import, "looks": _looks}[chosen.command](chosen)
     except BadPlan as error:
         print(error, file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if (message := missing_extra(error)) is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
         return 2
 
 

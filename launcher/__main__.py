@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -46,6 +47,8 @@ COMMANDS = (
     "delete",
     "completion",
 )
+#: Those of `python -m analysis`.
+ANALYSIS = ("report", "import", "judge", "looks", "power")
 #: Earlier names.
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
 # Relative paths of a project's files begin in its folder, from wherever below it these are called.
@@ -62,7 +65,10 @@ def all_commands() -> Mapping[str, str]:
 def build_parser(modules: Mapping[str, str]) -> argparse.ArgumentParser:
     """The parser of commands, whose modules it imports."""
     parser = argparse.ArgumentParser(
-        prog=program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(),
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"Commands of the analysis, each with its own --help: {', '.join(ANALYSIS)}",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in modules.items():
@@ -90,12 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
     name, known = words[0] if words else "", all_commands()
+    if name in ANALYSIS:
+        return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
     if name and not name.startswith("-") and name not in known:
-        close = nearest(name, list(known))
+        names = [*known, *ANALYSIS]
+        close = nearest(name, names)
         meant = f"did you mean {close}? " if close else ""
         if name in ("run", "start", "submit", "train"):
             meant = "runs are started by `python launch.py -m experiment=NAME`; "
-        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(known)}", file=sys.stderr)
+        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(names)}", file=sys.stderr)
         return EXIT_USAGE
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -62,11 +64,38 @@ class Usage(Exception):
     """A command line that names something that does not exist; the message lists what exists."""
 
 
+def missing(module: str) -> tuple[str, str] | None:
+    """What is wrong and the fix if a package is not installed, else None. The fix names the extra of this project that
+    brings the package."""
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.origin is not None:  # a folder in the working directory, such as W&B's, has none
+        return None
+    extra = _extra_of(module)
+    fix = f"pip install 'rlsweep[{extra}]'" if extra else "make setup, then source .venv/bin/activate"
+    return f"{module} is not installed for {sys.executable}", fix
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """The message for an import that failed because an extra of this project is not installed, else None."""
+    module = (error.name or "").partition(".")[0]
+    absent = missing(module) if _extra_of(module) else None
+    return absent and "{}. Fix: {}".format(*absent)
+
+
+def _extra_of(module: str) -> str | None:
+    """The extra whose requirements name a package, in the metadata of this project; None: no extra does."""
+    try:
+        requirements = importlib.metadata.requires("rlsweep") or []
+    except importlib.metadata.PackageNotFoundError:  # a folder that is not installed
+        requirements = []
+    named = (re.match(r"([\w.-]+).*;.*extra == .([\w-]+)", requirement) for requirement in requirements)
+    return next((name[2] for name in named if name and name[1].replace("-", "_").lower() == module.lower()), None)
+
+
 def not_installed() -> str | None:
     """The message if the project is not installed for this Python, else None."""
-    if importlib.util.find_spec("hydra") is not None:
-        return None
-    return f"error: hydra is not installed for {sys.executable}. Fix: make setup, then source .venv/bin/activate"
+    absent = missing("hydra")
+    return absent and "error: {}. Fix: {}".format(*absent)
 
 
 def print_error(error: BaseException) -> None:
@@ -95,6 +124,10 @@ def exit_code(command: Callable[[], int]) -> int:
         print_problems(invalid)
     except (Usage, BadRunFolder) as error:
         print_error(error)
+    except ModuleNotFoundError as error:
+        if (message := missing_extra(error)) is None:
+            raise
+        print_error(ModuleNotFoundError(message))
     except OSError as error:  # such as a folder of another user, or a full disk
         print_error(error)
         return EXIT_FAILED

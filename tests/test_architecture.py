@@ -40,6 +40,7 @@ BETWEEN = {
     ("trainer_ext.application", "launcher.text"),
     ("trainer_ext.application.commands", "launcher"),  # the commands of the launcher's program
     ("trainer_ext.application", "analysis.spec"),  # the words of objections
+    ("analysis.data", "launcher.errors"),  # which extra brings a package that is missing
     ("analysis", "launcher.run"),  # the format of a run's folder
     ("launcher.planning", "analysis.spec"),  # the schema of what may be asked
     ("launcher.campaign", "analysis.spec"),
@@ -50,6 +51,7 @@ EXCEPTIONS = {
     ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
+    ("launcher.__main__", "analysis"): "one program has the commands of both",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which also says who needs further seeds",
     ("launcher.schedulers.batch.cluster", "analysis"): "so does a detached one, as the last job of its launch",
 }
@@ -129,13 +131,6 @@ def known(module: str) -> set[str]:
     # In the analysis `analysis.figures` is a key of a configuration.
     strings = {other for other in named(tree) if package != "analysis" or not within(other, "analysis")}
     return {other for other in {*imports(tree), *strings} if other in MODULES and other not in (module, package)}
-
-
-@pytest.mark.parametrize("package", RANKS)
-def test_the_page_on_the_code_lists_the_rooms_by_rank(package):
-    page = (ROOT / "docs/code.md").read_text(encoding="utf-8")
-    (section,) = re.findall(rf"^## {package}: .*?(?=^## )", page, flags=re.DOTALL | re.MULTILINE)
-    assert tuple(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)) == RANKS[package]
 
 
 def test_the_modules_that_a_package_lists_exist():

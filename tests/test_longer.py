@@ -54,7 +54,7 @@ def content(folder: Path) -> dict[str, Any]:
         "checkpoint": (newest[0], saved(newest[1])),
         "histograms": lines(histograms_path(folder)),
         "responses": lines(responses_path(folder)),
-        "evaluations": {step: evaluations.read(folder, step) for step in evaluations.steps(folder)},
+        "evaluations": {step: evaluations.read(folder, step) for step in evaluations.paths(folder)},
         "summary": {key: value for key, value in summary.items() if not key.endswith("_seconds")},
     }
 

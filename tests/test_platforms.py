@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -67,22 +66,6 @@ def test_the_pythons_here_are_those_of_the_project() -> None:
     named = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
     assert named == list(PYTHONS)
     assert "Python 3.11 or 3.12" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_a_wheel_has_every_package_and_the_configuration(tmp_path: Path) -> None:
-    source, folders = tmp_path / "source", ("launcher", "trainer_ext", "analysis", "conf", "hydra_plugins")
-    for name in folders:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "launch.py", "rlsweep.py"):
-        shutil.copy(ROOT / name, source / name)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    output([*command, "--wheel-dir", str(tmp_path), str(source)])
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    given = {str(path.relative_to(source)) for name in folders for path in (source / name).rglob("*") if path.is_file()}
-    given = {f"rlsweep_{name}" if name.startswith("conf/") else name for name in given}
-    assert packed == given | {"launch.py", "rlsweep.py"}
 
 
 @pytest.mark.network

@@ -3,10 +3,9 @@
 They may be read while they are written to, after a power cut or after a resume. A bad line is therefore not an error:
 it is left out, counted, and listed with its file and line number.
 
-Parsed logs are kept in Arrow's format beside the runs: a later report reads only the columns that it needs. Arrow's and
-not Parquet, because a column is mapped into memory as it is: a thousand runs of twenty metrics take a quarter of a
-second instead of one. An entry belongs to the content of its log: a log that has grown or was changed is parsed again.
-Deleting the folder loses nothing but time.
+Parsed logs are kept beside the runs, for later reports: a file has a line of JSON and then the columns as they are in
+memory. An entry belongs to the content of its log: a log that has grown or was changed is parsed again. Deleting the
+folder loses nothing but time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import orjson
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from launcher.run.folder import histograms_path
@@ -228,8 +226,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 3
-_ABOUT = b"rlsweep"
+_FORMAT = 4
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:
@@ -241,59 +238,46 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
     stat = log.stat()
     if stat.st_size < SMALL:
         return parse(log.read_bytes(), shown)
-    file = kept.with_suffix(".arrow")
+    file = kept.with_suffix(".columns")
     stamp = [stat.st_size, stat.st_mtime_ns]
-    cached = _open(file)
-    if cached is not None and cached[1]["stamp"] == stamp:
-        return _restored(*cached, shown)
+    if (cached := _restored(file, "stamp", stamp, shown)) is not None:
+        return cached
     data = log.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    if cached is not None and cached[1]["digest"] == digest:  # a copy of the same log, or one that was touched
-        return _restored(*cached, shown)
+    # The same digest: a copy of the same log, or one that was touched.
+    if (cached := _restored(file, "digest", digest, shown)) is not None:
+        return cached
     parsed = parse(data, shown)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 
 
-def array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer | None = None) -> pa.Array:
-    """Values (n,) as an Arrow array, without a copy. pyarrow.array would import pandas, which takes as long as a small
-    report."""
-    return pa.Array.from_buffers(kind, values.size, [valid, pa.py_buffer(values)])
-
-
-def _open(file: Path) -> tuple[pa.RecordBatch, dict[str, Any]] | None:
+def _restored(file: Path, key: str, value: object, shown: str) -> Curves | None:
+    """The curves that a file keeps; None if it has another value of this key, or cannot be used."""
     try:
-        # Mapped: what no one asks for is never read. The file is closed again; the mapping lives with its columns. Not
-        # Python's mmap, which keeps its file open: a thousand runs would use up what a process may open.
-        with pa.memory_map(str(file)) as source:
-            batch = pa.ipc.open_file(source).get_batch(0)
-        about = orjson.loads((batch.schema.metadata or {})[_ABOUT])
-    except (OSError, KeyError, ValueError, pa.ArrowException):
+        with open(file, "rb") as source:
+            about = parsed(source.readline())
+            if about["format"] != _FORMAT or about[key] != value:
+                return None
+            names = about["names"]
+            columns = np.fromfile(source, dtype="<f8").reshape(len(names) + 1, about["steps"])
+    except (OSError, LookupError, TypeError, ValueError):
         return None
-    return (batch, about) if about.get("format") == _FORMAT else None
-
-
-def _restored(kept: pa.RecordBatch, about: Mapping[str, Any], shown: str) -> Curves:
-    # Not to_numpy, which imports pandas, too.
-    columns = [np.asarray(np.from_dlpack(column), dtype=np.float64) for column in kept.columns]
-    values = dict(zip(kept.schema.names[1:], columns[1:], strict=True))
     bad = tuple(BadLine(**{**line, "file": shown}) for line in about["curves"]["bad"])
-    return Curves(columns[0], values, **{**about["curves"], "bad": bad})
+    return Curves(columns[0], dict(zip(names, columns[1:], strict=True)), **{**about["curves"], "bad": bad})
 
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
     rest = asdict(replace(parsed, steps=EMPTY.steps, values={}))
-    told = {**about, "curves": {key: value for key, value in rest.items() if key not in ("steps", "values")}}
-    columns = [parsed.steps, *parsed.values.values()]
-    schema = pa.schema([("step", pa.float64()), *((name, pa.float64()) for name in parsed.values)],
-                       metadata={_ABOUT: orjson.dumps(told)})  # fmt: skip
+    told = {**about, "names": list(parsed.values), "steps": parsed.steps.size,
+            "curves": {key: value for key, value in rest.items() if key not in ("steps", "values")}}  # fmt: skip
     # A name of its own and a rename: two reports at once both write the same whole file.
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        kept = pa.RecordBatch.from_arrays([array(pa.float64(), column) for column in columns], schema=schema)
-        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            writer.write_batch(kept)
+        with open(part, "wb") as sink:
+            sink.write(json.dumps(told).encode() + b"\n")
+            np.stack([parsed.steps, *parsed.values.values()]).astype("<f8", copy=False).tofile(sink)
         part.replace(file)
     except OSError:
         part.unlink(missing_ok=True)

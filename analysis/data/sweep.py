@@ -22,6 +22,7 @@ from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import BadPlan as BadPlan
+from launcher.errors import missing_extra
 from launcher.run import compute, whole
 from launcher.run.folder import (
     cache_folder,
@@ -164,8 +165,10 @@ def frame(folder: str | PathLike[str]) -> pd.DataFrame:
     column for each factor, `step`, and a column for each metric, with NaN where a run did not log it. A run of several
     groups has its rows in each. Raises BadPlan (a ValueError) if the folder has no plan that can be read.
     """
-    import pandas as pd
-
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing_extra(error) or error.msg, name=error.name) from error
     tables = []
     for run in read_sweep(Path(folder)).runs:
         about = {"run": run.id, "group": run.group, "seed": run.seed, "state": str(run.state), **dict(run.cell)}

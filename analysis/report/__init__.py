@@ -58,12 +58,12 @@ def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
         sections=parts,
         responses=responses(sweep),
     )
-    files = files_of(report.tables, report.figures, figure_formats) | {"results.parquet": results(compared)}
+    files = files_of(report.tables, report.figures, figure_formats) | results(compared)
     files["report.json"] = to_json(report)
     files["index.html"] = page(report).encode()
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
-    former = written(out) | {_RESPONSES}
+    former = written(out) | {_RESPONSES, "results.parquet"}
     write_all(out, files)
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)

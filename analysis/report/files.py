@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from analysis.data.metric_log import array
 from analysis.data.responses import Responses
 from analysis.data.run_values import value_of
 from analysis.figures.canvas import Sketch
@@ -24,6 +22,7 @@ from analysis.tables.table import Table, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
+_COLUMNS = ("run", "group", "seed", "metric", "summary", "value")  # of results.csv
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,9 @@ def write_all(out: Path, files: Mapping[str, bytes]) -> None:
         os.replace(aside, path)
 
 
-def results(study: Study) -> bytes:
-    """Parquet: run, group, seed, metric, summary, value; one row for each run and summary, for every metric that was
-    recorded."""
+def results(study: Study) -> dict[str, bytes]:
+    """results.csv, and results.parquet where pyarrow is installed: run, group, seed, metric, summary, value; one row
+    for each run and summary, for every metric that was recorded."""
     runs, settings = study.sweep.runs, study.settings
     rows: list[tuple[str, str, int, str, str, float | None]] = []
     for metric in sorted({name for run in runs for name in run.curves.values}):
@@ -100,24 +99,25 @@ def results(study: Study) -> bytes:
             rows += [
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             ]
-    ids, groups, seeds, metrics, summaries, values = zip(*rows, strict=True) if rows else [()] * 6
-    kind = pa.int64() if max(seeds, default=0) < 2**63 else pa.uint64()  # an older version allowed such seeds
-    table = pa.table(
-        {"run": _texts(ids), "group": _texts(groups), "seed": array(kind, np.array(seeds, kind.to_pandas_dtype())),
-         "metric": _texts(metrics), "summary": _texts(summaries), "value": _or_null(values)}
-    )  # fmt: skip
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
+    content = text.getvalue().encode()
+    files = {"results.csv": content}
+    if find_spec("pyarrow") is not None:
+        large = any(run.seed >= 2**63 for run in runs)  # an older version allowed such seeds
+        files["results.parquet"] = _parquet(content, ("string", "string", "uint64" if large else "int64", "string",
+                                                      "string", "float64"))  # fmt: skip
+    return files
+
+
+def _parquet(content: bytes, types: Sequence[str]) -> bytes:
+    """A CSV file as Parquet, with columns of these types. An empty value is null."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    read = csv.ConvertOptions(column_types=dict(zip(_COLUMNS, types, strict=True)), null_values=[""])
+    table = csv.read_csv(pa.BufferReader(content), parse_options=csv.ParseOptions(newlines_in_values=True),
+                         convert_options=read)  # fmt: skip
     out = pa.BufferOutputStream()
-    pq.write_table(table, out, compression="zstd")
+    parquet.write_table(table, out, compression="zstd")
     return bytes(out.getvalue().to_pybytes())
-
-
-def _or_null(column: Sequence[float | None]) -> pa.Array:
-    known = np.array([value is not None for value in column], dtype=bool)
-    values = np.array([np.nan if value is None else value for value in column], dtype=np.float64)
-    return array(pa.float64(), values, pa.py_buffer(np.packbits(known, bitorder="little")))
-
-
-def _texts(column: Sequence[str]) -> pa.Array:
-    encoded = [text.encode() for text in column]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

@@ -99,7 +99,7 @@ def _row(
     for block in blocks:
         mean, interval = _value(study, block, part)
         values = block.estimate(part.group).values if part.level is None else ()
-        sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        sd = None if len(values) < 2 else 0.0 if t_test.constant(np.asarray(values)) else float(np.std(values, ddof=1))
         row.append((format_estimate(mean, interval) or "-") + (f" ± {format_number(sd, 2)}" if sd else ""))
         key = block.measure.metric
         record |= {key: mean, **ends(interval, f"{key} low", f"{key} high"), f"{key} sd": sd}

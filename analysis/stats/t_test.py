@@ -70,8 +70,8 @@ def mean(values: ArrayLike, size: float | None = None) -> Mean | None:
         return None
     largest = float(np.abs(x).max())
     scaled = x / largest
-    sd = float(scaled.std(ddof=1))
-    return Mean(float(scaled.mean()), sd / math.sqrt(x.size), x.size - 1, largest, sd)
+    sd, value = float(scaled.std(ddof=1)), float(without_rounding(scaled.mean(), ROUNDING))
+    return Mean(value, sd / math.sqrt(x.size), x.size - 1, largest, sd)
 
 
 def average(values: ArrayLike) -> float:

@@ -181,7 +181,7 @@ def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
     result = _JobReturn(overrides=list(job.overrides), working_dir=str(folder / hydra_job.FOLDER))
     start = plan.runs[job.run].config["start"]
     result.task_name = start["name"]
-    result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start)
+    result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start, result.working_dir)
     if state is not None and state.state == RunState.DONE:
         result.status = JobStatus.COMPLETED
         result.return_value = (read_summary(folder) or {}).get("value")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -118,13 +119,13 @@ def log(step: int, metrics: Mapping[str, float]) -> bool:
         return False
     attempt, _ = _now
     if _kept and not _logged:
-        _restore(attempt, step)
+        restore(attempt, step)
     _logged = True
     attempt.log(step, metrics)
     return True
 
 
-def _restore(attempt: Attempt, before: int) -> None:
+def restore(attempt: Attempt, before: float = math.inf) -> None:
     """Put the lines of earlier attempts for steps before that one back into the log."""
     lines: dict[int, str] = {}
     for number in range(1, attempt.attempt + 1):

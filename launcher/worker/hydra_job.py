@@ -25,8 +25,10 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_gl
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from launcher import files
 from launcher.project import COPIES
 from launcher.run.folder import base_path, multirun_of
+from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
 
@@ -68,7 +70,11 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     start = config["start"]
     function, context = _live or _loaded(start)
     composed = _configuration(config, attempt)
-    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"])
+    returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
+    current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
+    if returned.exists():
+        current.restore(attempt)
+        return read_object(returned)
     os.chdir(start["cwd"])
     _link(composed, attempt.folder / FOLDER)
     began = time.monotonic()
@@ -82,7 +88,9 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and current.watches():
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
+    summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
+    files.write_json(returned, summary)
+    return summary
 
 
 def _as_json(ended: JobReturn) -> Any:
@@ -102,8 +110,8 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
     return numbered(composed, start)
 
 
-def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
-    """The configuration with what Hydra's launchers add for a job: its number, its id and its overrides."""
+def numbered(composed: DictConfig, start: Mapping[str, Any], folder: str | None = None) -> DictConfig:
+    """The configuration with what Hydra's launchers add for a job: its number, id, overrides and folder."""
     words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
     with read_write(composed.hydra), open_dict(composed.hydra):
         hydra = composed.hydra
@@ -111,6 +119,8 @@ def numbered(composed: DictConfig, start: Mapping[str, Any]) -> DictConfig:
         named = sorted(word for word in words if word.lstrip("+~").partition("=")[0] not in naming.exclude_keys)
         hydra.job.override_dirname = naming.item_sep.join(named).replace("=", naming.kv_sep)
         hydra.overrides.task = words
+        if folder is not None:
+            hydra.runtime.output_dir = folder
         hydra.job.id, hydra.job.num = str(start["number"]), start["number"]
     return composed
 

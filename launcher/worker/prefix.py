@@ -83,13 +83,12 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
         records = records if is_kept is None else list(filter(is_kept, records))
         if records:
             files.write_atomic(path(folder), "".join(json.dumps(line) + "\n" for line in records))
-    for evaluated in evaluations.steps(source):
+    for evaluated, file in evaluations.paths(source).items():
         if evaluated <= step:
-            name = f"{evaluated:06d}.parquet"
             parent = evaluations.evaluations_folder(folder)
             parent.mkdir(exist_ok=True)
-            (parent / name).unlink(missing_ok=True)
-            files.link_or_copy(evaluations.evaluations_folder(source) / name, parent / name)
+            (parent / file.name).unlink(missing_ok=True)
+            files.link_or_copy(file, parent / file.name)
 
 
 # ---------------------------------------------------------------- checkpoint

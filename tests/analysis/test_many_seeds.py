@@ -131,4 +131,4 @@ def test_report_is_the_same_under_any_pandas_for_it_loads_none(make_sweep: MakeS
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
-    assert list(folder.parent.glob("cache/curves/*.arrow")), "the second report has read what the first one kept"
+    assert list(folder.parent.glob("cache/curves/*.columns")), "the second report has read what the first one kept"

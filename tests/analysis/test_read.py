@@ -199,10 +199,10 @@ def test_a_log_that_changed_is_read_again(tmp_path: Path) -> None:
     assert metric_log.curves(log, "shown", kept).values["a"][-1] == 9.5
 
 
-@pytest.mark.parametrize("content", [b"", b"not Arrow's", None])
+@pytest.mark.parametrize("content", [b"", b"no columns", b"{}\n", None])
 def test_what_is_kept_may_be_damaged_or_in_the_way(tmp_path: Path, content: bytes | None) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"
-    file = tmp_path / "run.arrow"
+    file = tmp_path / "run.columns"
     file.mkdir() if content is None else file.write_bytes(content)
     assert plain(metric_log.curves(log, "shown", kept)) == plain(read_curves(log, "shown"))
     assert not list(tmp_path.glob("*.part"))

@@ -31,7 +31,7 @@ def test_report_has_every_part_and_says_where(plain: Reported) -> None:
     assert "cannot decide with n = 3: 7 seeds are needed" in plain.printed and "not significant" not in plain.printed
     assert plain.printed.rstrip().endswith(f"Report: {plain.report / 'index.html'}")
     names = set(contents(plain.report))
-    assert {"index.html", "report.json", "results.parquet"} <= names
+    assert {"index.html", "report.json", "results.csv", "results.parquet"} <= names
     assert {f"tables/{t}.{s}" for t in ("main", "metrics", "cost", "runs") for s in ("md", "tex", "csv")} <= names
     curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "csv")}
     assert curves <= names and "figures/differences.svg" in names

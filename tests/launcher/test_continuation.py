@@ -177,7 +177,7 @@ def prepared(tmp_path):
     responses_path(source).write_text("".join(json.dumps(line) + "\n" for line in shown))
     (source / "evaluations").mkdir()
     for step in (40, 80, 120, 160):
-        (source / "evaluations" / f"{step:06d}.parquet").write_bytes(b"e")
+        (source / "evaluations" / f"{step:06d}.json.gz").write_bytes(b"e")
     longer = plan_of(tmp_path, "trainer.eval_every=40", "trainer.eval_responses=3", steps=320)
     freeze.freeze(longer)
     (run_id,) = longer.runs

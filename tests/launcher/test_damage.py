@@ -111,7 +111,7 @@ def values(folder: Path) -> Any:
     """What an analysis may read of a run, without times and attempts."""
     records = [read_log(path(folder)).records for path in (metrics_path, histograms_path, responses_path)]
     logs = [[{key: row[key] for key in row.keys() - {"time", "attempt"}} for row in rows] for rows in records]
-    evaluated = {step: evaluations.read(folder, step) for step in evaluations.steps(folder)}
+    evaluated = {step: evaluations.read(folder, step) for step in evaluations.paths(folder)}
     return logs, evaluated, json.loads((folder / "summary.json").read_text())
 
 
@@ -296,9 +296,9 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
     [
         *(("metrics.jsonl", how) for how in ("last line NUL", "last line", "gone", "swapped")),
         ("metrics.jsonl", last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')])),
-        *((file, "half") for file in ("responses.jsonl", "evaluations/000006.parquet", "config.yaml")),
+        *((file, "half") for file in ("responses.jsonl", "evaluations/000006.json.gz", "config.yaml")),
         *((file, "gone") for file in ("histograms.jsonl", "manifest.json")),
-        ("evaluations/000014.parquet", Path.touch),
+        ("evaluations/000014.json.gz", Path.touch),
         ("summary.json", lambda path: path.write_text('{"steps": 12}')),
         ("provenance.json", "empty"),
     ],

@@ -197,3 +197,15 @@ def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
 def test_an_edit_changes_no_job_of_the_launch(folder: Path) -> None:
     process = start(folder, "x=1,2,3", "steps=4", "hydra.sweeper.cluster={name: local, slots: 1}")
     edited_while_it_waits(folder, process)
+
+
+def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
+    (folder / "go").touch()
+    sweep(folder, "steps=4")
+    (run,) = runs(folder)
+    state = json.loads((run / "state.json").read_text())
+    (run / "state.json").write_text(json.dumps({**state, "state": "preempted", "finished": None}))
+    sweep(folder, "steps=4")
+    assert find_state(run).state == RunState.DONE and len(printed(run)) == 1  # type: ignore[union-attr]
+    assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4]
+    assert (run / "job" / "step").read_text() == "4"

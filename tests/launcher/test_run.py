@@ -12,6 +12,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from launcher import files
@@ -128,11 +130,21 @@ def test_an_evaluation_is_read_back_and_superseded_after_the_checkpoint(owned):
     ]
     (checkpoints_folder(owned.folder) / checkpoint_name(2)).mkdir(parents=True)
     attempt.prepare(owned.folder, 2)
-    assert evaluations.steps(owned.folder) == [2]
-    assert [path.name for path in (attempt_folder(owned.folder, 2) / "evaluations").iterdir()] == ["000004.parquet"]
-    (evaluations.evaluations_folder(owned.folder) / "000002.parquet").write_bytes(b"PAR1")
-    with pytest.raises(BadRunFolder, match=r"000002\.parquet: not an evaluation"):
+    assert list(evaluations.paths(owned.folder)) == [2]
+    assert [path.name for path in (attempt_folder(owned.folder, 2) / "evaluations").iterdir()] == ["000004.json.gz"]
+    (evaluations.evaluations_folder(owned.folder) / "000002.json.gz").write_bytes(b"PAR1")
+    with pytest.raises(BadRunFolder, match=r"000002\.json\.gz: not an evaluation"):
         evaluations.read(owned.folder, 2)
+
+
+def test_an_evaluation_of_an_older_version_is_read(folder):
+    columns = {"prompt": ["a", "b"], "split": ["test"] * 2, "sample": [None, 0], "reward": [1.0, 0.5], "n": [2.0, None]}
+    evaluations.evaluations_folder(folder).mkdir()
+    pq.write_table(pa.table(columns), evaluations.evaluations_folder(folder) / "000002.parquet")
+    assert evaluations.read(folder, 2) == [
+        EvaluationRow("a", "test", None, 1.0, {"n": 2.0}),
+        EvaluationRow("b", "test", 0, 0.5),
+    ]
 
 
 def test_what_a_killed_process_left_half_written_goes(folder):

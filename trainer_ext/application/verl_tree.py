@@ -27,9 +27,7 @@ def config_folder() -> Path:
     """verl's folder of configurations. ModuleNotFoundError: verl is not installed."""
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "verl is not installed, and its configuration is the base of every run. Fix: make setup"
-        )
+        raise ModuleNotFoundError("verl is not installed, but its configuration is the base of every run", name="verl")
     return Path(next(iter(spec.submodule_search_locations))) / "trainer" / "config"
 
 

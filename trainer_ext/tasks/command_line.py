@@ -16,7 +16,8 @@ from trainer_ext import tasks
 from trainer_ext.artifacts import build_once
 from trainer_ext.tasks import tables
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[2] / "rlsweep_conf"  # of a wheel
+CONF = CONF if CONF.is_dir() else CONF.with_name("conf")
 CARD = "card.json"
 
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.application import packages
-from launcher.project import COPIES, PACKAGES
+from launcher.project import CONF, COPIES, PACKAGES
 from launcher.worker.loaded import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
 LARGEST_FILE = 8 << 20
 LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
-_ROOMS = (*packages(), "conf", "hydra_plugins", "launch.py")
+_ROOMS = (*packages(), CONF.name, "hydra_plugins", "launch.py", "rlsweep.py")
 
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:
@@ -26,7 +26,9 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
     Files in `multirun`, the folder of results, and deleted files are left out. Links stay links. user_code: packages
     and files from outside; the files of a package that git ignores, such as compiled modules, become links.
     """
-    names = [name for name in _listed(root, _ROOMS) if not (root / name).resolve().is_relative_to(multirun.resolve())]
+    # Beside an installed wheel there are other packages.
+    listed = _listed(root, _ROOMS) if CONF.name == "conf" else _files(root, _ROOMS)
+    names = [name for name in listed if not (root / name).resolve().is_relative_to(multirun.resolve())]
     _copy(root, names, to)
     for source in user_code:
         parent = to / PACKAGES if source.imported else to / COPIES.name / source.path.parent.relative_to("/")
@@ -80,5 +82,9 @@ def _listed(folder: Path, rooms: Iterable[str] = (".",)) -> list[str]:
         names = [name for name in map(os.fsdecode, listed) if name and not (folder / name).is_dir()]
         if names:
             return sorted(set(names))
+    return _files(folder, rooms)
+
+
+def _files(folder: Path, rooms: Iterable[str]) -> list[str]:
     paths = [path for room in rooms for path in [folder / room, *sorted((folder / room).rglob("*"))]]
     return [str(path.relative_to(folder)) for path in paths if path.is_file() and "__pycache__" not in path.parts]
