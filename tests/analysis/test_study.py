@@ -293,7 +293,7 @@ def test_the_power_is_at_the_level_at_which_the_family_asks(make_sweep: MakeSwee
     assert least == 0.0125 if family != "max_t" else 0.005 < least < 0.05
     effect = power.detectable(leader.contrast.test, 10, least)
     (line,) = [line for line in answer(found).limits if line.startswith("10 pairs of seeds: ")]
-    assert f"with 80% power a true difference of {effect:.2g} standard deviations" in line
+    assert f"detects a true difference of {effect:.2g} standard deviations" in line
     assert f"at the level {least:.2g} " in line
     assert effect is not None and effect > (power.detectable(leader.contrast.test, 10, 0.05) or 9)
 
