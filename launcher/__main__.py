@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher.application import application
-from launcher.errors import exit_code, not_installed
+from launcher.commands import exit_code
+from launcher.errors import not_installed
 from launcher.project import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,

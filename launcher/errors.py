@@ -6,12 +6,10 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.files import BadRunFolder
-from launcher.project import EXIT_FAILED, EXIT_USAGE
 from launcher.text import printable, say
 
 
@@ -114,21 +112,3 @@ def print_problems(invalid: Exception, otherwise: str = "nothing was written or 
     many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
     for line in (*lines, f"invalid plan: {many}; {otherwise}"):
         say(line, sys.stderr)
-
-
-def exit_code(command: Callable[[], int]) -> int:
-    """The exit code of a command. Its errors are printed: what is wrong with a plan, a name or a file."""
-    try:
-        return command()
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-    except (Usage, BadRunFolder) as error:
-        print_error(error)
-    except ModuleNotFoundError as error:
-        if (message := missing_extra(error)) is None:
-            raise
-        print_error(ModuleNotFoundError(message))
-    except OSError as error:  # such as a folder of another user, or a full disk
-        print_error(error)
-        return EXIT_FAILED
-    return EXIT_USAGE

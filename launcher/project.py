@@ -47,12 +47,6 @@ def multirun() -> Path:
     return Path(named).absolute() if named else root() / "multirun"
 
 
-def own_conf() -> Path | None:
-    """The configurations of the present project, which win over rlsweep's; None in rlsweep's own repository."""
-    conf = root() / "conf"
-    return conf if root() != ROOT and conf.is_dir() else None
-
-
 def activate() -> None:
     """Make the present project's package known, with its entry points, to this process and those that it starts.
 

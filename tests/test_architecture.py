@@ -51,6 +51,7 @@ EXCEPTIONS = {
     ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",
+    ("launcher.worker.hydra_job", "analysis"): "the metrics of a foreign program are in another tool's files",
     ("launcher.__main__", "analysis"): "one program has the commands of both",
     ("launcher.execution.sweep", "analysis"): "a sweep ends with its report, which also says who needs further seeds",
     ("launcher.schedulers.batch.cluster", "analysis"): "so does a detached one, as the last job of its launch",

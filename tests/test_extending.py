@@ -68,7 +68,7 @@ def test_a_plan_reads_the_files_of_an_installed_package(installed, tmp_path):
 
 
 def test_hydra_composes_them_to_the_same(installed):
-    composer = Composer(ROOT / "conf", planner.ROOT_CONFIG, installed_parts.folders())
+    composer = Composer(ROOT / "conf", "config", installed_parts.folders())
     assert "reverse" in composer.options("task") and "gsm8k" in composer.options("task")
     overrides = ["method=tanh_grpo", "task=reverse"]
     assert composer.compose(overrides).tree == composer.hydras_own(overrides)

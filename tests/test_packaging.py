@@ -30,7 +30,7 @@ BASE = (
     "analysis.stats",
     "hydra_plugins.rlsweep",
     "launcher.__main__",
-    "launcher.campaign.hydra_sweep",
+    "launcher.commands.hydra_sweep",
     "launcher.commands.sync",
     "launcher.run.evaluations",
     "launcher.schedulers.batch.cluster",

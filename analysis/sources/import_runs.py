@@ -101,6 +101,21 @@ def import_runs(request: ImportRequest) -> Imported:
     )  # fmt: skip
 
 
+def collect(folder: Path, into: Path) -> str | None:
+    """Move the log that another tool has left below a folder into a run's folder; the format, None where there is none.
+
+    Of several logs, the one with the most rows. Raises BadImport if one cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
+        runs = [run for run in _read(ImportRequest((folder,), into), Path(aside)) if run.log.read]
+        if not runs:
+            return None
+        largest = max(runs, key=lambda run: run.log.read)
+        for log in largest.folder.iterdir():
+            log.replace(into / log.name)
+        return largest.kind
+
+
 def _check_into(into: Path) -> None:
     place = into.absolute()
     beside = (place.parent / "plan.json", *place.parent.glob("*/state.json"))  # of an experiment, or of runs

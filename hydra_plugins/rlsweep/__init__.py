@@ -42,7 +42,7 @@ _SETTINGS = {
     "resources": {"nodes": 1, "gpus": 0, "cpus": 1, "memory_gb": 0.0, "time": "1:00:00"},
     "resumes": False,
     "cluster": "local",
-    "tracking": {},
+    "tracking": {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False},
     "budget": {"device_hours": None},
     "code": "refuse",
     "params": None,

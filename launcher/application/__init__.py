@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
-from launcher.project import CONF
+from launcher.project import CONF, ROOT, root
 
 #: The key of conf/config.yaml that names the application. No other file and no command line has it.
 KEY = "application"
@@ -293,6 +293,15 @@ class Application(Protocol):
     def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
         """Further data files that the modules loaded in this process read for the run."""
         return ()
+
+
+def configurations() -> tuple[Path, Path | None]:
+    """The folder of the configurations that come with rlsweep, and the present project's own, which win over them.
+
+    None: rlsweep's own repository, and a project without conf/.
+    """
+    own = root() / "conf"
+    return CONF, own if root() != ROOT and own.is_dir() else None
 
 
 @functools.cache

@@ -8,11 +8,33 @@ that the commands that only read stay fast.
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from launcher.errors import InvalidPlan, Usage, missing_extra, print_error, print_problems
+from launcher.files import BadRunFolder
+from launcher.project import EXIT_FAILED, EXIT_USAGE
 
 
 def output(given: argparse.Namespace, document: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Print a command's answer: the document with --json, else the lines."""
     for line in [json.dumps(document, indent=1)] if given.json else lines:
         print(line)
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """The exit code of a command. Its errors are printed: what is wrong with a plan, a name or a file."""
+    try:
+        return command()
+    except InvalidPlan as invalid:
+        print_problems(invalid)
+    except (Usage, BadRunFolder) as error:
+        print_error(error)
+    except ModuleNotFoundError as error:
+        if (message := missing_extra(error)) is None:
+            raise
+        print_error(ModuleNotFoundError(message))
+    except OSError as error:  # such as a folder of another user, or a full disk
+        print_error(error)
+        return EXIT_FAILED
+    return EXIT_USAGE

@@ -75,9 +75,9 @@ def run(given: argparse.Namespace) -> int:
 def _run_campaign(given: argparse.Namespace) -> int:
     """The dry run of a campaign. Raises InvalidPlan with the problems of every stage."""
     from launcher.campaign import campaign, forecast, stages
-    from launcher.planning.planner import composer_here
+    from launcher.config.hydra_compose import of_project
 
-    composer = composer_here()
+    composer = of_project()
     declared = stages.read(project.root(), given.overrides, composer)
     document = forecast.document(declared.name, *campaign.plan_and_check(declared))
     if given.json:

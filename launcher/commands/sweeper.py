@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
-from launcher.errors import exit_code
+from launcher.commands import exit_code
 from launcher.project import CONF, EXIT_USAGE, ROOT
 from launcher.run import catalog
 
@@ -75,7 +75,7 @@ class ReconcilingSweeper:
         raise SweepExit(run(words, self._conf, self._plugin, self._more))
 
     def _sweep_program(self, words: Sequence[str]) -> Any:
-        from launcher.campaign import hydra_sweep
+        from launcher.commands import hydra_sweep
 
         results: list[Any] = []
 
@@ -96,6 +96,7 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
     it replaces the pool on this machine. more: further folders of configurations.
     """
     from launcher.campaign import campaign, stages
+    from launcher.config.hydra_compose import of_project
     from launcher.execution import sweep
     from launcher.planning import planner
     from launcher.planning.overrides import is_override, key_of
@@ -106,7 +107,7 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
         print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
-    composer = planner.composer_here(conf, more)
+    composer = of_project(conf, more)
 
     def make(added: planner.AddedSeeds | None = None) -> Plan:
         return planner.make(project.root(), words, composer, added)

@@ -39,7 +39,8 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
-from launcher.application import KEY, Composed, File, merged
+from launcher.application import KEY, Composed, File, configurations, merged
+from launcher.config import installed_parts
 
 try:
     from omegaconf._utils import get_yaml_loader
@@ -49,6 +50,8 @@ except ImportError:  # OmegaConf 2.4
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 MISSING = "???"
+#: The root of every configuration.
+ROOT_CONFIG = "config"
 
 
 def spelled(choices: Iterable[str]) -> str:
@@ -208,6 +211,13 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             if lookup(file.content, key.removeprefix(f"{file.package}.") if file.package else key)[0]:
                 return f"{self.folder.name}/{file.path}.yaml"
         return None
+
+
+def of_project(conf: Path | None = None, more: Sequence[Path] | None = None) -> Composer:
+    """The composer of the present project: its own conf/ first, then rlsweep's, then those of installed packages."""
+    included, own = configurations()
+    further = installed_parts.folders() if more is None else more
+    return Composer(conf or included, ROOT_CONFIG, further, () if own is None else (own,))
 
 
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:

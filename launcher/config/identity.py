@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from launcher.application import Identity, application
@@ -21,6 +21,7 @@ ID_DIGITS = 16
 SECTIONS = application().identity.sections
 # Only in runs of older versions that continue a run of another configuration: {at: step, run: that run's identity}.
 FORK = "fork"
+_ANY_SEED = "\0seed"  # no YAML has such a text
 # The content hashes of the local files and folders that a run's configuration names, by absolute path. In the identity,
 # the hash stands in the place of the path. A run without such paths does not have this section.
 INPUTS = "inputs"
@@ -92,6 +93,13 @@ def _counts(rules: Identity, key: str, value: Any) -> bool:
 def identity(base: str, config: Mapping[str, Any]) -> str:
     """The sha256 (64 hex digits) of a run: the hash of its frozen base tree and its own science configuration."""
     return digest(base, canonical_json(science(config)))
+
+
+def by_seed(base: str, config: Mapping[str, Any]) -> Callable[[int], str]:
+    """The same for runs that differ in their seeds alone, which spells their configuration once."""
+    text = canonical_json(science({**config, "seed": _ANY_SEED}))
+    before, counts, after = text.partition(json.dumps(_ANY_SEED))
+    return lambda seed: digest(base, f"{before}{seed}{after}" if counts else text)
 
 
 def digest(base: str, science: str) -> str:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import cloudpickle
 from hydra.core.config_loader import ConfigLoader
@@ -42,13 +42,13 @@ from launcher.planning.plan import CodeChoice, Entry, PlannedRun
 from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
-from launcher.worker.hydra_app import NAME
 
 #: The file that problems of the sweeper's section are about: whichever of the program's has it.
 PROGRAM = "the configuration of the program"
 #: The folder and time of one launch; what interpolates them is no part of a run's identity.
 _OF_THE_LAUNCH = re.compile(r"\$\{(now:|hydra:(runtime|run|sweep)\b)")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
+_Model = TypeVar("_Model", bound=Section)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _UNQUOTED = re.compile(r"(?!(null|true|false|inf|nan)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
 
@@ -280,12 +280,17 @@ class Composition:
             self._tree = _set(self._tree, path, _plain(node))
 
 
-def _resources(asked: Any) -> dict[str, Any]:
+def checked(model: type[_Model], given: Any, at: str) -> _Model:
+    """A part of the sweeper's section; at: its key. Raises InvalidPlan with everything that is wrong."""
     problems = Diagnostics()
-    for breach in objections(Resources, asked, "hydra.sweeper.resources"):
-        report(problems, PROGRAM, breach)
+    for objection in objections(model, given, at):
+        report(problems, PROGRAM, objection)
     problems.raise_any()
-    return Resources.model_validate(asked).model_dump()
+    return model.model_validate(given)
+
+
+def _resources(asked: Any) -> dict[str, Any]:
+    return checked(Resources, asked, "hydra.sweeper.resources").model_dump()
 
 
 def _plain(value: Any) -> Any:
@@ -469,8 +474,11 @@ class _Frozen:
         asked = section.resources
         self._resources = None if interpolates(asked) else _resources(asked)
         self._parts: dict[int, tuple[Any, _Part]] = {}
-        self._start = {key: value for key, value in program.items() if key != "task"}
-        self._named, self._task = f"{json.dumps(KEY)}:{json.dumps(NAME)}", f'"program":{json.dumps(program["task"])}'
+        self._start = {key: value for key, value in program.items() if key not in ("task", KEY)}
+        self._named, self._task = (
+            f"{json.dumps(KEY)}:{json.dumps(program[KEY])}",
+            f'"program":{json.dumps(program["task"])}',
+        )
 
     def labels(self, varied: Sequence[str]) -> dict[str, str]:
         """The label of each factor, which is no seed."""
@@ -493,7 +501,7 @@ class _Frozen:
             "number": number,
         }
         config = {
-            KEY: NAME,
+            KEY: self._program[KEY],
             "program": self._program["task"],
             "config": part.value,
             "seed": seed,

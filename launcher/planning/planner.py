@@ -21,10 +21,10 @@ from pydantic import BaseModel
 from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
-from launcher import project, secrets
+from launcher import secrets
 from launcher.application import application
 from launcher.application.isolated import Ended, Isolated
-from launcher.config import hydra_compose, identity, installed_parts
+from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema, variants
@@ -34,11 +34,9 @@ from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, com
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
-from launcher.project import CONF
 from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
-ROOT_CONFIG = "config"
 # Sections that hold for a whole experiment and are not part of its runs.
 _WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
@@ -52,13 +50,6 @@ _IMPORT_S = 60.0
 AddedSeeds = Mapping[str, Mapping[str, Iterable[int]]]
 
 
-def composer_here(conf: Path = CONF, more: Sequence[Path] | None = None) -> Composer:
-    """The composer of the present project: its own conf/ first, then rlsweep's, then those of installed packages."""
-    user_conf = project.own_conf()
-    further = installed_parts.folders() if more is None else more
-    return Composer(conf, ROOT_CONFIG, further, () if user_conf is None else (user_conf,))
-
-
 def make(
     root: Path, arguments: Sequence[str], composer: Composer | None = None, added: AddedSeeds | None = None
 ) -> Plan:
@@ -68,7 +59,7 @@ def make(
     depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
     nothing.
     """
-    composer, problems = composer or composer_here(), Diagnostics()
+    composer, problems = composer or hydra_compose.of_project(), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
     problems += _refused_by_hydra(composer, given.hydras)

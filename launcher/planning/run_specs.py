@@ -282,18 +282,20 @@ def _runs(
 ) -> Iterator[tuple[_Settled, PlannedRun]]:
     """The runs of a cell; those that could not start are left out, with problems."""
     before, settled = None, None
+    interpolates = hydra_compose.interpolates(treatment.tree)
     for seed in seeds:
+        config = {**treatment.tree, "seed": seed}
         try:
-            config = hydra_compose.resolved({**treatment.tree, "seed": seed})
+            config = hydra_compose.resolved(config) if interpolates else config
         except OmegaConfBaseException as error:
             planning.problems.append(variants.not_composed(planning.composer, layout.root.where, error))
             return
         if {**config, "seed": None} != before:  # as a rule, runs differ in nothing else
             before, settled = {**config, "seed": None}, _settled(planning, layout, treatment, config)
-        if settled is not None:
-            config, base = {**settled.config, "seed": seed}, settled.base
-            digest = identity.identity(base, config)
-            yield settled, PlannedRun(identity.run_id(digest), digest, base, config, *settled.estimate)
+            digest_of = None if settled is None else identity.by_seed(settled.base, settled.config)
+        if settled is not None and digest_of is not None:
+            digest, final = digest_of(seed), {**settled.config, "seed": seed}
+            yield settled, PlannedRun(identity.run_id(digest), digest, settled.base, final, *settled.estimate)
 
 
 def _settled(planning: Planning, layout: _Layout, treatment: _Treatment, config: Mapping[str, Any]) -> _Settled | None:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.application import application
 from launcher.run import catalog, claim, code
 from launcher.run.code import OtherCode
 from launcher.run.compute import HOUR_S
-from launcher.run.folder import read_config, run_folder
+from launcher.run.folder import run_folder
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
@@ -146,8 +145,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     }
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        config = read_config(run_folder(multirun, run_id))
-        steps[run_id] = application(config).length(config).steps
+        steps[run_id] = catalog.planned_steps(run_folder(multirun, run_id))
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():

@@ -26,11 +26,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from launcher import files
+from launcher.application import KEY
 from launcher.project import COPIES
-from launcher.run.folder import base_path, multirun_of
+from launcher.run.folder import base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
+from launcher.worker.hydra_app import NAME
 
 #: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
 FOLDER = "job"
@@ -54,6 +56,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     name = getattr(task, "__qualname__", type(task).__qualname__)
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
+        KEY: NAME,
         "name": JobRuntime.instance().get("name"),
         "task": f"{shown}:{name}",
         "file": str(file),
@@ -88,9 +91,23 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and current.watches():
         raise current.Preempted(attempt.stop_message or "asked to stop")
+    _collect(attempt.folder)
     summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
     files.write_json(returned, summary)
     return summary
+
+
+def _collect(run: Path) -> None:
+    """Take the metrics from another tool's log in the job's folder, if the job has not logged any by rlsweep.log."""
+    if metrics_path(run).exists() and metrics_path(run).stat().st_size:
+        return
+    from analysis.sources.import_runs import collect
+    from analysis.spec.validation import BadPlan
+
+    try:
+        collect(run / FOLDER, run)
+    except BadPlan as error:
+        print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
 
 
 def _as_json(ended: JobReturn) -> Any:

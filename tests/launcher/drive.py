@@ -22,7 +22,7 @@ def main() -> int:
     if not any(word.startswith(("experiment=", "experiment.name=")) for word in words):
         words.append("experiment.name=adhoc")
     conf = Path(os.environ.get("DRIVE_CONF", ROOT / "conf"))
-    planned = planner.make(ROOT, words, Composer(conf, planner.ROOT_CONFIG, [FURTHER]))
+    planned = planner.make(ROOT, words, Composer(conf, "config", [FURTHER]))
     wanted = freeze.missing(planned)
     outcome = sweep.launch(ROOT, planned, wanted, "tests.launcher.steps:train")
     print(f"RAN {' '.join(sorted(outcome.ran))}")

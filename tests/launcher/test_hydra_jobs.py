@@ -20,9 +20,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from launcher.application import KEY
 from launcher.config import identity
 from launcher.errors import InvalidPlan
 from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, jobs, spelled
+from launcher.worker.hydra_app import NAME
 
 
 class Color(Enum):
@@ -59,7 +61,7 @@ FILES = {
     "optim/adam": "name: adam\nlr: ${lr}",
     "optim/sgd": "name: sgd\nlr: ${lr}\nmomentum: 0.9",
 }
-PROGRAM: dict[str, Any] = {"name": "train", "task": "train.py:main"}
+PROGRAM: dict[str, Any] = {KEY: NAME, "name": "train", "task": "train.py:main"}
 
 
 @pytest.fixture

@@ -209,3 +209,24 @@ def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
     assert find_state(run).state == RunState.DONE and len(printed(run)) == 1  # type: ignore[union-attr]
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4]
     assert (run / "job" / "step").read_text() == "4"
+
+
+def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
+    program = """
+        import csv, hydra
+        from pathlib import Path
+        from hydra.core.hydra_config import HydraConfig
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            with open(Path(HydraConfig.get().runtime.output_dir) / "progress.csv", "w") as file:
+                writer = csv.writer(file)
+                writer.writerows([["step", "val/acc"], *([step, config.x * step] for step in range(1, 4))])
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
+    finals = sorted(read_log(metrics_path(run)).records[-1]["val/acc"] for run in runs(tmp_path))
+    assert finals == [3, 6] and "val/acc" in said

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.identity import VERSION, canonical_json, identity, run_id
+from launcher.config.identity import VERSION, by_seed, canonical_json, identity, run_id
 
 CONFIG = {
     "seed": 0,
@@ -69,3 +69,10 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys(value):
 def test_what_has_no_place_in_an_identity_is_refused(value):
     with pytest.raises(ValueError):
         canonical_json([value])
+
+
+def test_runs_that_differ_in_their_seeds_are_identified_as_one_by_one(planned_once):
+    plan = planned_once("quickstart", "full")
+    for run in plan.runs.values():
+        digest_of = by_seed(run.base, {**run.config, "seed": 12})
+        assert digest_of(run.config["seed"]) == identity(run.base, run.config) == run.hash

@@ -20,12 +20,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.spec.validation import objections
 from launcher import project
 from launcher.config import identity
-from launcher.errors import Diagnostics
+from launcher.errors import InvalidPlan, Objection
 from launcher.execution import sweep
-from launcher.planning import clusters, hydra_jobs, schema
+from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan
 from launcher.project import CONF, ROOT
@@ -51,16 +50,16 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
     assert isinstance(given, dict)
     params = given.get("params") or {}
-    section = _section(
-        {key: value for key, value in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
-    )
+    asked = {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
+    section = hydra_jobs.checked(Sweep, asked, "hydra.sweeper")
+    cluster = _cluster(section)
     root = project.root()
     program = {**hydra_job.program(task, context, root), "resumes": section.resumes}
     words = [*(f"{key}={value}" for key, value in params.items()), *words]
     compositions = Compositions(context.config_loader, master, section.ignore)
     with _hydra_config():
         jobs = hydra_jobs.jobs(compositions, words, section, program)
-    plan = _plan(jobs, section, program, words)
+    plan = _plan(jobs, section, program, words, cluster)
     _save(master)
     code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
     results = [_result(plan, job, compositions) for job in jobs.jobs]
@@ -75,32 +74,17 @@ def _save(master: DictConfig) -> None:
     OmegaConf.save(master, folder / "multirun.yaml")
 
 
-def _section(given: Mapping[str, Any]) -> Sweep:
-    """The sweeper's section, checked. Raises InvalidPlan."""
-    problems = Diagnostics()
-    for breach in objections(Sweep, given, "hydra.sweeper"):
-        schema.report(problems, PROGRAM, breach)
-    problems.raise_any()
-    section = Sweep.model_validate(given)
-    _cluster(section)
-    return section
-
-
 def _cluster(section: Sweep) -> dict[str, Any]:
     """The section `cluster` of the plan: the defaults of conf/cluster, with what the sweeper's section sets."""
     given = {"name": section.cluster} if isinstance(section.cluster, str) else section.cluster
-    problems, name = Diagnostics(), str(given.get("name"))
+    name = str(given.get("name"))
     model = clusters.settings(name)
     if model is None:
         rule = f"must be one of {', '.join(clusters.names())}"
-        problems.add(PROGRAM, "hydra.sweeper.cluster", name, rule, "name one of them")
-        problems.raise_any()
+        raise InvalidPlan([Objection("hydra.sweeper.cluster", name, rule, "name one of them", PROGRAM)])
     with open(CONF / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
         merged = {**yaml.safe_load(file), **given}
-    assert model is not None
-    for breach in objections(model, merged, "hydra.sweeper.cluster"):
-        schema.report(problems, PROGRAM, breach)
-    problems.raise_any()
+    hydra_jobs.checked(model, merged, "hydra.sweeper.cluster")
     return merged
 
 
@@ -114,7 +98,9 @@ def _hydra_config() -> Iterator[None]:
         HydraConfig.instance().cfg = before
 
 
-def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequence[str]) -> Plan:
+def _plan(
+    jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequence[str], cluster: Mapping[str, Any]
+) -> Plan:
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
     name = declared.name or _name(program["name"], words, section.seed_key)
     experiment = Experiment(
@@ -132,8 +118,8 @@ def _plan(jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequenc
         (experiment,),
         jobs.runs,
         jobs.bases,
-        _cluster(section),
-        {"wandb": "none", "project": "rlsweep", "entity": None, "tensorboard": False, **section.tracking},
+        cluster,
+        section.tracking,
         multirun=project.multirun(),
         code_choice=section.code,
         budget=section.budget.device_hours,
