@@ -1,12 +1,12 @@
 """The packages of the wheel: conf/ is installed as rlsweep_conf, because many projects have a package `conf`."""
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, find_packages, setup
 
 setup(
     py_modules=["launch", "rlsweep"],
     packages=[
         *find_packages(include=["launcher*", "trainer_ext*", "analysis*"]),
-        "hydra_plugins.rlsweep",
+        *find_namespace_packages(include=["hydra_plugins*"]),  # Hydra walks the namespace itself
         "rlsweep_conf",
     ],
     package_dir={"rlsweep_conf": "conf"},

@@ -20,7 +20,8 @@ class InstalledParts(SearchPathPlugin):
     """The configurations of installed packages that extend rlsweep."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        if any(element.path == f"file://{CONF}" for element in search_path.get_path()):  # else another program's
+        # The search path of another program stays as it is.
+        if any(str(element.path).removeprefix("file://") == str(CONF) for element in search_path.get_path()):
             for folder in installed_parts.folders():
                 search_path.append("rlsweep", str(folder))
 
