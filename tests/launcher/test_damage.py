@@ -18,8 +18,8 @@ import pytest
 from analysis.__main__ import main as analyse
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
-from launcher.commands import selection
-from launcher.errors import Usage, exit_code
+from launcher.commands import exit_code, selection
+from launcher.errors import Usage
 from launcher.planning import freeze
 from launcher.run import evaluations
 from launcher.run.folder import (
