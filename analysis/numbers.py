@@ -110,7 +110,7 @@ def decimals_of_means(means: Sequence[Estimate], difference: Estimate, digits: i
         return min(shown)
 
     def agrees(least: int) -> bool:
-        first, second = (_round(mean, max(least, own)) for (mean, _), own in zip(means, shown, strict=True))
+        first, second = (_round(mean, max(least, d)) for (mean, _), d in zip(means, shown, strict=True))
         return math.isclose(_round(first - second, at), _round(difference[0], at), rel_tol=1e-9, abs_tol=1e-12)
 
     return next((least for least in (min(shown), at, at + 1, at + 2) if agrees(least)), at + 3)

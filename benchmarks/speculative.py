@@ -74,7 +74,7 @@ def forward_cost(policy: Any, target: Any, request: Request) -> tuple[float, flo
 
 def newton() -> FromGeometric:
     """q as the runs draw from it."""
-    return FromGeometric(alpha.of({"alpha": "kl_symmetry", "solver": "newton"}), temperature=1.0)
+    return FromGeometric(alpha.choice({"alpha": "kl_symmetry", "solver": "newton"}), temperature=1.0)
 
 
 def compare(policy: Any, target: Any, requests: Callable[[int], Request], rounds: int) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class SharedRay:
 
     def ended(self) -> str | None:
         """The nodes whose Ray has ended, and the head, in words; None: all of them accept connections."""
-        named = {self.address: "the Ray head", **{one: "the Ray of a node" for one in self.raylets}}
+        named = {self.address: "the Ray head", **{raylet: "the Ray of a node" for raylet in self.raylets}}
         over = [f"{name} at {address} does not answer" for address, name in named.items() if not _accepts(address)]
         return " and ".join(over) or None
 
@@ -128,7 +128,7 @@ class Nodes:
         return ray(allocation(os.environ), environment, resources)
 
 
-#: Those of a run that has one.
+#: The nodes of a run on a single node.
 ONE = Nodes(1)
 
 

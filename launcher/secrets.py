@@ -114,7 +114,7 @@ def mask(text: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def mask_patch(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The same for a patch of source code: by name only literals, and only in added lines."""
+    """`mask` for a patch of source code: under secret names, only literals in added lines are masked."""
     values = _longest_first(environment)
     lines: list[str] = []
     by_name: Sequence[re.Pattern[str]] = _ASSIGNED

@@ -75,7 +75,7 @@ def _in_yaml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_in_yaml(key)}: {_in_yaml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_in_yaml(key)}: {_in_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_in_yaml, value))}]"
     return repr(value)

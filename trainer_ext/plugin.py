@@ -55,7 +55,7 @@ class PartsConfig(PolicyLossConfig):
         settings = ", ".join(f"{key}={value!r}" for key, value in self.method.items())
         try:  # values, too, are refused before anything starts
             ratio, _ = policy_loss.importance_ratio(torch.zeros(1, 1), one, self.method)
-            loss = registry.trust_region.of(self.method)(ratio, one)
+            loss = registry.trust_region.choice(self.method)(ratio, one)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{_AT}.method cannot be used: {error}; it has {settings}") from error
         if not loss.isfinite():
@@ -89,11 +89,11 @@ def parts_loss(
 
 def check_loss(section: Mapping[str, Any]) -> None:
     """ValueError: verl's section actor.policy_loss names the loss, but not the class that holds its settings."""
-    own = f"{__name__}.{PartsConfig.__name__}"
-    if section["loss_mode"] == LOSS and section["_target_"] != own:
+    target = f"{__name__}.{PartsConfig.__name__}"
+    if section["loss_mode"] == LOSS and section["_target_"] != target:
         raise ValueError(
             f"{_AT}._target_={section['_target_']}: {_AT}.loss_mode={LOSS} has its settings in another class; fix: set "
-            f"{_AT}._target_={own}, and the parts and their settings with +{_AT}.method.KEY=VALUE"
+            f"{_AT}._target_={target}, and the parts and their settings with +{_AT}.method.KEY=VALUE"
         )
 
 

@@ -110,7 +110,7 @@ class Part:
             raise Objection(key, name, f"must be one of {', '.join(self)}", fix)
         return self._entries[name]
 
-    def of(self, section: Mapping[str, Any]) -> Choice:
+    def choice(self, section: Mapping[str, Any]) -> Choice:
         """The choice that a method makes for this part. Objection: its name is unknown, or a setting is missing."""
         if self.name not in section:
             fix = f"set it to one of {', '.join(self)}"
@@ -124,7 +124,7 @@ class Part:
         """
         for name, section in chosen.items():
             _refuse_unknown(section, self.get(name).keys, f"{self._section}.{self.name}.{name}")
-        return [self._choice(name, own, f"{self._section}.{self.name}.{name}") for name, own in sorted(chosen.items())]
+        return [self._choice(name, s, f"{self._section}.{self.name}.{name}") for name, s in sorted(chosen.items())]
 
     def checked(self, name: str, settings: Mapping[str, Any], declared: Iterable[str]) -> Choice:
         """A choice of a single part with its settings. Objection: one is missing, or one of those declared unknown."""
@@ -186,7 +186,7 @@ def check(method: Mapping[str, Any]) -> None:
 def check_parts(method: Mapping[str, Any], parts: Sequence[Part], others: Iterable[str] = ()) -> None:
     """`check` for a section that has these parts alone; others: keys of it that no part reads."""
     known = {*others, *(part.name for part in parts)}
-    known |= {key for part in parts for key in part.get(part.of(method).name).keys}
+    known |= {key for part in parts for key in part.get(part.choice(method).name).keys}
     _refuse_unknown(method, known, "method")
 
 

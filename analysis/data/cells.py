@@ -20,9 +20,8 @@ from analysis.data.sweep import Cell, Run
 from analysis.spec.cell import part
 from analysis.stats import strata
 
-Values = Mapping[
-    tuple[int, Cell], float | None
-]  # planned runs of one group: (seed, cell) -> its value, None if it has none
+#: The planned runs of one group: the value of each (seed, cell), or None if the run has no value.
+Values = Mapping[tuple[int, Cell], float | None]
 
 #: of_level[level of the shared factors][cell of one group, cell of the other][seed]: the value of each.
 OfLevel = Mapping[Cell, Mapping[tuple[Cell, Cell], Mapping[int, tuple[float, float]]]]
@@ -32,10 +31,11 @@ _NEITHER = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A group's usable cells by seed, which may lack some.
+class Cells:
+    """The results of a group by seed and cell; a seed may lack some cells.
 
-    lost: seeds left out, with the reason. dropped: cells left out, because no seed has a result there. planned: all.
+    lost: the seeds without any result, with the reason. dropped: the cells in which no seed has a result. planned: all
+    cells of the plan.
     """
 
     seeds: Mapping[int, Mapping[Cell, float]]
@@ -52,12 +52,12 @@ class Kept:
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells of which some seed has a result."""
-        return tuple(sorted({cell for own in self.seeds.values() for cell in own}, key=repr))
+        return tuple(sorted({cell for by_cell in self.seeds.values() for cell in by_cell}, key=repr))
 
     @property
     def balanced(self) -> bool:
         """Whether every seed has the same cells."""
-        return len({frozenset(own) for own in self.seeds.values()}) < 2
+        return len({frozenset(by_cell) for by_cell in self.seeds.values()}) < 2
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Pairs:
     apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
 
-def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Kept:
-    """`keep` of the runs of one group; values[run id]."""
+def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Cells:
+    """Call `keep` with the runs of one group. values: by run id."""
     return keep({(run.seed, run.cell): values[run.id].value for run in runs})
 
 
-def keep(values: Values) -> Kept:
-    """What a group has: its seeds with a result, each with its cells, and the cells that no seed has."""
+def keep(values: Values) -> Cells:
+    """Sort the runs of a group by seed and cell, and note the seeds and cells that have no result."""
     planned: dict[int, set[Cell]] = {}
     usable: dict[int, dict[Cell, float]] = {}
     for (seed, cell), value in values.items():
@@ -99,15 +99,15 @@ def keep(values: Values) -> Kept:
     union = {cell for seed in usable for cell in planned[seed]}
     seeds = {seed: {cell: usable[seed][cell] for cell in sorted(usable[seed], key=repr)} for seed in sorted(usable)}
     dropped = tuple(sorted(union - somewhere, key=repr))
-    return Kept(seeds, lost, dropped, tuple(sorted(union, key=repr)))
+    return Cells(seeds, lost, dropped, tuple(sorted(union, key=repr)))
 
 
-def filled(kept: Kept) -> dict[int, dict[Cell, float]]:
+def filled(kept: Cells) -> dict[int, dict[Cell, float]]:
     """The cells of each seed, the same ones in every seed: `strata.completed` of what they have."""
     if kept.balanced:
-        return {seed: dict(own) for seed, own in kept.seeds.items()}
+        return {seed: dict(by_cell) for seed, by_cell in kept.seeds.items()}
     cells = kept.cells
-    whole = strata.completed([[own.get(cell, math.nan) for cell in cells] for own in kept.seeds.values()])
+    whole = strata.completed([[by_cell.get(cell, math.nan) for cell in cells] for by_cell in kept.seeds.values()])
     return {seed: dict(zip(cells, row.tolist(), strict=True)) for seed, row in zip(kept.seeds, whole, strict=True)}
 
 
@@ -127,12 +127,12 @@ def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
     return "; ".join(parts) + (f"; and {len(rest) - _NAMED} more" if len(rest) > _NAMED else "")
 
 
-def means(kept: Kept) -> dict[int, float]:
+def means(kept: Cells) -> dict[int, float]:
     """One number for each seed: the mean over its cells; where seeds lack some, over those of `filled`."""
-    return {seed: _mean(list(own.values())) for seed, own in filled(kept).items()}
+    return {seed: _mean(list(by_cell.values())) for seed, by_cell in filled(kept).items()}
 
 
-def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
+def pair(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
     """Pair two groups by seed. Factors that both have are matched level by level, the others averaged over.
 
     Each level counts the same, with the pairs that it has. without: seeds that are left out, with the reason.
@@ -169,20 +169,20 @@ def pair(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = 
     return Pairs(seeds, left, right, gone, tuple(notes), (runs[0], runs[1]), by_level, seeds, apart)
 
 
-def samples(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
+def samples(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
     """Two groups whose seeds are not paired, each with all its seeds: the mean over the levels that both have, each of
     which counts the same (`filled`). without: as `pair`."""
     shared = labels_of(a) & labels_of(b)
-    kept = [replace(one, seeds={s: own for s, own in one.seeds.items() if s not in without}) for one in (a, b)]
-    levels = [dict.fromkeys(part(cell, shared) for cell in one.cells) for one in kept]
+    kept = [replace(group, seeds={s: at for s, at in group.seeds.items() if s not in without}) for group in (a, b)]
+    levels = [dict.fromkeys(part(cell, shared) for cell in group.cells) for group in kept]
     matched = {level for level in levels[0] if level in levels[1]}
     apart = (tuple(levels[0]), tuple(levels[1])) if all(levels) and not matched else None
     notes = _dropped(zip(kept, names, strict=True))
     notes += _unmatched(levels, matched, names) if matched else []
-    usable = [_at(one, shared, matched) for one in kept]
-    left, right = (means(one) if one.seeds else {} for one in usable)
-    runs = [frozenset((seed, cell) for seed, own in one.seeds.items() for cell in own) for one in usable]
-    at = [runs_of_levels(one, shared) for one in usable]
+    usable = [_at(group, shared, matched) for group in kept]
+    left, right = (means(group) if group.seeds else {} for group in usable)
+    runs = [frozenset((seed, cell) for seed, by_cell in group.seeds.items() for cell in by_cell) for group in usable]
+    at = [runs_of_levels(group, shared) for group in usable]
     by_level = {level: _mean(values) - _mean(at[1][level]) for level, values in at[0].items() if level in at[1]}
     lost = dict(sorted({**_lost(zip((a, b), names, strict=True)), **without}.items()))
     return Pairs(
@@ -191,13 +191,13 @@ def samples(a: Kept, b: Kept, names: tuple[str, str], without: Mapping[int, str]
     )  # fmt: skip
 
 
-def _at(kept: Kept, shared: Collection[str], levels: Collection[Cell]) -> Kept:
+def _at(kept: Cells, shared: Collection[str], levels: Collection[Cell]) -> Cells:
     """A group at some levels of the shared factors, without seeds that have none of them."""
-    at = {seed: {c: value for c, value in own.items() if part(c, shared) in levels} for seed, own in kept.seeds.items()}
-    return replace(kept, seeds={seed: own for seed, own in at.items() if own})
+    seeds = {s: {c: value for c, value in at.items() if part(c, shared) in levels} for s, at in kept.seeds.items()}
+    return replace(kept, seeds={seed: by_cell for seed, by_cell in seeds.items() if by_cell})
 
 
-def _lost(several: Iterable[tuple[Kept, str]]) -> dict[int, str]:
+def _lost(several: Iterable[tuple[Cells, str]]) -> dict[int, str]:
     """The seeds without a result in a group, with the name of the group."""
     lost: dict[int, str] = {}
     for kept, name in several:
@@ -206,7 +206,7 @@ def _lost(several: Iterable[tuple[Kept, str]]) -> dict[int, str]:
     return lost
 
 
-def _dropped(several: Iterable[tuple[Kept, str]]) -> list[str]:
+def _dropped(several: Iterable[tuple[Cells, str]]) -> list[str]:
     """Notes on the cells that no seed of a group has."""
     return [
         f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
@@ -214,10 +214,10 @@ def _dropped(several: Iterable[tuple[Kept, str]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _strata(a: Kept, b: Kept, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
+def _strata(a: Cells, b: Cells, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
     """The pairs of two groups on these seeds: of each level of the shared factors that has one, for each cell of one
     group and of the other, by seed."""
-    found: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
+    pairs: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
     for seed in seeds:
         theirs: dict[Cell, list[tuple[Cell, float]]] = {}
         for cell, value in b.seeds[seed].items():
@@ -225,8 +225,8 @@ def _strata(a: Kept, b: Kept, seeds: Sequence[int], shared: Collection[str]) -> 
         for cell, value in a.seeds[seed].items():
             level = part(cell, shared)
             for other, against in theirs.get(level, ()):
-                found.setdefault(level, {}).setdefault((cell, other), {})[seed] = value, against
-    return {level: found[level] for level in sorted(found, key=repr)}
+                pairs.setdefault(level, {}).setdefault((cell, other), {})[seed] = value, against
+    return {level: pairs[level] for level in sorted(pairs, key=repr)}
 
 
 def _unmatched(
@@ -236,8 +236,8 @@ def _unmatched(
     planned = list({**levels[0], **levels[1]})
     if len(of_level) == len(planned):
         return
-    alone = [(name, [level for level in own if level not in other])
-             for name, own, other in zip(names, levels, levels[::-1], strict=True)]  # fmt: skip
+    alone = [(name, [level for level in levels_of if level not in other])
+             for name, levels_of, other in zip(names, levels, levels[::-1], strict=True)]  # fmt: skip
     parts = [f"only {name} has {named(gone, planned)}" for name, gone in alone if gone]
     apart = [level for level in levels[0] if level in levels[1] and level not in of_level]
     parts += [f"no seed has both at {named(apart, planned)}"] if apart else []
@@ -268,24 +268,24 @@ def _values(of_level: OfLevel, seeds: Sequence[int]) -> tuple[tuple[float, ...],
     span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     have = "has" if len(counts) == 1 else "have"
     note = (
-        f"unbalanced: {len(counts)} of {len(every)} cells {have} {span} of {len(seeds)} pairs of seeds; each cell "
-        "counts the same, with the pairs that it has"
+        f"unbalanced: {len(counts)} of {len(every)} cells {have} {span} of {len(seeds)} pairs of seeds; every "
+        "cell has equal weight"
     )
     return tuple((middle + half).tolist()), tuple((middle - half).tolist()), (note,)
 
 
-def labels_of(kept: Kept) -> set[str]:
+def labels_of(kept: Cells) -> set[str]:
     """The factors of a group."""
     return {label for cells in kept.seeds.values() for cell in cells for label, _ in cell}
 
 
-def runs_of_levels(kept: Kept, shared: Collection[str]) -> dict[Cell, list[float]]:
+def runs_of_levels(kept: Cells, shared: Collection[str]) -> dict[Cell, list[float]]:
     """A number for each seed that has the level, for each level of the shared factors: the mean over the others."""
     at: dict[Cell, dict[int, dict[Cell, float]]] = {}
-    for seed, own in kept.seeds.items():
-        for cell, value in own.items():
+    for seed, by_cell in kept.seeds.items():
+        for cell, value in by_cell.items():
             at.setdefault(part(cell, shared), {}).setdefault(seed, {})[cell] = value
-    return {level: [*means(Kept(seeds, {}, (), ())).values()] for level, seeds in at.items()}
+    return {level: [*means(Cells(seeds, {}, (), ())).values()] for level, seeds in at.items()}
 
 
 def _mean(values: Sequence[float]) -> float:

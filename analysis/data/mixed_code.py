@@ -47,8 +47,8 @@ def mixed_code(sweep: Sweep) -> MixedCode | None:
     known = [run for run in runs if any(code_id in records for code_id in run.code)]
     by_version: dict[tuple[frozenset[str], ...], list[Run]] = {}
     for run in sorted(known, key=lambda run: run.finished or 0.0):
-        own = [values[code_id] for code_id in run.code if code_id in values]
-        version = tuple(frozenset(value[name] for value in own if name in value) for name in names)
+        recorded = [values[code_id] for code_id in run.code if code_id in values]
+        version = tuple(frozenset(value[name] for value in recorded if name in value) for name in names)
         by_version.setdefault(version, []).append(run)
     choices = code.choices(sweep.folder)
     times = [max((choice["time"] for choice in choices if name in choice["changes"]), default=None) for name in names]

@@ -98,14 +98,14 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
     shared = set.intersection(*map(set, offsets.values())) if having else set()
     if not shared:
         return None
-    counts = {one: min(len(by_step[one]) for by_step in offsets.values()) for one in shared}
+    counts = {step: min(len(by_step[step]) for by_step in offsets.values()) for step in shared}
     step = max(shared) if step is None else step
     read = {run.id: _read_rows(ended[run.id], offsets[run.id][step]) for run in having}
     recorded = tuple(Response(run.group, run.seed, run.cell, run.id, **row) for run in having for row in read[run.id])
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
     lacking = []
     for group in sweep.groups:
-        planned, count = len(sweep.of(group)), sum(run.group == group for run in having)
+        planned, count = len(sweep.runs_of(group)), sum(run.group == group for run in having)
         if count < planned:
             lacking.append(f"{sweep.label(group)}: {count} of {planned} runs")
     return Responses(

@@ -166,7 +166,7 @@ def window_extent(common: CommonRange, window: Window) -> Extent | None:
     )
 
 
-SHORT = 0.05  # of the budget: what a run may lack at its end, or its log at its beginning, and still be whole
+SHORT = 0.05  # share of the budget that may lack at a run's end, or at its log's beginning
 
 
 def common_range(
@@ -290,7 +290,7 @@ def _of_most(ends: Sequence[tuple[object, float]]) -> dict[object, float]:
     for key, end in ends:
         by_key.setdefault(key, []).append(end)
     middle = sorted(end for _, end in ends)[len(ends) // 2] if ends else 0.0
-    ordered = {key: sorted(own) for key, own in by_key.items()}
+    ordered = {key: sorted(ends) for key, ends in by_key.items()}
     return {key: min(max(middle, x[(len(x) - 1) // 2]), x[len(x) // 2]) for key, x in ordered.items()}
 
 
@@ -298,9 +298,9 @@ _SPENT = 200  # points of a curve over what a run had spent
 
 
 def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[CommonRange, dict[Cell, float]] | None:
-    """The same curves over what passed on an axis of CLOCKS, as shares of the least that any run of the same cell spent
-    in all, and this least by cell; None if the runs have no such range. A cell is of the factors that every group has.
-    A run that did not record the axis has no curve."""
+    """The curves over a cost (an axis of CLOCKS) in place of steps, as shares of the least total cost of a run of the
+    same cell, and that cost by cell. Cells have the factors that all groups have. A run without the axis has no curve.
+    None if the runs have no common range."""
     clocks = _measured(runs, CLOCKS[axis], "carry", every=True)[0]
     spent = {
         run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
@@ -308,14 +308,14 @@ def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[Comm
     shared = shared_factors(runs)
     cell_of = {run.id: part(run.cell, shared) for run in runs}
     least: dict[Cell, float] = {}
-    for run_id, one in spent.items():
-        least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(one[-1]))
-    share = {run_id: one / least[cell_of[run_id]] for run_id, one in spent.items() if least[cell_of[run_id]] > 0}
-    start = max((float(one[0]) for one in share.values()), default=1.0)
+    for run_id, passed in spent.items():
+        least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(passed[-1]))
+    share = {run_id: passed / least[cell_of[run_id]] for run_id, passed in spent.items() if least[cell_of[run_id]] > 0}
+    start = max((float(passed[0]) for passed in share.values()), default=1.0)
     if start >= 1:
         return None
     points = np.linspace(start, 1.0, _SPENT)
-    curves = {run_id: (points, np.interp(points, one, common.curves[run_id][1])) for run_id, one in share.items()}
+    curves = {run_id: (points, np.interp(points, passed, common.curves[run_id][1])) for run_id, passed in share.items()}
     without = {run_id: f"{CLOCKS[axis]} is not recorded" for run_id in common.curves if run_id not in share}
     reasons = {**common.reasons, **without}
     return CommonRange(common.metric, start, 1.0, curves, reasons, common.carried, common.absent), least

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from analysis.data.cells import Kept, Values, keep
+from analysis.data.cells import Cells, Values, keep
 from analysis.data.sweep import Cell
 from analysis.spec.cell import part
 
@@ -48,7 +48,7 @@ class Selected:
     the selected factors; runs of other levels and of the seeds that chose are not in it. choice: None if the group has
     no two levels of the factors."""
 
-    kept: Kept
+    kept: Cells
     places: Mapping[tuple[int, Cell], Cell]
     choice: Choice | None = None
 
@@ -96,9 +96,9 @@ def best(
     at = {(seed, part(cell, labels), _without(cell, labels)): value for (seed, cell), value in chooses.items()}
     known = {level: [at.get((seed, level, other)) for seed in seeds for other in others] for level in levels}
     means = {
-        level: float(np.mean([value for value in own if value is not None]))
-        for level, own in known.items()
-        if own and None not in own
+        level: float(np.mean([value for value in results if value is not None]))
+        for level, results in known.items()
+        if results and None not in results
     }
     choice = Choice(labels, None, len(levels), tuple(seeds), tuple(level for level in levels if level not in means))
     if sign is None or not means:
@@ -106,7 +106,7 @@ def best(
         reason = Unchosen.NO_DIRECTION if sign is None else few
         whole = {(seed, cell): cell for seed, cell in values}
         return Selected(keep(values), whole, replace(choice, reason=reason))
-    level = max(means, key=lambda one: sign * means[one])
+    level = max(means, key=lambda level: sign * means[level])
     places = {
         (seed, cell): _without(cell, labels)
         for seed, cell in values

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 class Run:
     """One planned run of one group, with the content of its folder.
 
-    problem: why it has no full result, or None. finished: when it ended, in unix seconds, or None. code: the ids
-    of the records of code of its attempts (launcher.run.code). device_seconds: what its ended attempts took, None if
-    that was not recorded; unfinished_seconds: those that did not finish the run.
+    problem: why the run has no full result, or None. finished: when it ended, in unix seconds, or None. code: ids of
+    the code records of its attempts (launcher.run.code). device_seconds: the device time of its ended attempts, None if
+    not recorded; unfinished_seconds: the part spent on attempts that did not finish the run.
     """
 
     id: str
@@ -87,8 +87,8 @@ class Sweep:
 
     @property
     def place(self) -> str:
-        """The folder as a command names it: where the experiment's own command puts it, so that a copy of the folder
-        has the same report."""
+        """The folder as commands in the report name it. It follows from the experiment's own command, so that a copy
+        of the folder has the same report."""
         command = self.plan.get("command") or ""
         try:
             words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
@@ -110,7 +110,7 @@ class Sweep:
     def sources(self, group: str) -> frozenset[str]:
         """From which policies the runs of a group draw their responses; empty if that is not recorded."""
         varied = any("method" in str(key) or "temperature" in str(key) for key in self.plan.get("factors") or {})
-        runs = {run.cell if varied else (): run.id for run in self.of(group)}.values()
+        runs = {run.cell if varied else (): run.id for run in self.runs_of(group)}.values()
         return frozenset(filter(None, (_source(run_folder(self.folder.parent, run_id)) for run_id in runs)))
 
     def draw_apart(self, group: str, other: str) -> bool:
@@ -119,23 +119,23 @@ class Sweep:
         return all(sources) and sources[0] != sources[1]
 
     def asked(self, section: Mapping[str, Any] | None = None) -> Settings:
-        """What its plan asks of a report, or another section `analysis`. Raises BadPlan, also for levels and factors
-        that no run has."""
+        """The checked section `analysis` of the plan, or `section` if given. Raises BadPlan if it is invalid, or names
+        levels or factors that no run has."""
         asked = self.plan.get("analysis") if section is None else section
         cells = [run.cell for run in self.runs]
         return settings(asked, str(self.folder / "plan.json"), self.groups, self.baseline, cells)
 
-    def of(self, group: str) -> list[Run]:
+    def runs_of(self, group: str) -> list[Run]:
         """The runs of a group, in the plan's order."""
         return [run for run in self.runs if run.group == group]
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """What the reader sees for each group."""
+        """The label of each group, by name."""
         return {group: self.label(group) for group in self.groups}
 
     def label(self, group: str) -> str:
-        """The label of a group, without characters that move or mirror their neighbours."""
+        """The label of a group, without control characters, such as those that reverse the direction of text."""
         declared = self.plan["groups"][group]
         text = str((declared.get("label") if isinstance(declared, Mapping) else None) or group)
         shown = "".join(char for char in text if char.isprintable() or char.isspace())
@@ -187,7 +187,7 @@ def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run
         cell: Cell = tuple(sorted((str(key), level_of(level)) for key, level in (entry.get("factors") or {}).items()))
         if run_id not in seen:
             run = _read_run(multirun, run_id)
-            # Runs with the same steps have one array of them, which tells that they are the same.
+            # Runs with equal steps share one array, so that `is` shows that they are equal.
             steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
             seen[run_id] = replace(run, curves=replace(run.curves, steps=steps))
         # One run may belong to several groups.
@@ -226,10 +226,10 @@ def _read_plan(path: Path) -> dict[str, Any]:
             raise BadPlan(f"{path}: runs[{index}].seed = {entry['seed']!r}; {rule}")
         if entry["group"] not in plan["groups"]:
             raise BadPlan(
-                f"{path}: runs[{index}].group = {entry['group']!r}; the groups are {', '.join(plan['groups'])}"
+                f"{path}: runs[{index}].group = {entry['group']!r}; must be one of {', '.join(plan['groups'])}"
             )
     if plan.get("baseline") is not None and plan["baseline"] not in plan["groups"]:
-        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; the groups are {', '.join(plan['groups'])}")
+        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; must be one of {', '.join(plan['groups'])}")
     return plan
 
 

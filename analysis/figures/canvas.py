@@ -37,20 +37,20 @@ _SETTINGS: dict[str, object] = {
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B13A70")
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1, 1, 1)))
-LINE = 76  # letters that fit a line of a figure of the page's width
-_WIDTH = 7.0  # inches of a figure that fills the page's width
-_SPAN = 100.0  # factor between the values of an axis, beyond which it is logarithmic
-_HIGHEST = 1e300  # of a logarithmic axis, whose ticks are powers, too
-MANY = 100  # seeds of all methods in a figure: beyond that each method's are drawn as one, and a page stays small
+LINE = 76  # characters that fit on a line of a figure as wide as the page
+_WIDTH = 7.0  # inches: a figure as wide as the page
+_SPAN = 100.0  # an axis whose values differ by more than this factor is logarithmic
+_HIGHEST = 1e300  # limit of a logarithmic axis: its ticks, powers of 10, must be finite too
+MANY = 100  # with more seeds in a figure, each method's are drawn as one artist, which keeps the page small
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
-MARKS = (None, "o", "s", "^")  # of groups of one colour, in the order of DASHES
+MARKS = (None, "o", "s", "^")  # markers of groups with equal colours, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
 #: The seeds behind a mean, as dots.
 DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
-DPI = 160  # of a PNG, and of what is an image in the other formats
+DPI = 160  # of PNG files, and of images within SVG and PDF files
 #: No dates, so that the same drawing has the same bytes.
 _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-#: What low and high are called, with the level in place of {}.
+#: Names of the interval from low to high; {} is replaced by the level.
 INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
 
 
@@ -70,8 +70,8 @@ class Sketch:
     """A figure as drawn.
 
     caption: what is drawn and what is missing. names[role]: what y shows, where that is not the axis' label. kind: as
-    registered, or "differences" or "times". bounds: what the intervals of its lines (traces.tell) are called. The other
-    properties are those of a canvas that has been laid out.
+    registered, or "differences" or "times". bounds: the name of its lines' intervals (traces.tell). The properties
+    need a canvas that has been laid out.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Sketch:
 
     @cached_property
     def traces(self) -> Traces:
-        """The values behind it."""
+        """The values that the figure draws."""
         return traces_of(self.canvas, self.names)
 
     @cached_property
@@ -131,11 +131,11 @@ def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
 
 
 def style_of(groups: Sequence[str], group: str, markers: bool) -> dict[str, Any]:
-    """A group's colour and line style; with `markers`, markers in place of line styles, which then mean something
-    else."""
+    """A group's colour and line style. With `markers`, groups differ by markers, because line styles have another
+    meaning."""
     colour, dash = colours(groups)[group]
-    look: dict[str, Any] = {"color": colour, "linestyle": dash, "solid_capstyle": "round"}
-    return {**look, "linestyle": "-", "marker": MARKS[DASHES.index(dash)], "markersize": 4} if markers else look
+    style: dict[str, Any] = {"color": colour, "linestyle": dash, "solid_capstyle": "round"}
+    return {**style, "linestyle": "-", "marker": MARKS[DASHES.index(dash)], "markersize": 4} if markers else style
 
 
 def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
@@ -145,7 +145,7 @@ def canvas_of(width: float, height: float) -> tuple[Canvas, Axes]:
 
 
 def panels_of(width: float, height: float, count: int, rows: int = 1, common: bool = True) -> tuple[Canvas, list[Axes]]:
-    """The same with `count` panels in each row, on common axes or each on its own."""
+    """A figure of this size with `count` panels in each row; common: all panels share their axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
@@ -206,7 +206,7 @@ def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str])
 
 
 def gap_sentences(absent: Sequence[str], notes: Sequence[str]) -> list[str]:
-    """For a caption: which groups have not recorded what is drawn, and what is missing of the others."""
+    """Sentences for a caption: the groups that did not record the metric, and what the others lack."""
     texts = [f"Not recorded by {', '.join(absent)}."] if absent else []
     return texts + ([f"Missing: {'; '.join(notes)}."] if notes else [])
 
@@ -217,8 +217,8 @@ def brief(label: str, letters: int) -> str:
 
 
 def logarithmic(axes: Axes, direction: str, values: Array) -> bool:
-    """Make an axis, "x" or "y", logarithmic where its positive values (n,) span too much for a linear one; whether it
-    is. A few that are nearly zero, as of a distance at its start, make no axis logarithmic."""
+    """Make the "x" or "y" axis logarithmic if its positive values (n,) span too much for a linear one, and return
+    whether it is. A few values near zero, as of a distance at its start, make no axis logarithmic."""
     from matplotlib.ticker import NullFormatter
 
     low, most, high = np.nanquantile(values, (0.0, 0.05, 1.0))
@@ -226,7 +226,7 @@ def logarithmic(axes: Axes, direction: str, values: Array) -> bool:
         return False
     axes.set(**{f"{direction}scale": "log"})
     axis = axes.xaxis if direction == "x" else axes.yaxis
-    axis.set_major_formatter("{x:g}")  # of itself it would write TeX
+    axis.set_major_formatter("{x:g}")  # the default formatter would write TeX
     axis.set_minor_formatter(NullFormatter())
     return True
 
@@ -240,7 +240,7 @@ def lay_out(canvas: Canvas) -> None:
 
 
 def save(sketches: Sequence[Sketch]) -> list[Sketch]:
-    """The drawings, laid out, so that they can be rendered."""
+    """Lay the drawings out, so that they can be rendered, and return them."""
     for sketch in sketches:
         lay_out(sketch.canvas)
     return [*sketches]

@@ -47,7 +47,7 @@ def figures(study: Study) -> list[Sketch]:
     """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
     the primary metric for each level of a method's only factor; without empty ones."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
-    drawings = (partial(_drawn, study, one) for one in dict.fromkeys([*study.settings.drawn, by_level]))
+    drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
     main = saved(lambda: _differences(study.primary, study), note=range_note(study))
     return [*main, *saved(lambda: survival_curves(study), *drawings)]
 
@@ -122,7 +122,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
 
 
 _ROW = 12.0  # points of a row of numbers below the axes
-_LETTERS = 22  # of a method's label beside them
+_LETTERS = 22  # characters of a method's label beside them
 
 
 def survival_curves(study: Study) -> list[Sketch]:
@@ -142,7 +142,7 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
     notes: list[str] = []
     never = []
     for group in sweep.groups:
-        values = [block.values[run.id] for run in sweep.of(group)]
+        values = [block.values[run.id] for run in sweep.runs_of(group)]
         times = [value.value for value in values if value.value is not None]
         try:
             curve = survival(times, [bool(value.reached) for value in values if value.value is not None], budget)

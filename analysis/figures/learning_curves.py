@@ -51,7 +51,7 @@ Array = NDArray[np.float64]
 Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
-_WIDTHS = (1.9, 1.5)  # of the first metric of a figure, and of the others
+_WIDTHS = (1.9, 1.5)  # line widths: the first metric of a figure, and the others
 _BAND = (
     "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
     "the number of methods."
@@ -59,8 +59,8 @@ _BAND = (
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
 _MOST = 8  # curves that colours can still tell apart
 _FEW = 20  # points of a curve, up to which each is marked
-_APART, _WIDEST = 0.5, 5.0  # of groups whose curves are single points, and of all of them together, in inches
-_BESIDE = 0.08  # of the seeds beside such a mean, in inches
+_APART, _WIDEST = 0.5, 5.0  # inches: between groups whose curves are single points, and over all of them
+_BESIDE = 0.08  # inches from such a mean to its seeds
 
 
 @figure("curves")
@@ -186,7 +186,7 @@ def less(s: Series, base: Series, study: Study) -> Series | None:
 
 def _same_levels(study: Study, group: str, other: str) -> bool:
     """Whether two groups have the same levels of the factors that both have."""
-    cells = [{run.cell for run in study.sweep.of(name)} for name in (group, other)]
+    cells = [{run.cell for run in study.sweep.runs_of(name)} for name in (group, other)]
     factors = [{label for cell in each for label, _ in cell} for each in cells]
     shared = factors[0] & factors[1]
     levels = [{tuple(item for item in cell if item[0] in shared) for cell in each} for each in cells]
@@ -217,11 +217,11 @@ def by_level(sweep: Sweep) -> Sweep | None:
         factors = varied(sweep, group)
         if len(factors) != 1:
             groups[group] = sweep.plan["groups"][group]
-            runs += sweep.of(group)
+            runs += sweep.runs_of(group)
             continue
         several = True
         (factor,) = (label for label in factor_order(sweep) if label in factors)
-        for run in sweep.of(group):
+        for run in sweep.runs_of(group):
             level = dict(run.cell)[factor]
             name = f"{group}.{factor}.{level}"
             groups.setdefault(name, {"label": f"{sweep.label(group)}, {factor} = {level}"})
@@ -538,7 +538,7 @@ def series(study: Study, metric: str) -> list[Series]:
     common = study.ranges[metric]
     every = []
     for group in study.sweep.groups:
-        runs = study.sweep.of(group)
+        runs = study.sweep.runs_of(group)
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         seeds = sorted({run.seed for run in runs})
@@ -546,13 +546,13 @@ def series(study: Study, metric: str) -> list[Series]:
         usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
         of = {(run.seed, run.cell): run for run in runs}
-        members = [[of[seed, cell] for cell in own] for seed, own in kept.seeds.items()]
-        drawn = [run.id for own in members for run in own]
+        members = [[of[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
+        drawn = [run.id for members_of_seed in members for run in members_of_seed]
         together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
-        steps, ends = together.points, np.cumsum([len(own) for own in members])[:-1]
+        steps, ends = together.points, np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
         axis = np.mean([common.at(run_id, steps) for run_id in drawn], axis=0) if drawn else steps
         by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([own.mean(axis=0) for own in by_seed]).reshape(len(by_seed), steps.size)
+        whole = np.array([values.mean(axis=0) for values in by_seed]).reshape(len(by_seed), steps.size)
         steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
         width = _smoothing(steps.size)
         whole = smooth(whole, width)
@@ -568,7 +568,7 @@ def series(study: Study, metric: str) -> list[Series]:
             averaged.append(f"averaged over {count}; left out, because no seed has a result: {kept.left_out}")
         if not kept.balanced:
             averaged.append(
-                "each cell counts the same; where a seed lacks one, its curve has the mean of the other seeds, and "
+                "every cell has equal weight; where a seed lacks one, its curve has the mean of the other seeds, and "
                 "what it has counts for more"
             )
         every.append(
@@ -580,14 +580,14 @@ def series(study: Study, metric: str) -> list[Series]:
     return every
 
 
-def _whole_cells(kept: cells.Kept, by_seed: list[Array]) -> list[Array]:
+def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
     """The curves of each seed (cells, steps), the same cells in every seed: completed where a seed lacks one."""
     if kept.balanced or not by_seed[0].shape[1]:  # complete, or without a common range
         return by_seed
     place = {cell: index for index, cell in enumerate(kept.cells)}
     whole = np.full((len(by_seed), len(place), by_seed[0].shape[1]), np.nan)
-    for row, own, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
-        row[[place[cell] for cell in own]] = curves
+    for row, by_cell, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
+        row[[place[cell] for cell in by_cell]] = curves
     return list(strata.completed(whole))
 
 

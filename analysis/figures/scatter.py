@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 Array = NDArray[np.float64]
-_MARKS = ("o", "s", "^", "D")  # of groups of one colour, in the order of DASHES
-_MARKS_AT_MOST = 1000  # beyond that the points are drawn as an image, so that a page stays small
+_MARKS = ("o", "s", "^", "D")  # markers of groups with equal colours, in the order of DASHES
+_MARKS_AT_MOST = 1000  # more points are drawn as an image, which keeps the page small
 _HOURS = 2  # from which on times are in hours
 _EDGE = {"markeredgecolor": "white", "markeredgewidth": 0.8}
 
@@ -51,7 +51,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
     drawn: list[Array] = []
     lines: list[Any] = []
     for group in sweep.groups:
-        runs = sweep.of(group)
+        runs = sweep.runs_of(group)
         if any(group in common.absent for common in ranges):
             continue
         shared = {run.id: _shared(study, run, picture) for run in runs}
@@ -119,7 +119,7 @@ def pareto(study: Study, picture: Picture) -> Sketch | None:
         if x.mean is None or y.mean is None:
             continue
         group, look = x.group, _style(study, x.group)
-        for run in sweep.of(group):
+        for run in sweep.runs_of(group):
             x_value, y_value = (block.values[run.id].value for block in blocks)
             if x_value is not None and y_value is not None:
                 small = {**look, "markersize": 3.5, "alpha": 0.45, "label": f"seed {run.seed}"}

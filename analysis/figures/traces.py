@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 Array = NDArray[np.float64]
-GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
+GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # id of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
 _TINY = 1e-15

@@ -75,7 +75,7 @@ class Schedule:
         """The last finished look for which all of these groups have new planned seeds."""
         looks = range(self.finished, 1, -1)
         news = ((look, self.at(look) - self.at(look - 1)) for look in looks)
-        return next((look for look, new in news if all(new & own for own in planned)), min(1, self.finished))
+        return next((look for look, new in news if all(new & seeds for seeds in planned)), min(1, self.finished))
 
     def share(self, look: int) -> float:
         """The share of alpha that a look may spend, for what is not a t test (Bonferroni's inequality)."""
@@ -135,7 +135,7 @@ def level_of_mean(sweep: Sweep, settings: Settings, group: str, seeds: Sequence[
 
 
 def _planned(sweep: Sweep, groups: Sequence[str]) -> list[set[int]]:
-    return [{run.seed for run in sweep.of(group)} for group in groups]
+    return [{run.seed for run in sweep.runs_of(group)} for group in groups]
 
 
 def asked(
@@ -160,9 +160,9 @@ def asked(
         for k in range(look + 1):
             if (group, k) not in pairs:
                 pairs[group, k] = paired_at(group, looks.at(k))
-        own = [pairs[group, k] for k in range(1, look + 1)]
-        seen = Look(test, tuple((len(p.a), len(p.b)) for p in own), looks.spent[:look]) if own else None
-        values = own[-1] if own else pairs[group, 0]
+        pairs_at = [pairs[group, k] for k in range(1, look + 1)]
+        seen = Look(test, tuple((len(p.a), len(p.b)) for p in pairs_at), looks.spent[:look]) if pairs_at else None
+        values = pairs_at[-1] if pairs_at else pairs[group, 0]
         return Contrast(test, np.array(values.a), np.array(values.b), settings.seed, seen)
 
     decided: dict[str, int] = {}

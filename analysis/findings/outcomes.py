@@ -23,7 +23,7 @@ from analysis.stats.t_test import Interval
 
 
 class Outcome(StrEnum):
-    """Of a hypothesis, or of the comparison of two groups, which is HIGHER, LOWER, EQUAL or one of the last two."""
+    """The outcome of a hypothesis, or of a comparison of two groups: HIGHER, LOWER, EQUAL or one of the last two."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
@@ -143,7 +143,7 @@ def no_common_cell(groups: tuple[str, str], cells: tuple[tuple[Cell, ...], tuple
 
 
 LEAST = 3  # values at the end that must agree
-ENTROPY_SHARE = 0.01  # of the first value, below which the entropy is gone
+ENTROPY_SHARE = 0.01  # below this share of its first value the entropy is gone
 _REWARDS = (REWARD, "eval/reward_mean")
 _SPREAD, _ENTROPY = "analysis/reward_sum_std", "analysis/entropy_full_mean"
 

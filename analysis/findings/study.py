@@ -32,7 +32,7 @@ from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
 from analysis.stats.t_test import Interval
 
-#: What times are counted in.
+#: The units of times.
 AXES = {
     "steps": "steps",
     "samples": "responses",
@@ -42,7 +42,7 @@ AXES = {
 }
 
 
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a record or a plan of an older version
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # errors of a record or a plan of an older version
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ class Comparison:
     @property
     def times_cut(self) -> tuple[int, int]:
         """How many times of the group, and of the baseline, are not times but the budget."""
-        own, theirs = (n - k for k, n in self.reached or ((0, 0), (0, 0)))
-        return own, theirs
+        ours, theirs = (n - k for k, n in self.reached or ((0, 0), (0, 0)))
+        return ours, theirs
 
     @property
     def difference(self) -> float:
@@ -215,8 +215,8 @@ class Block:
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """Of the groups that have several levels of a selected factor."""
-        return {group: own.choice for group, own in self.selected.items() if own.choice is not None}
+        """The chosen level of each group that has several levels of a selected factor."""
+        return {group: selected.choice for group, selected in self.selected.items() if selected.choice is not None}
 
     def estimate(self, group: str) -> Estimate:
         """What the group reaches on its own."""
@@ -282,12 +282,12 @@ def registered(sweep: Sweep) -> Registration | None:
         return None
 
 
-def as_declared(compared: Study, found: Registration) -> Study | None:
+def as_declared(compared: Study, registered: Registration) -> Study | None:
     """The primary measure as it was declared, on the runs that were declared; None: it cannot be computed."""
     # Normalised scores cannot be normalised again.
     known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
     try:
-        plan = {**compared.sweep.plan, **(found.plan or {})}
+        plan = {**compared.sweep.plan, **(registered.plan or {})}
         sweep = sweep_of(compared.sweep.folder, plan, known)
         return study(sweep, sweep.asked({**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}))
     except _BROKEN:
@@ -325,7 +325,7 @@ def _threshold(
     share = target.baseline_final or 0.0
     if sweep.baseline is None:
         return None, f"{share:g} x the baseline's final value, but there is no baseline"
-    runs = sweep.of(sweep.baseline)
+    runs = sweep.runs_of(sweep.baseline)
     values = {run.id: value_of(common, run.id, "final", settings.window, None) for run in runs}
     means = cells.means(cells.keep_runs(runs, values))
     seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
@@ -361,15 +361,15 @@ def versus(
     schedule = interim.schedule(sweep, settings)
     sweep = interim.finished(sweep, settings)
     selected = _selected(sweep, settings, measure, recorded, values)
-    kept = {group: own.kept for group, own in selected.items()}
-    estimates = [_estimate(group, sweep, own, values, measure, common, settings) for group, own in selected.items()]
+    kept = {group: chosen.kept for group, chosen in selected.items()}
+    estimates = [_estimate(name, sweep, chosen, values, measure, common, settings) for name, chosen in selected.items()]
     by_seed = settings.pairing == "seed"
 
     def paired(group: str, without: Mapping[int, str]) -> cells.Pairs:
         both = group, against[group]
         return (cells.pair if by_seed else cells.samples)(kept[both[0]], kept[both[1]], both, without)
 
-    planned = {group: {run.seed for run in sweep.of(group)} for group in sweep.groups}
+    planned = {group: {run.seed for run in sweep.runs_of(group)} for group in sweep.groups}
     test = settings.test_of(measure.summary)
     if schedule is None:
         pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
@@ -441,7 +441,7 @@ def _selected(
 
     recorded[run id] chooses the level, values[run id] is judged.
     """
-    runs = {group: sweep.of(group) for group in sweep.groups}
+    runs = {group: sweep.runs_of(group) for group in sweep.groups}
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
     choosing = selection.choosing(planned, settings.pairing == "seed")
     sign = None if measure.better is None else measure.sign
@@ -477,7 +477,7 @@ def _estimate(
     common: CommonRange,
     settings: Settings,
 ) -> Estimate:
-    kept, runs = selected.kept, [run for run in sweep.of(group) if (run.seed, run.cell) in selected.places]
+    kept, runs = selected.kept, [run for run in sweep.runs_of(group) if (run.seed, run.cell) in selected.places]
     planned = len({run.seed for run in runs})
     if group in common.absent:
         return Estimate(group, (), planned, (), None, None, None, (), recorded=False)
@@ -503,8 +503,8 @@ def _estimate(
 def _family(asked: Sequence[ComparedSeeds], settings: Settings, measure: Measure) -> FamilyResult:
     """The comparisons of a measure, adjusted for one another."""
     if settings.pairing != "seed" or asked[0].contrast.look is not None:
-        return multiplicity.of_samples([one.contrast for one in asked], settings.family, settings.alpha)
-    pairs = [one.pairs for one in asked]
+        return multiplicity.of_samples([comparison.contrast for comparison in asked], settings.family, settings.alpha)
+    pairs = [comparison.pairs for comparison in asked]
     seeds = sorted({seed for pair in pairs for seed in pair.seeds})
     matrix = np.full((len(seeds), len(pairs)), np.nan)
     for column, pair in enumerate(pairs):
@@ -522,7 +522,7 @@ def _reached(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How many of the compared runs of two groups reached the threshold, and how many there are."""
     reached, reached_by_other = (
-        [bool(values[run.id].reached) for run in sweep.of(name)
+        [bool(values[run.id].reached) for run in sweep.runs_of(name)
          if (run.seed, selected[name].places.get((run.seed, run.cell))) in used]
         for name, used in zip(names, pairs.runs, strict=True)
     )  # fmt: skip

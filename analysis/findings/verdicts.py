@@ -55,13 +55,13 @@ class Verdict:
 def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     """Judge one hypothesis on the runs of its experiment.
 
-    Raises ValueError for an unknown kind or group; a plan with one is refused before.
+    Raises ValueError for an unknown kind or group, which no valid plan has.
     """
     if hypothesis.kind not in _JUDGES:
-        raise ValueError(f"{hypothesis.id}: kind = {hypothesis.kind!r}; {', '.join(_JUDGES)} are allowed")
+        raise ValueError(f"{hypothesis.id}: kind = {hypothesis.kind!r}; must be one of {', '.join(_JUDGES)}")
     for group in (hypothesis.group, *hypothesis.against):
         if group and group not in study.sweep.groups:
-            raise ValueError(f"{hypothesis.id}: group = {group!r}; the groups are {', '.join(study.sweep.groups)}")
+            raise ValueError(f"{hypothesis.id}: group = {group!r}; must be one of {', '.join(study.sweep.groups)}")
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
@@ -187,7 +187,7 @@ def _smaller(comparison: Comparison, margin: float, alpha: float) -> list[Ground
 
 
 def _unseen(n: int, alpha: float) -> Ground:
-    """That n runs show what all runs do: the share of runs that may do otherwise unseen, with this chance."""
+    """The ground for a doubt: with chance alpha, n runs miss collapses that occur in up to this share of all runs."""
     return Ground(Reason.UNSEEN_COLLAPSE, n=n, value=1 - alpha ** (1 / n), level=alpha)
 
 
@@ -408,7 +408,7 @@ def _comparison(measured: Block, group: str) -> Comparison:
 
 
 def _at_level(study: Study, alpha: float) -> Study:
-    """The same runs asked at another level, at which nothing is compared yet."""
+    """A study of the same runs at another level alpha; nothing is compared yet."""
     if alpha == study.settings.alpha:
         return study
     return replace(study, settings=study.settings.model_copy(update={"alpha": alpha}), blocks=())
@@ -417,8 +417,8 @@ def _at_level(study: Study, alpha: float) -> Study:
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
     Empty where the number of seeds is not what is in the way: a stricter level, or another metric, is."""
-    needed = max((seeds for one in contrasts if (seeds := _seeds_to_tell(one, level)) is not None), default=0)
-    return _needing(needed) if level > 0 and needed > max(one.n for one in contrasts) else []
+    needed = max((seeds for contrast in contrasts if (seeds := _seeds_to_tell(contrast, level)) is not None), default=0)
+    return _needing(needed) if level > 0 and needed > max(contrast.n for contrast in contrasts) else []
 
 
 def _needing(seeds: float | None) -> list[Ground]:

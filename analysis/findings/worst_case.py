@@ -1,4 +1,4 @@
-"""What a comparison would be if the excluded runs had ended at extreme values.
+"""How a comparison would end if the excluded runs had ended at extreme values.
 
 Leaving out a run is harmless only if the reason has nothing to do with its result. Runs that fail are often the worst
 ones, and then the rest of their method looks better than the method is. No test shows this, so the report shows how far
@@ -26,8 +26,8 @@ _DECIDED = (Outcome.HIGHER, Outcome.LOWER, Outcome.EQUAL)
 class WorstCase:
     """A comparison of which some runs are excluded, with a value for each of them.
 
-    given: the comparison without them. excluded: their number, in both groups. lowest, highest: the values. low: the
-    comparison if the group's excluded runs have the lowest value and the baseline's the highest; high: the reverse.
+    given: the comparison without them. excluded: their number in both groups. lowest, highest: the values. low: the
+    comparison if the group's excluded runs get the lowest value and the baseline's the highest; high: the reverse.
     """
 
     given: Comparison
@@ -44,8 +44,8 @@ class WorstCase:
 
     @property
     def overturned(self) -> Comparison | None:
-        """The comparison at the end where the outcome is no longer the given one; None if it is the same at both, or
-        if the given one decides nothing."""
+        """The extreme comparison whose outcome differs from the given one. None if both have the given outcome, or if
+        the given comparison decides nothing."""
         if self.given.outcome not in _DECIDED:
             return None
         ends = (self.high, self.low) if self.given.outcome is Outcome.LOWER else (self.low, self.high)
@@ -53,13 +53,12 @@ class WorstCase:
 
 
 def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
-    """By group, each comparison of a block that has a difference and lacks planned runs. Empty if the values of runs
-    have no range, as for a time that no run has.
+    """The worst case of each comparison of a block that has a difference but lacks planned runs, by group. Empty if no
+    run has a value, such as a time that no run reached.
 
-    Runs that do not have the metric at all are not excluded runs, and neither are runs that were never planned, nor
-    those of seeds that a comparison leaves out. Of a group at its best level of a factor, only the runs that judge it
-    count; the level remains the chosen one. The win rate of the baseline is 0.5 by definition, if the
-    others are judged against it.
+    Not counted as excluded: runs of groups that never record the metric, runs that were never planned, and seeds that a
+    comparison leaves out. Of a group at its best level of a factor, only the runs that judge it count, and the level
+    stays as chosen. The win rate of the baseline is 0.5 by definition if the others are judged against it.
     """
     sweep, ends = study.sweep, _range(study, block)
     against = {c.group: c.baseline for c in block.comparisons}
@@ -67,7 +66,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     gone = {
         estimate.group: {
             run.id
-            for run in sweep.of(estimate.group)
+            for run in sweep.runs_of(estimate.group)
             if block.values[run.id].value is None
             and (run.seed, run.cell) in block.selected[estimate.group].places
             and run.seed not in without.get(estimate.group, {})
@@ -75,7 +74,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
         for estimate in block.estimates
         if estimate.recorded
     }
-    known = {block.values[run.id].value for c in block.comparisons for run in sweep.of(c.baseline)}
+    known = {block.values[run.id].value for c in block.comparisons for run in sweep.runs_of(c.baseline)}
     fixed = Value(_EVEN) if block.measure.metric == WIN_RATE and known <= {_EVEN, None} else None
     unknown = {c.group: gone.get(c.group, set()) | (set() if fixed else gone.get(c.baseline, set()))
                for c in block.comparisons}  # fmt: skip
@@ -99,7 +98,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
 
 
 def _range(study: Study, block: Block) -> tuple[float, float] | None:
-    """The lowest and the highest value that any run recorded; of times, the earliest one and the budget."""
+    """The lowest and highest value that any run recorded. For times: the earliest time and the budget."""
     if block.measure.summary == "time_to":
         times = [value.value for value in block.values.values() if value.value is not None]
         return (min(times), block.budget) if times else None

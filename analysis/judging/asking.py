@@ -31,13 +31,13 @@ from analysis.judging.pairs import Pair
 from analysis.judging.settings import FORMAT, BadJudge, JudgeSettings, Tokens
 from launcher.secrets import MASK, mask
 
-_MOST_BYTES = 4 << 20  # of an answer
+_MOST_BYTES = 4 << 20  # limit of an answer
 _SHOWN = 400  # characters of a server's message
 _CHUNK = 1 << 16
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Tokens that a chat template can add to the texts of a request.
 _TEMPLATE_TOKENS = 256
-#: By the status of a server's refusal.
+#: The fix for each HTTP status with which a server refuses.
 _FIXES = {
     400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
     401: "name the environment variable that has the key in judge.key_env",

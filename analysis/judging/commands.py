@@ -23,7 +23,7 @@ from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, Toke
 from analysis.spec.settings import PairSelection
 from analysis.spec.validation import counted
 
-_BYTES_A_TOKEN = 4  # of English text, about
+_BYTES_A_TOKEN = 4  # about, for English text
 
 
 def main(words: Sequence[str]) -> int:
@@ -165,10 +165,10 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> Iterator[str]:
         against = results.against(sweep)
         rates = results.win_rates(against)
         for group in sweep.groups:
-            own = [rate for (of, _), rate in rates.items() if of == group]
-            if own and group != against:
+            of_group = [rate for (of, _), rate in rates.items() if of == group]
+            if of_group and group != against:
                 versus = f"{sweep.label(group)} against {sweep.label(str(against))}"
-                yield f"{versus}: win rate {sum(own) / len(own):.3f} ({counted(len(own), 'run')})"
+                yield f"{versus}: win rate {sum(of_group) / len(of_group):.3f} ({counted(len(of_group), 'run')})"
         for both in results.raters:
             kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
             common = counted(both.pairs, "common pair")

@@ -64,7 +64,7 @@ class Content:
 
     def tokens(self, experiment: str) -> Tokens:
         """What the requests of an experiment have taken at most."""
-        lost = (tokens for own, tokens in self.open.values() if own == experiment)
+        lost = (tokens for name, tokens in self.open.values() if name == experiment)
         return sum(lost, self.spent.get(experiment, Tokens()))
 
     def add(self, line: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ class Pair:
 
     @property
     def characters(self) -> int:
-        """Of the prompt and both responses."""
+        """The number of characters of the prompt and both responses."""
         return len(self.prompt) + sum(map(len, self.shown(False)))
 
     def key(self, judge: str, swapped: bool) -> str:
@@ -65,8 +65,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairsToJudge:
-    """The pairs of an experiment after each of `steps`, the last first, and then prompt by prompt: the first of them
-    are of all methods and seeds.
+    """The pairs of an experiment, sorted by step (the last first) and then by prompt, so that even the first few pairs
+    cover all methods and seeds.
 
     prompts: how many have a pair after the last step. contrasts: (method, other), each once. too_long: pairs that are
     left out for their length. gaps: what has no responses, in words.

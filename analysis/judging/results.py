@@ -133,16 +133,16 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
     rates = {step: {run_id: rate for (_, run_id), rate in of.items()} for step, of in each.items()}
     runs = []
     for run in sweep.runs:
-        own = {step: rate[run.id] for step, rate in rates.items() if run.id in rate}
-        if own and run.curves.steps.size:
-            values = np.array([own.get(int(step), np.nan) for step in run.curves.steps])
+        of_run = {step: rate[run.id] for step, rate in rates.items() if run.id in rate}
+        if of_run and run.curves.steps.size:
+            values = np.array([of_run.get(int(step), np.nan) for step in run.curves.steps])
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))
         runs.append(run)
     return replace(sweep, runs=tuple(runs))
 
 
 def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
-    """Of every two judges, and of the raters of each. Equal texts, which nobody was asked about, do not count."""
+    """The agreement of every two judges, and of the raters of each. Pairs of equal texts, never judged, are omitted."""
     scores_by = {
         results.judge.name: {of.pair.place: of.score for of in results.outcomes if of.state is State.JUDGED}
         for results in by

@@ -43,7 +43,7 @@ def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
     compared = study(sweep, sweep.asked())
     record = registered(sweep)
     judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
-    verdicts = tuple(replace(one, declared=record.of(h.id) if record else None) for h, one in judged)
+    verdicts = tuple(replace(v, declared=record.declaration_of(h.id) if record else None) for h, v in judged)
     parts = tuple(sections(compared, by))
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]

@@ -368,7 +368,7 @@ def averaged(study: Study) -> list[str]:
 
 
 def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, times: int) -> str:
-    """The smallest p that the test which decides can give, and the true difference that it finds."""
+    """The smallest p that the deciding test can give, and the true difference that it detects."""
     settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
     n, m = contrast.a.size, contrast.b.size
     # Holm's method asks the first at alpha / m; the levels of the others are known once there are results
@@ -382,16 +382,16 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
         text += f"; it needs {needed} seeds for alpha = {settings.alpha:g}. " if smallest > settings.alpha else ". "
     effect = power.detectable(test, n, level, m=m)
     if effect is None:
-        none = f"no true difference is large enough to be found with {power.POWER:.0%} power."
+        none = f"no true difference is large enough to be detected with {power.POWER:.0%} power."
         return text + (capital(none) if text else none)
     spread = [c.contrast.spread for c in members if c.contrast.spread]
     of = "the differences" if contrast.paired else "a method's runs"
-    found = f"{wording.test_name(test)} finds with {power.POWER:.0%} power a true difference of {effect:.2g} standard "
-    text += capital(found) if text else found
-    text += f"deviations of {of}"
+    detects = f"{wording.test_name(test)} detects a true difference of {effect:.2g} standard deviations of {of}"
+    text += capital(detects) if text else detects
     if spread:
         here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
-        text += f", here {here} at the largest spread seen"
+        text += f" ({here} at the largest spread seen)"
+    text += f" with {power.POWER:.0%} power"
     which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
     return text + (f", at the level {level:.2g} {which}." if several else ".")
 

@@ -10,14 +10,14 @@ from analysis.report import Report
 from analysis.report.files import write_all
 from analysis.tables.table import Table, latex_escape, to_latex
 
-_ROWS = 30  # of one table on a page
-_FLOATS = 8  # that LaTeX is asked to keep before it must place them
+_ROWS = 30  # rows of a table that fit on a page
+_FLOATS = 8  # floats that LaTeX may collect before it must place them
 
 
 def write_paper(written: Report) -> Path:
     """Write report/paper: main.tex with tables/*.tex and figures/*.pdf; returns the path of main.tex.
 
-    Same input, same bytes. Files of an earlier report that this one does not have are removed.
+    The same report gives the same bytes. Files of an earlier report that this one does not have are removed.
     """
     out = written.index.parent / "paper"
     pages = [page for table in written.tables for page in _pages(table)]

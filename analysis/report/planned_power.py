@@ -52,7 +52,7 @@ class Question:
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """Those of the ratio that is claimed."""
+        """The bounds that the hypothesis claims for a ratio; empty for another claim."""
         asks = self.asks
         return tuple(bound for bound in (asks.low, asks.high) if bound is not None and asks.kind == "ratio")
 
@@ -205,9 +205,9 @@ def _earlier(question: Question, found: Findable, asked: Settings, sweep: Sweep)
             seen.append(Seen(group, other, bound, scaled.n, scaled.difference, scaled.effect, share, needed))
     if not found.paired and not question.bounds:
         groups = {*against, *against.values()} or {*sweep.groups}
-        of_runs = {one.group: t_test.mean(one.values) for one in block.estimates if one.group in groups}
-        sizes = {one.group: len(one.values) for one in block.estimates}
-        spreads = [Spread(name, None, sizes[name], own.spread) for name, own in of_runs.items() if own and own.spread]
+        of_runs = {e.group: t_test.mean(e.values) for e in block.estimates if e.group in groups}
+        sizes = {e.group: len(e.values) for e in block.estimates}
+        spreads = [Spread(name, None, sizes[name], m.spread) for name, m in of_runs.items() if m and m.spread]
     largest = max(spreads, key=lambda spread: spread.sd, default=None)
     median = statistics.median(spread.sd for spread in spreads) if spreads else None
     effect = found.effect
@@ -269,11 +269,11 @@ def text(of: PlannedPower) -> str:
             if of.sweep is not None:
                 lines += _earlier_lines(question, found, of.earlier[question.id], of.sweep)
         lines += ["", _power_table(found)]
-    if unjudged := [one.id for one in of.questions if one.found is None]:
+    if unjudged := [item.id for item in of.questions if item.found is None]:
         lines += ["", f"Described and not judged, because a maximum favours noise: {', '.join(unjudged)}."]
         lines.append("Fix: choose the summary final, auc or time_to")
-    named = {one.id for one in of.questions}
-    if left := [one.id for one in asked.hypotheses if one.id not in named]:
+    named = {item.id for item in of.questions}
+    if left := [item.id for item in asked.hypotheses if item.id not in named]:
         lines += ["", f"Not included, because they are not of the kind greater, less or ratio: {', '.join(left)}"]
     return "\n".join([*lines, ""])
 
@@ -284,11 +284,11 @@ def _finds(found: Findable, holm: bool) -> Iterator[str]:
         level += f" of {'the first' if holm else 'one'} of {found.comparisons} comparisons"
     by = f"{capital(test_name(found.test))}, with {counted(found.seeds, 'seed')}, {level},"
     if found.effect is None:
-        yield f"{by} finds no true difference with {POWER:.0%} power,"
+        yield f"{by} detects no true difference with {POWER:.0%} power,"
         yield f"however large it is: at least {found.needed} seeds are needed."
     else:
         of = "the differences between seeds" if found.paired else "one method's runs"
-        yield f"{by} finds with {POWER:.0%} power"
+        yield f"{by} detects with {POWER:.0%} power"
         yield f"a true difference of {found.effect:.2g} standard deviations of {of}."
 
 
@@ -340,7 +340,7 @@ def _seen_row(seen: Seen, unit: str) -> tuple[str, ...]:
 
 def _power_table(found: Findable) -> str:
     title = f"Power of {test_name(found.test)} at the level {found.level:.3g}, by the number of seeds"
-    columns = ("seeds", f"finds with {POWER:.0%}", *(f"at {effect:g} sd" for effect in EFFECTS))
+    columns = ("seeds", f"detects at {POWER:.0%}", *(f"at {effect:g} sd" for effect in EFFECTS))
     entries: list[Entry] = []
     for row in by_seeds(found):
         seeds = f"{row.seeds} (planned)" if row.seeds == found.seeds else str(row.seeds)

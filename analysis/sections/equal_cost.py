@@ -39,10 +39,10 @@ def equal_cost(study: Study) -> EqualCost | None:
     blocks: list[Block] = []
     budgets: dict[str, Mapping[Cell, float]] = {}
     for axis in _COSTS if len(study.sweep.groups) > 1 else ():
-        found = over_cost(study.ranges[study.settings.metric], study.sweep.runs, axis)
-        if found is None:
+        converted = over_cost(study.ranges[study.settings.metric], study.sweep.runs, axis)
+        if converted is None:
             continue
-        common, budgets[axis] = found
+        common, budgets[axis] = converted
         for summary in ("final", "auc"):
             measure = Measure(study.settings.metric, summary, study.settings.direction, axis=axis)
             blocks.append(block(study.sweep, study.settings, common, measure, study.sweep.baseline))

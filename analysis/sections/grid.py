@@ -105,7 +105,7 @@ def _grid(study: Study, group: str) -> Grid | None:
         used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
         notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
     if not kept.balanced:
-        lacking = sum(len(own) < len(at) for own in kept.seeds.values())
+        lacking = sum(len(by_cell) < len(at) for by_cell in kept.seeds.values())
         lack = "lacks" if lacking == 1 else "lack"
         notes.append(f"{lacking} of {len(values)} seeds {lack} a cell, for which the mean of the others stands")
     if out:
@@ -135,7 +135,7 @@ def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
     return ", ".join(f"{lacking.count(state)} {state}" for state in dict.fromkeys(lacking))
 
 
-def _kept(study: Study, group: str) -> cells.Kept:
+def _kept(study: Study, group: str) -> cells.Cells:
     """The cells of a group, with their factors in the plan's order."""
     runs = ((run, cell) for cell, runs in runs_by_cell(study.sweep, group).items() for run in runs)
     return cells.keep({(run.seed, cell): study.primary.values[run.id].value for run, cell in runs})
@@ -159,17 +159,17 @@ def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, 
     at = list(next(iter(values.values())))
     paired = study.settings.pairing == "seed"
     for cell in at:
-        pairs = _pairs(study, {seed: own[cell] for seed, own in kept.seeds.items() if cell in own}, cell, base)
+        pairs = _pairs(study, {s: by_cell[cell] for s, by_cell in kept.seeds.items() if cell in by_cell}, cell, base)
         if not pairs.a or not pairs.b:
             return {}
         others = pairs.b if paired else (float(np.mean(pairs.b)),) * len(pairs.a)
         for seed, a, b in zip(pairs.seeds, pairs.a, others, strict=True):
             less.setdefault(seed, {})[cell] = a - b
-    return cells.filled(cells.Kept(dict(sorted(less.items())), {}, (), tuple(at)))
+    return cells.filled(cells.Cells(dict(sorted(less.items())), {}, (), tuple(at)))
 
 
-def _pairs(study: Study, values: Mapping[int, float], cell: Cell, base: cells.Kept) -> cells.Pairs:
-    alone = cells.Kept({seed: {cell: value} for seed, value in values.items()}, {}, (), (cell,))
+def _pairs(study: Study, values: Mapping[int, float], cell: Cell, base: cells.Cells) -> cells.Pairs:
+    alone = cells.Cells({seed: {cell: value} for seed, value in values.items()}, {}, (), (cell,))
     compared = cells.pair if study.settings.pairing == "seed" else cells.samples
     return compared(alone, base, ("the cell", "the baseline"))
 
@@ -192,7 +192,7 @@ def cell_results(study: Study) -> list[CellResult]:
     return results
 
 
-def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Kept | None) -> CellResult:
+def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | None) -> CellResult:
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
     lacking: dict[str, list[str]] = {}
@@ -314,9 +314,9 @@ _MANY = 10  # levels, above which each panel has a row of its own
 _WHOLE = 7.0  # width of a row, in inches
 _LETTER, _LINE = 0.072, 0.15  # width of a letter and height of a line beside an axis, in inches
 _ON_END = 24  # letters of a level that is written upwards
-_APART = 0.13  # of groups at one level, in distances between levels
-_ASIDE = 0.05  # of the seeds beside their mean
-_LETTERS = 9  # of a level in a line
+_APART = 0.13  # distance of groups at one level, in distances between levels
+_ASIDE = 0.05  # distance of the seeds from their mean
+_LETTERS = 9  # characters of a level in a line
 _GAP = 0.2  # between blocks of a heat map, in levels
 _DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white and on black paper
 

@@ -64,10 +64,10 @@ def many(study: Study) -> Many | None:
     sweep, block = study.sweep, study.primary
     if block.measure.better is None:
         return None
-    kept = {group: cells.keep_runs(sweep.of(group), block.values) for group in sweep.groups}
-    usable = {group: one for group, one in kept.items() if one.seeds}
-    shared = set.intersection(*(cells.labels_of(one) for one in usable.values())) if usable else set()
-    levels = {group: cells.runs_of_levels(one, shared) for group, one in usable.items()}
+    kept = {group: cells.keep_runs(sweep.runs_of(group), block.values) for group in sweep.groups}
+    usable = {group: cells_kept for group, cells_kept in kept.items() if cells_kept.seeds}
+    shared = set.intersection(*(cells.labels_of(cells_kept) for cells_kept in usable.values())) if usable else set()
+    levels = {group: cells.runs_of_levels(cells_kept, shared) for group, cells_kept in usable.items()}
     common = [set(by_level) for by_level in levels.values()]
     tasks = sorted(set.intersection(*common), key=repr) if common else []
     if len(tasks) < FEWEST:
@@ -76,21 +76,21 @@ def many(study: Study) -> Many | None:
     every = len(set.union(*common))
     notes = [f"{len(tasks)} of {every} cells, of which every method has a run"] if len(tasks) < every else []
     notes += [f"{sweep.label(group)} has no result" for group in sweep.groups if group not in usable]
-    for group, own in scores.items():
-        if own.runs.min() < own.runs.max():
-            single = "; the spread of cells with one run is not in the intervals" if own.runs.min() == 1 else ""
-            notes.append(f"runs: {sweep.label(group)} has {own.in_words}, and each cell counts the same{single}")
-    for group, one in usable.items():
-        notes += [f"{sweep.label(group)}, seed {seed}: {why}" for seed, why in one.lost.items()]
+    for group, score in scores.items():
+        if score.runs.min() < score.runs.max():
+            single = "; the spread of cells with one run is not in the intervals" if score.runs.min() == 1 else ""
+            notes.append(f"runs: {sweep.label(group)} has {score.in_words}, and every cell has equal weight{single}")
+    for group, cells_kept in usable.items():
+        notes += [f"{sweep.label(group)}, seed {seed}: {why}" for seed, why in cells_kept.lost.items()]
     return Many(scores, block.measure.better == "lower", tuple(sorted(shared)), tuple(notes))
 
 
 def _padded(runs: Sequence[Sequence[float]]) -> Scores:
     """The runs of each cell as one array."""
-    counts = np.array([len(own) for own in runs])
+    counts = np.array([len(values_of_cell) for values_of_cell in runs])
     values = np.zeros((int(counts.max()), len(runs)))
-    for cell, own in enumerate(runs):
-        values[: len(own), cell] = own
+    for cell, values_of_cell in enumerate(runs):
+        values[: len(values_of_cell), cell] = values_of_cell
     return Scores(values, counts)
 
 

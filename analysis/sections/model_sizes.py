@@ -30,7 +30,7 @@ _ALIKE = 1.1
 _APART = 1.06  # methods side by side at one size, a factor
 _ASIDE = 1.03  # seeds beside their mean
 _LETTERS = 34  # in a line of a y axis' label
-PARAMETERS = "parameters"  # of the policy, in a run's summary
+PARAMETERS = "parameters"  # key of the policy's size in a run's summary
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str
     return known, {size: of.get(size, "") for size in classes}
 
 
-def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Kept]:
+def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Cells]:
     """A group's cells by model size."""
     of: dict[float, list[Run]] = {}
     for run in study.sweep.runs:

@@ -40,7 +40,7 @@ class Part:
     def baseline(self, sweep: Sweep) -> Part:
         """The runs of the baseline that a row is relative to: those at the same level, if it has that level."""
         group = str(sweep.baseline)
-        runs = sweep.of(group)
+        runs = sweep.runs_of(group)
         at = [run for run in runs if self.level in run.cell] if self.level is not None else []
         return Part(group, sweep.label(group), at or runs, self.level if at else None)
 
@@ -50,14 +50,14 @@ def overview(study: Study) -> Table | None:
     metric, which the main table has."""
     if len(study.settings.metrics) < 2:
         return None
-    blocks = [one for one in study.blocks if one.measure.summary == "final"]
+    blocks = [block for block in study.blocks if block.measure.summary == "final"]
     costs = [key for key in _COSTS if any(key in run.curves.values for run in study.sweep.runs)]
     compared = study.sweep.baseline is not None and len(study.sweep.groups) > 1
-    timed = [one for one in study.blocks if one.measure.summary == "time_to"][:1] if compared else []
+    timed = [block for block in study.blocks if block.measure.summary == "time_to"][:1] if compared else []
     clocked = any(_CLOCK in run.curves.values for run in study.sweep.runs)
     entries = [_row(study, part, blocks, timed, clocked, costs if compared else []) for part in _parts(study)]
-    columns = ["method", *(capital(describe(one.measure.metric).label) for one in blocks)]
-    columns += ["sample efficiency" if one.measure.axis == "samples" else "efficiency" for one in timed]
+    columns = ["method", *(capital(describe(block.measure.metric).label) for block in blocks)]
+    columns += ["sample efficiency" if block.measure.axis == "samples" else "efficiency" for block in timed]
     columns += ["training time, hours"] if clocked else []
     columns += [f"relative {_COSTS[key]}" for key in costs if compared]
     columns += ["efficiency score"] if costs and compared else []
@@ -65,13 +65,13 @@ def overview(study: Study) -> Table | None:
         "Final values: mean over seeds, with the t interval of each method alone and, after ±, the standard deviation "
         "over seeds. The main table compares them."
     ]
-    for one in timed:
-        notes.append(f"Efficiency: {one.measure.title}, of the baseline over those of the method (section Efficiency).")
+    for title in (block.measure.title for block in timed):
+        notes.append(f"Efficiency: {title}, of the baseline over those of the method (section Efficiency).")
     if costs and compared:
         base, metric = study.sweep.label(str(study.sweep.baseline)), describe(study.settings.metric).label
         notes.append(
-            f"Relative costs are those of {base} (at the same level, if it has that level) at 1, by the means of the "
-            f"runs that ended well. The efficiency score is the final {metric} relative to that of {base}, divided by "
+            f"Relative costs: the mean cost of the runs that ended well, divided by that of {base} (at the same level, "
+            f"if it has that level). The efficiency score is the final {metric} relative to that of {base}, divided by "
             f"the relative {_COSTS[costs[0]]}; it needs values above 0. Neither is a test."
         )
     return table("overview", "Every method in one row", columns, entries, notes)
@@ -79,7 +79,7 @@ def overview(study: Study) -> Table | None:
 
 def _parts(study: Study) -> Iterator[Part]:
     for group in study.sweep.groups:
-        runs = study.sweep.of(group)
+        runs = study.sweep.runs_of(group)
         yield Part(group, study.sweep.label(group), runs)
         varied = averaged_over(study, study.primary, group)
         if len(varied) != 1:
@@ -96,16 +96,16 @@ def _row(
 ) -> Entry:
     row = [part.label]
     record: dict[str, Any] = {"method": part.label, "group": part.group}
-    for one in blocks:
-        mean, interval = _value(study, one, part)
-        values = one.estimate(part.group).values if part.level is None else ()
+    for block in blocks:
+        mean, interval = _value(study, block, part)
+        values = block.estimate(part.group).values if part.level is None else ()
         sd = None if len(values) < 2 else 0.0 if t_test.constant(np.asarray(values)) else float(np.std(values, ddof=1))
         row.append((format_estimate(mean, interval) or "-") + (f" ± {format_number(sd, 2)}" if sd else ""))
-        key = one.measure.metric
+        key = block.measure.metric
         record |= {key: mean, **ends(interval, f"{key} low", f"{key} high"), f"{key} sd": sd}
-    for one in timed:
-        comparison = one.comparison(part.group) if part.level is None else None
-        ratio = ratios.of_comparison(comparison, one.budget, inverse=True) if comparison else None
+    for block in timed:
+        comparison = block.comparison(part.group) if part.level is None else None
+        ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else None
         row.append((wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-") if ratio else "")
         record["efficiency"] = ratio.value if ratio else None
     if clocked:
@@ -122,11 +122,11 @@ def _row(
     return part.group, row, record
 
 
-def _value(study: Study, one: Block, part: Part) -> tuple[float | None, tuple[float, float] | None]:
-    estimate = one.estimate(part.group)
+def _value(study: Study, block: Block, part: Part) -> tuple[float | None, tuple[float, float] | None]:
+    estimate = block.estimate(part.group)
     if part.level is None:
         return estimate.mean, estimate.interval
-    means = list(cells.means(cells.keep_runs(part.runs, one.values)).values()) if estimate.recorded else []
+    means = list(cells.means(cells.keep_runs(part.runs, block.values)).values()) if estimate.recorded else []
     return (float(np.mean(means)), t_test.t_interval(means, study.settings.alpha)) if means else (None, None)
 
 
@@ -138,12 +138,12 @@ def _spent(runs: Sequence[Run], key: str) -> float | None:
 
 
 def _relative(study: Study, part: Part, key: str) -> float | None:
-    own, base = (_spent(one.runs, key) for one in (part, part.baseline(study.sweep)))
-    return own / base if own is not None and base else None
+    used, base = (_spent(side.runs, key) for side in (part, part.baseline(study.sweep)))
+    return used / base if used is not None and base else None
 
 
 def _score(study: Study, blocks: Sequence[Block], part: Part, cost: float | None) -> float | None:
-    primary = next(one for one in blocks if one.measure.metric == study.settings.metric)
+    primary = next(block for block in blocks if block.measure.metric == study.settings.metric)
     mean, base = (_value(study, primary, one)[0] for one in (part, part.baseline(study.sweep)))
     if mean is None or base is None or not cost or mean <= 0 or base <= 0:
         return None

@@ -23,7 +23,7 @@ from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
-_OWN_KEYS = ("step", "attempt", "time")  # of metrics.jsonl: a metric with such a name is called log/NAME
+_OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
@@ -184,8 +184,8 @@ class Log:
                 rows = rows[np.argsort(group[rows], kind="stable")]
                 values = np.array(numbers)[np.searchsorted(places, rows)]
                 again = np.flatnonzero(group[rows[1:]] == group[rows[:-1]])
-                one, other = values[again], values[again + 1]
-                same = (one == other) | (np.isnan(one) & np.isnan(other))
+                earlier, later = values[again], values[again + 1]
+                same = (earlier == later) | (np.isnan(earlier) & np.isnan(later))
                 differs[rows[again[~same] + 1]] = True
                 repeated[rows[again[same] + 1]] += 1
                 cells[rows] += 1
@@ -197,7 +197,7 @@ class Log:
     def _check(
         self, begins: NDArray[np.bool_], differs: NDArray[np.bool_], step: str | None, apart: Callable[..., str]
     ) -> None:
-        """Refuse attempts of which nothing says that they are of one run."""
+        """Refuse attempts that may belong to different runs."""
         first, last = np.minimum.accumulate(self.steps), np.maximum.accumulate(self.steps)
         fix = apart(self.twice())
         starts = [*np.flatnonzero(begins).tolist(), len(self)]
@@ -206,8 +206,8 @@ class Log:
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
             if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
-                rule = f"this step comes again after step {self.steps[row - 1]}, with other values"
-                rule += ", so that no earlier row would count" if anew else ""
+                rule = f"this step appears again after step {self.steps[row - 1]}, with other values"
+                rule += ", which would replace all earlier rows" if anew else ""
                 at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
                 raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))
 
@@ -224,7 +224,7 @@ class Log:
                 names.append(("step" not in name.lower(), name))
                 surely |= "step" in name.lower() and (rises[new] > 0).all()
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
-        return f"add {options}, which counts on" if options else "", surely
+        return f"add {options}, which continues to count" if options else "", surely
 
 
 def _written(metric: str) -> str:

@@ -61,9 +61,9 @@ class Registration:
     claims: Declaration
     changes: tuple[Change, ...]
 
-    def of(self, hypothesis: str) -> Declaration:
-        """When a hypothesis was declared as the plan has it."""
-        return next((one.when for one in self.changes if one.key == f"hypothesis {hypothesis}"), self.claims)
+    def declaration_of(self, hypothesis: str) -> Declaration:
+        """When the hypothesis was declared with its present text."""
+        return next((change.when for change in self.changes if change.key == f"hypothesis {hypothesis}"), self.claims)
 
     def sentence(self) -> str:
         """What was decided after results; empty if everything was declared before."""
@@ -118,7 +118,7 @@ def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
         values.setdefault(f"runs of {run['group']}", {}).setdefault(str(run["seed"]), []).append(run["id"])
     if not asked["sequential"]:
         of = [sorted(map(int, values.get(f"runs of {group}", {}))) for group in values["groups"]]
-        values["seeds"] = of[0] if all(own == of[0] for own in of) else dict(zip(values["groups"], of, strict=True))
+        values["seeds"] = of[0] if all(seeds == of[0] for seeds in of) else dict(zip(values["groups"], of, strict=True))
     return dict(json.loads(json.dumps(values)))
 
 

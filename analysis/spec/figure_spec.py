@@ -110,8 +110,8 @@ class Picture(Section):
 
     @model_serializer
     def _record(self) -> dict[str, Any]:
-        own = {"kind": self.kind, "metrics": self.metrics}
-        return {**own, "diagonal": bool(self.diagonal), "directions": self.directions}
+        record = {"kind": self.kind, "metrics": self.metrics}
+        return {**record, "diagonal": bool(self.diagonal), "directions": self.directions}
 
     @property
     def kind(self) -> str:
@@ -121,8 +121,8 @@ class Picture(Section):
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the figure; for a histogram, only its name."""
-        found = self.of if self.registered else getattr(self, self.kind)
-        return (found,) if isinstance(found, str) else found or ()
+        metrics = self.of if self.registered else getattr(self, self.kind)
+        return (metrics,) if isinstance(metrics, str) else metrics or ()
 
     @property
     def name(self) -> str:

@@ -97,7 +97,7 @@ def described(h: Hypothesis, by_id: Mapping[str, Hypothesis]) -> bool:
 def _known_group(name: str, info: ValidationInfo) -> str:
     groups = context_of(info).groups
     if groups is not None and name not in groups:
-        raise refusal(f"the groups are {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
+        raise refusal(f"must be one of {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
     return name
 
 
@@ -300,12 +300,12 @@ Declared = Annotated[
 def check_references(declared: Mapping[str, Declared] | None) -> Mapping[str, Declared] | None:
     """A joint hypothesis names those that are not joint, and joint ones above it: no circle is possible."""
     declared = declared or {}
-    known = [name for name, own in declared.items() if not isinstance(own, _Count | _AllOrAny)]
+    known = [name for name, claim in declared.items() if not isinstance(claim, _Count | _AllOrAny)]
     unknown = []
-    for name, own in declared.items():
-        if isinstance(own, _Count | _AllOrAny):
+    for name, claim in declared.items():
+        if isinstance(claim, _Count | _AllOrAny):
             rule = f"the hypotheses that it may name are {', '.join(known) or 'none'}"
-            unknown += [((name, own.kind, "of"), other, refusal(rule)) for other in own.of if other not in known]
+            unknown += [((name, claim.kind, "of"), other, refusal(rule)) for other in claim.of if other not in known]
             known.append(name)
     if unknown:
         raise refusals(unknown)

@@ -36,8 +36,8 @@ def parse(text: str) -> Derived | None:
     match = _FORM.fullmatch(text)
     if match is None:
         return None
-    one, left, sign, right = match.group("one", "left", "sign", "right")
-    return Derived("|", (one,), float(match["number"] or 0)) if one else Derived(sign, (left, right))
+    single, left, sign, right = match.group("one", "left", "sign", "right")
+    return Derived("|", (single,), float(match["number"] or 0)) if single else Derived(sign, (left, right))
 
 
 def keys(text: str) -> tuple[str, ...]:
@@ -198,9 +198,9 @@ _KNOWN = {
 
 _PASS = "eval/pass@"
 _EVAL_REWARD = "eval/reward/"  # the same in evaluations
-_REWARD = "reward/"  # of drawn responses: further numbers that a task's reward function returns
+_REWARD = "reward/"  # prefix of further numbers that a task's reward function returns for drawn responses
 
-_DRAWN = ("analysis/", _REWARD, "amic/avg_sequence_length")  # what `Metric.of_drawn` is about
+_DRAWN = ("analysis/", _REWARD, "amic/avg_sequence_length")  # prefixes of the metrics with Metric.of_drawn
 
 _TOKENS = {
     metric.key: metric

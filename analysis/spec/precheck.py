@@ -51,7 +51,7 @@ def undecidable_primary(
     None if there is none. seeds: of each group of the plan."""
     if baseline is None:
         return None
-    counts = {group: _seeds(asked, own, seeds[baseline]) for group, own in seeds.items() if group != baseline}
+    counts = {group: _seeds(asked, listed, seeds[baseline]) for group, listed in seeds.items() if group != baseline}
     times, needed = _least(asked, asked.summary, len(counts))
     few = {group: n for group, n in counts.items() if n < needed}
     if not few:
@@ -61,13 +61,13 @@ def undecidable_primary(
     return UndecidablePrimary(tuple(few), fewest, needed, min(1.0, smallest) or None, len(counts))
 
 
-def _seeds(asked: Settings, own: Sequence[int], theirs: Sequence[int]) -> int:
+def _seeds(asked: Settings, ours: Sequence[int], theirs: Sequence[int]) -> int:
     """How many seeds a comparison rests on: those in common, or those of the group that has fewer. With
     `analysis.select`, those that judge: both groups are taken to have several levels. With `analysis.sequential`, as
     many as may be added."""
     if asked.sequential is not None:
         return asked.sequential.max
-    n = len({*own} & {*theirs}) if asked.pairing == "seed" else min(len({*own}), len({*theirs}))
+    n = len({*ours} & {*theirs}) if asked.pairing == "seed" else min(len({*ours}), len({*theirs}))
     return n - n // 2 if asked.select else n
 
 
@@ -97,19 +97,19 @@ class Findable:
 
 def findable(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None) -> Findable | None:
     """What the primary comparisons can find; None without any. seeds: of each group of the plan. It loads SciPy."""
-    others = [own for group, own in seeds.items() if group != baseline]
+    others = [listed for group, listed in seeds.items() if group != baseline]
     if baseline is None or not others:
         return None
-    n = min(_seeds(asked, own, seeds[baseline]) for own in others)
+    n = min(_seeds(asked, listed, seeds[baseline]) for listed in others)
     return _findable(asked, asked.summary, n, len(others))
 
 
 def findable_hypotheses(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> dict[str, Findable]:
     """What each hypothesis of TWO_GROUPS can find, by its id. seeds: of each group of the plan. It loads SciPy."""
     return {
-        one.id: _findable(asked, one.compared, _seeds(asked, seeds[one.group], seeds[one.against[0]]), len(seeds) - 1)
-        for one in asked.hypotheses
-        if one.kind in TWO_GROUPS
+        h.id: _findable(asked, h.compared, _seeds(asked, seeds[h.group], seeds[h.against[0]]), len(seeds) - 1)
+        for h in asked.hypotheses
+        if h.kind in TWO_GROUPS
     }
 
 
@@ -125,11 +125,11 @@ def _findable(asked: Settings, summary: str, n: int, comparisons: int) -> Findab
     return Findable(test, asked.pairing == "seed", n, effect, level, comparisons, needed)
 
 
-def power_at(found: Findable, effect: float) -> float:
+def power_at(design: Findable, effect: float) -> float:
     """The power at a true difference, in the unit of `Findable.effect`. It loads SciPy."""
     from analysis.stats import power
 
-    return power.power_of(found.test, found.seeds, effect, found.level)
+    return power.power_of(design.test, design.seeds, effect, design.level)
 
 
 def widest_variation(seeds: int, most: float, alpha: float) -> float:
@@ -146,12 +146,12 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
 
     seeds: of each group of the plan.
     """
-    found = []
+    lacking = []
     for hypothesis in asked.hypotheses:
         if hypothesis.of:
             continue
         groups = [seeds[group] for group in (hypothesis.group, *hypothesis.against)]
-        shared = min(_seeds(asked, own, groups[0]) for own in groups)
+        shared = min(_seeds(asked, listed, groups[0]) for listed in groups)
         needed = 2
         if hypothesis.kind in TWO_GROUPS:
             needed = _least(asked, hypothesis.compared, len(seeds) - 1)[1]
@@ -160,5 +160,5 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         elif hypothesis.kind == "spread":
             needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4
         if shared < needed:
-            found.append(Undecidable(hypothesis.id, shared, needed))
-    return tuple(found)
+            lacking.append(Undecidable(hypothesis.id, shared, needed))
+    return tuple(lacking)

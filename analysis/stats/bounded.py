@@ -23,10 +23,10 @@ _FURTHER = 4  # times alpha: the level of the intervals with one more run, chose
 def mean_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.05) -> Interval | None:
     """Interval of the mean of values (n,), all within [low, high]: `outer_interval`, whose arguments and errors it has;
     None where that is more than MOST times as wide as the t interval, or where the values are equal."""
-    outer, own = outer_interval(values, low, high, alpha), mean_of(values)
-    if outer is None or own is None:
+    outer, mean = outer_interval(values, low, high, alpha), mean_of(values)
+    if outer is None or mean is None:
         return None
-    ends = own.interval(alpha)
+    ends = mean.interval(alpha)
     return outer if outer[1] - outer[0] <= MOST * (min(ends[1], high) - max(ends[0], low)) else None
 
 
@@ -48,8 +48,8 @@ def outer_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.
         raise ValueError(f"a value is outside of [{low:g}, {high:g}]")
     if x.size < 2:
         return None
-    own = mean_of(x)
-    ends = [*(own.interval(alpha) if own else (float(x[0]),) * 2)]
+    mean = mean_of(x)
+    ends = [*(mean.interval(alpha) if mean else (float(x[0]),) * 2)]
     for limit, end, side in ((low, 0, min), (high, 1, max)):
         if (more := mean_of(np.append(x, limit))) is not None:
             ends[end] = side(ends[end], more.interval(_FURTHER * alpha)[end])

@@ -30,7 +30,7 @@ from analysis.stats.t_test import Interval
 
 Array = NDArray[np.float64]
 
-_HALVINGS = 200  # of an interval of doubles: more than it takes to reach two neighbours
+_HALVINGS = 200  # more halvings of an interval of doubles than reach two neighbours
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
-LARGEST = 1e307  # of the sum of a curve's sizes: no axis can be drawn that reaches further
+LARGEST = 1e307  # limit of the sum of a curve's absolute values: no axis can be drawn beyond it
 EARLY = 0.1  # the share of the budget at its beginning that is the early phase
 
 
@@ -45,8 +45,8 @@ class EarlyPhase:
 
 @dataclass(frozen=True)
 class Survival:
-    """Of each distinct time (n,), increasing: the share that has not reached the threshold by then, and how many were
-    at risk just before. censored: the times of those that never reached it, increasing."""
+    """A survival curve at each distinct time (n,), increasing: the share of runs that have not reached the threshold by
+    then, and how many were at risk just before. censored: the times of runs that never reached it, increasing."""
 
     times: Array
     share: Array
@@ -65,7 +65,7 @@ def auc(axis: ArrayLike, values: ArrayLike, start: float | None = None, stop: fl
 
 
 def areas(x: Array, y: Array, low: float, high: float) -> Array:
-    """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
+    """`auc` of each of the curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
     if x.size == 1 and high > low:
         raise NotEvaluable("one value has no area")
     if x[0] > low + _SLACK:
@@ -98,7 +98,7 @@ def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
 
 
 def finals(x: Array, y: Array, stop: float, *, fraction: float = FINAL) -> Array:
-    """The same for curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
+    """`final` of each of the curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
     begin, end = np.searchsorted(x, ((1 - fraction) * stop + _SLACK, stop + _SLACK), side="right")
     if begin == end:
         raise NotEvaluable(f"no value in the last {fraction:.0%} of {stop:g}: the last is at {x[-1]:g}")

@@ -25,7 +25,7 @@ from analysis.stats.t_test import Interval
 Array = NDArray[np.float64]
 
 LEAST = 4  # values; of three, every pair is a cluster
-_DIGITS = 9  # of a separation that count, so that no last bit decides
+_DIGITS = 9  # digits of a separation that are compared, so that no last bit decides
 # By number of values, the separation that 1% of normal samples exceed: the upper end of the 99.7% interval of this
 # quantile in 2 million samples, rounded up. python -m tests.analysis.shape_limits computes it. Between two numbers, the
 # lower one has the higher limit, and counts.
@@ -113,8 +113,8 @@ def split(values: ArrayLike) -> Split | None:
 
 
 def separation(ordered: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Of samples (m, n), n >= 3, each sorted and not constant: the largest gap over the standard deviation within the
-    two clusters that it makes (m,), infinite where this is 0, and how many values lie below the gap (m,)."""
+    """The largest gap in each sample, over the standard deviation within the two clusters that it separates (m,), and
+    how many values lie below it (m,). ordered: (m, n), n >= 3, rows sorted, not constant. x / 0 is infinite."""
     n = ordered.shape[1]
     half = ordered / 2  # so that no difference overflows
     first = half[:, :1]

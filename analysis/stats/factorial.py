@@ -42,10 +42,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Fit:
-    """Each seed's grid taken apart. levels: of each factor with more than one, in the order of the cells.
+    """The grid of each seed as a sum of effects. levels: of each factor with several, in the order of the cells.
 
-    centre (seeds,): the mean of the grid. mains[factor] (levels, seeds) and pairs[one, other] (levels, levels, seeds):
-    what is added to it. size: of the largest number, below whose rounding nothing counts.
+    centre (seeds,): the mean of the grid. mains[factor] (levels, seeds) and pairs[first, second] (levels, levels,
+    seeds): the effects added to it. size: the largest number, which sets the rounding error.
     """
 
     levels: Levels
@@ -54,30 +54,30 @@ class Fit:
     pairs: Mapping[tuple[str, str], Array]
     size: float
 
-    def mean_of(self, one: str, other: str) -> Array:
+    def mean_of(self, first: str, second: str) -> Array:
         """The mean of each pair of levels (levels, levels, seeds), over all levels of the other factors."""
-        return self.centre + self.mains[one][:, None] + self.mains[other][None] + self.pairs[one, other]
+        return self.centre + self.mains[first][:, None] + self.mains[second][None] + self.pairs[first, second]
 
 
 def effects(seeds: Mapping[int, Mapping[Cell, float]], alpha: float = 0.05) -> tuple[Effect, ...]:
     """Main effects, then interactions of every two factors, in the factors' order; seeds[seed][cell] is its value.
 
-    As `fit`, whose errors it raises.
+    Raises the errors of `fit`.
     """
     return effects_of(fit(seeds), alpha)
 
 
 def effects_of(effects: Fit, alpha: float = 0.05) -> tuple[Effect, ...]:
-    """The same for fitted grids."""
+    """`effects` of a grid that `fit` has fitted."""
     check_alpha(alpha)
     made = [
         _effect((name,), (level,), effects.mains[name][k], effects.size, alpha)
-        for name, own in effects.levels.items()
-        for k, level in enumerate(own)
+        for name, named in effects.levels.items()
+        for k, level in enumerate(named)
     ]
     for (a, b), both in effects.pairs.items():
-        for (i, one), (j, other) in product(enumerate(effects.levels[a]), enumerate(effects.levels[b])):
-            made.append(_effect((a, b), (one, other), both[i, j], effects.size, alpha))
+        for (i, first), (j, second) in product(enumerate(effects.levels[a]), enumerate(effects.levels[b])):
+            made.append(_effect((a, b), (first, second), both[i, j], effects.size, alpha))
     return tuple(made)
 
 
@@ -105,12 +105,12 @@ def fit(seeds: Mapping[int, Mapping[Cell, float]]) -> Fit:
         raise ValueError(f"{len(cells)} cells cannot separate all effects: leave out levels, as `separable` does")
     values = np.array([[at[cell] for at in seeds.values()] for cell in cells], dtype=np.float64)
     size = float(np.abs(values).max())
-    found = np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64)
-    means = t_test.without_rounding(found, 10 * t_test.ROUNDING * size)
-    free = {name: len(own) - 1 for name, own in levels.items()}
+    fitted = np.asarray(np.linalg.lstsq(design, values)[0], dtype=np.float64)
+    means = t_test.without_rounding(fitted, 10 * t_test.ROUNDING * size)
+    free = {name: len(named) - 1 for name, named in levels.items()}
     ends = np.cumsum([1, *free.values(), *(free[a] * free[b] for a, b in combinations(levels, 2))])
     centre, *parts = np.split(means, ends[:-1])
-    mains = {name: _contrast(len(own)) @ part for (name, own), part in zip(levels.items(), parts, strict=False)}
+    mains = {name: _contrast(len(named)) @ part for (name, named), part in zip(levels.items(), parts, strict=False)}
     pairs = {}
     for (a, b), part in zip(combinations(levels, 2), parts[len(levels) :], strict=True):
         left, right = _contrast(free[a] + 1), _contrast(free[b] + 1)
@@ -123,11 +123,11 @@ def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashab
     cells."""
     kept, out = list(cells), list[tuple[str, Hashable]]()
     while _entangled(_design(kept, levels := levels_of(kept))):
-        whole = {name: np.prod([len(own) for other, own in levels.items() if other != name]) for name in levels}
+        whole = {name: np.prod([len(named) for other, named in levels.items() if other != name]) for name in levels}
         present = {
             (name, level): sum(dict(cell).get(name) == level for cell in kept)
-            for name, own in levels.items()
-            for level in own
+            for name, named in levels.items()
+            for level in named
         }
         share = {item: count / whole[item[0]] for item, count in present.items()}
         least = min(share.values())
@@ -151,9 +151,7 @@ def levels_of(cells: Collection[Cell]) -> dict[str, list[Hashable]]:
 
 def _design(cells: Sequence[Cell], levels: Levels) -> Array:
     """A row for each cell: 1, then each factor's contrasts, then the products of those of every two factors."""
-    of = {
-        name: _contrast(len(own))[[own.index(dict(cell).get(name)) for cell in cells]] for name, own in levels.items()
-    }
+    of = {name: _contrast(len(x))[[x.index(dict(cell).get(name)) for cell in cells]] for name, x in levels.items()}
     columns = [np.ones((len(cells), 1)), *of.values()]
     columns += [np.einsum("ca,cb->cab", of[a], of[b]).reshape(len(cells), -1) for a, b in combinations(levels, 2)]
     return np.hstack(columns)

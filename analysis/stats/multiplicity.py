@@ -90,8 +90,8 @@ def family(
 
 
 def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> FamilyResult:
-    """The same for methods that share no seeds, and for looks at comparisons while seeds are added: "holm" or "bh" of
-    the p values of each contrast with the baseline."""
+    """Adjust the p values of contrasts with a baseline, by "holm" or "bh", where methods share no seeds, or where
+    comparisons are looked at while seeds are added."""
     check_alpha(alpha)
     p, levels = adjusted([contrast.p() for contrast in contrasts], method, alpha)
     some = [contrast for contrast in contrasts if contrast.n]
@@ -169,8 +169,8 @@ def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float,
     observed = np.abs(z.sum(axis=0))
     weakest_first = np.argsort(observed, kind="stable")
     limits = observed[weakest_first] - TIE
-    own = np.concatenate([np.abs(sums) for sums in exact.flipped(z[:, weakest_first], seed)])
-    largest = np.maximum.accumulate(own, axis=1)
+    sums_of_patterns = np.concatenate([np.abs(sums) for sums in exact.flipped(z[:, weakest_first], seed)])
+    largest = np.maximum.accumulate(sums_of_patterns, axis=1)
     p = np.array([exact.share(int(count), n) for count in (largest >= limits).sum(axis=0)])
     # From the strongest comparison down, a weaker one may not look surer than a stronger one.
     p = np.maximum.accumulate(p[::-1])[::-1]
@@ -180,6 +180,6 @@ def _max_t(d: Array, alpha: float, seed: int) -> tuple[list[float], tuple[float,
     for place in range(m) if most else ():
         step = max(place, first_open)
         critical = np.partition(largest[:, step], -most - 1)[-most - 1]
-        levels[place] = exact.share(int((own[:, place] > critical + TIE).sum()), n)
+        levels[place] = exact.share(int((sums_of_patterns[:, place] > critical + TIE).sum()), n)
     given = np.argsort(weakest_first)
     return p[given].tolist(), tuple(levels[given].tolist())

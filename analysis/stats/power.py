@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 POWER = 0.8
 MOST_SEEDS = 1000
 _EXPERIMENTS = 2000  # residuals that are simulated: the power then has a standard error below a quarter of a point
-_NODES = 64  # of the ratio of two variances
+_NODES = 64  # quadrature nodes over the ratio of two variances
 #: The pairs, and the splits of two samples, up to which the residuals are simulated. With more, a test finds what the t
 #: test of its design finds, but the signed-rank test needs pi / 3 times the seeds.
 _SIMULATED = {"signflip": 10, "relabel": 4000, "wilcoxon": 40}
@@ -94,8 +94,8 @@ def _critical(test: str, n: int, m: int, alpha: float) -> tuple[Array, Array]:
 
 
 def _of_welch(n: int, m: int, alpha: float) -> tuple[Array, Array]:
-    """Of Welch's t, as values of the t with a common variance. The share of the first sample in the sum of squares,
-    sin(angle)^2, has a beta distribution."""
+    """Critical values of Welch's t, in terms of the t with a common variance, and their weights. The share of the first
+    sample in the sum of squares, sin(angle)^2, has a beta distribution."""
     angle = (np.arange(_NODES) + 0.5) * (math.pi / 2 / _NODES)
     share, weights = np.sin(angle) ** 2, np.sin(angle) ** (n - 2) * np.cos(angle) ** (m - 2)
     parts = np.array([share / (n - 1) / n, (1 - share) / (m - 1) / m])
@@ -115,7 +115,7 @@ def _flipped(values: Array, alpha: float) -> Array:
 
 
 def _relabelled(values: Array, n: int, few: int) -> Array:
-    """values: of n and m, side by side."""
+    """The lower ends for the permutation test. values: in each row n of one sample, then m of the other."""
     size = values.shape[1]
     weights = np.where(exact.choices(size, n).T, 1 / n, -1 / (size - n))
     means = np.einsum("ei,si->es", values, weights)
@@ -126,7 +126,7 @@ def _relabelled(values: Array, n: int, few: int) -> Array:
 
 
 def _ranked(values: Array, alpha: float) -> Array:
-    """Of the signed-rank test: one of the means of two values, or of one."""
+    """The lower end for the signed-rank test: a single value, or the mean of two."""
     n = values.shape[1]
     ways = np.zeros(n * (n + 1) // 2 + 1)  # patterns of signs with this sum of ranks
     ways[0] = 1
@@ -137,7 +137,7 @@ def _ranked(values: Array, alpha: float) -> Array:
 
 
 def _smallest(turns: Array, few: int) -> Array:
-    """Of each row, the value that `few` are not above; minus infinity if there is none."""
+    """The `few`-th smallest value of each row; minus infinity if a row has no such value."""
     if not 0 < few <= turns.shape[1]:
         return np.full(len(turns), -math.inf)
     return np.asarray(np.partition(turns, few - 1, axis=1)[:, few - 1])

@@ -35,7 +35,7 @@ Statistic = Callable[[Array, Counts | None], Array]
 RESAMPLES = 50_000
 NO_MEDIAN = "a median over tasks has no interval: where tasks differ in noise, the median of noisy means is biased"
 _BLOCK = 2048  # resamples at a time: their counts stay in the processor's cache
-MOST_RUNS = 255  # that can be redrawn: counts are bytes
+MOST_RUNS = 255  # runs that can be redrawn: counts are bytes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ UNPAIRED = ("welch", "relabel")  # the tests of two samples
 T_TESTS = ("paired_t", "welch")
 FEW = 4  # seeds; fewer cannot show whether what a t test assumes is so
 EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
-MOST_SPLITS = 200_000  # of two samples, of 10 values each: counted in a tenth of a second
+MOST_SPLITS = 200_000  # two samples of 10 values each: counted in a tenth of a second
 DRAWS = 100_000  # sign patterns, or splits of two samples, drawn when there are too many to enumerate
 _MOST_SEEDS = 1000  # above it no number of seeds is known to be enough
 

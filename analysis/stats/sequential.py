@@ -27,12 +27,12 @@ from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 Array = NDArray[np.float64]
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
-_POINTS = 161  # of the grid of angles, between which a cubic spline is used
-_FINE = 4001  # of the grid on which its tail is summed
+_POINTS = 161  # points of the grid of angles; a cubic spline interpolates
+_FINE = 4001  # points of the grid on which its tail is summed
 _NEGLIGIBLE = 1e-11  # chance of what the integrals leave out
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _ALPHAS = np.concatenate((np.geomspace(1e-6, 0.5, 24), [0.6, 0.7, 0.8, 0.9, 0.97, 0.999]))
-_DIGITS = 7  # of a level: beyond what the quadrature resolves
+_DIGITS = 7  # digits of a level: more than the quadrature resolves
 
 
 def looks(start: int, batch: int, most: int) -> tuple[int, ...]:
@@ -98,12 +98,12 @@ class Look:
     @property
     def _table(self) -> Array:
         """The level of this look for each of _ALPHAS."""
-        own = _levels(_steps(self.sizes, self.spent, self.test in PAIRED))
+        table = _levels(_steps(self.sizes, self.spent, self.test in PAIRED))
         if self.test in PAIRED or len(self.sizes) < 2:
-            return own
+            return table
         # Welch's degrees of freedom are between those of the pooled test and those of the smaller sample.
         few = tuple((min(size), min(size)) for size in self.sizes)
-        return np.asarray(np.minimum(own, _levels(_steps(few, self.spent, True))))
+        return np.asarray(np.minimum(table, _levels(_steps(few, self.spent, True))))
 
 
 def boundary(
@@ -138,8 +138,8 @@ def chance(test: str, t: float, now: Sizes, last: Sizes, level: float) -> float:
     ratio = np.zeros(1) if not more else more / (old.dims - 1) * special.fdtri(more, old.dims - 1, _quantiles(32))
     change = special.stdtrit(df, _quantiles(500))
     kept = t * np.sqrt(new.information / old.information * df / ((old.dims - 1) * (1 + ratio)))[:, None]
-    found = kept + math.sqrt(b / old.information) * change >= critical * np.sqrt((df + change**2) / (df + 1))
-    return float(found.mean())
+    rejected = kept + math.sqrt(b / old.information) * change >= critical * np.sqrt((df + change**2) / (df + 1))
+    return float(rejected.mean())
 
 
 def _quantiles(many: int) -> Array:
@@ -193,8 +193,8 @@ def _levels(steps: tuple[_Step, ...]) -> Array:
 
 @lru_cache(maxsize=2048)
 def _chain(steps: tuple[_Step, ...], alpha: float) -> tuple[float, float, Array]:
-    """Of the last look, of a design at level alpha: its level, the x from which on it rejects, and the chance that no
-    look before it rejected, at each point of its grid, given its angle."""
+    """The last look of a design with level alpha: the level of that look, the x from which on it rejects, and, at each
+    point of its grid, the chance that no earlier look rejected given its angle."""
     step = steps[-1]
     grid = _grid(step.dims, _POINTS)
     if len(steps) == 1:

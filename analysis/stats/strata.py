@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
-_NOTHING = 1e-12  # of a variance, below which it is rounding
+_NOTHING = 1e-12  # a smaller share of a variance is rounding
 
 
 def contributions(differences: ArrayLike, weights: ArrayLike | None = None) -> Array:

@@ -338,7 +338,7 @@ def cost(study: Study) -> Table:
     runs reported."""
     entries: list[Entry] = []
     for group in study.sweep.groups:
-        members = study.sweep.of(group)
+        members = study.sweep.runs_of(group)
         reported = [run for run in members if run.summary]
         row = [study.sweep.label(group), share(len(reported), len(members))]
         record: dict[str, Any] = {"group": group, "runs": len(reported), "planned": len(members)}
@@ -417,7 +417,7 @@ def missing(study: Study) -> Table | None:
     at = {(run.group, run.cell, run.seed): run for run in sweep.runs}
     places: dict[tuple[str, Cell], None] = {}
     for group in sweep.groups:
-        places |= dict.fromkeys((run.group, run.cell) for run in sweep.of(group))
+        places |= dict.fromkeys((run.group, run.cell) for run in sweep.runs_of(group))
     has_factors = any(cell for _, cell in places)
     entries: list[Entry] = []
     for group, cell in places:

@@ -18,7 +18,7 @@ from analysis.tables.table import Entry, Table, table
 from analysis.tables.wording import seeds_in_words
 from launcher.run.compute import HOUR_S, unit
 
-_MOST_MACHINES = 4  # that are named
+_MOST_MACHINES = 4  # named one by one
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _answers(study: Study) -> Iterator[tuple[str, str]]:
         by_method = [
             f"{sweep.label(group)} {format_number(mean, 2)}"
             for group in sweep.groups
-            if (mean := used_by(sweep.of(group)).a_run) is not None
+            if (mean := used_by(sweep.runs_of(group)).a_run) is not None
         ]
         yield "compute per run", f"{format_number(used.a_run, 2)} {hours} ({', '.join(by_method)})"
     if used.in_all is not None:
@@ -112,7 +112,7 @@ def _peak_memory(runs: Iterable[Run]) -> float | None:
     return max(peaks, default=None)
 
 
-_MOST_RUNS = 4  # that are named
+_MOST_RUNS = 4  # named one by one
 
 #: Each check with the beginnings of the warnings that runs report of it (docs/metrics.md, "Health"), and the metrics
 #: without which it was not made.

@@ -25,7 +25,7 @@ from launcher.run.campaign_record import Condition, Taken
 
 _SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
 _MOST = 0.5
-_MOST_LEVELS = 6  # of one factor that are listed one by one; of more, and of several factors, the best and the worst
+_MOST_LEVELS = 6  # levels of one factor that are all listed; otherwise the best and the worst are named
 _MOST_NAMED = 6  # places of collapsed runs that are named
 _COLLAPSES = {
     Collapse.NEVER_REWARDED: "reward 0 at every step",
@@ -94,15 +94,15 @@ def levels(study: Study) -> tuple[Levels, ...]:
 
 def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
     runs: dict[Any, list[Run]] = {}
-    for run in study.sweep.of(group):
+    for run in study.sweep.runs_of(group):
         runs.setdefault(dict(run.cell).get(label), []).append(run)
-    found = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
+    levels = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
     # A level is not best because the runs that it spoilt are missing from its mean.
-    complete = [at for at in found if at.results == at.planned]
+    complete = [at for at in levels if at.results == at.planned]
     sign = study.primary.measure.sign
     known = complete and study.primary.measure.better is not None
     best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if known else None
-    return Levels(group, key, tuple(found), best)
+    return Levels(group, key, tuple(levels), best)
 
 
 def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
     """The labels of the factors of which a group has several levels."""
     levels: dict[str, set[str]] = {}
-    for label, level in (item for run in sweep.of(group) for item in run.cell):
+    for label, level in (item for run in sweep.runs_of(group) for item in run.cell):
         levels.setdefault(label, set()).add(repr(level))
     return tuple(label for label, known in levels.items() if len(known) > 1)
 
@@ -123,7 +123,7 @@ def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
 def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
     """The runs of a group in each of its cells, which have their factors in the plan's order."""
     order, runs = factor_order(sweep), dict[Cell, list[Run]]()
-    for run in sweep.of(group):
+    for run in sweep.runs_of(group):
         runs.setdefault(arranged(run.cell, order), []).append(run)
     return runs
 
@@ -185,7 +185,7 @@ def scale_lines(study: Study) -> list[str]:
             f"{capital(metric)} is normalised by reference scores of each level, which the experiment declares "
             "(analysis.normalize): 0 is the low one, 1 the high one."
         ]
-    lines, kept = [], {group: own.kept for group, own in study.primary.selected.items()}
+    lines, kept = [], {group: selected.kept for group, selected in study.primary.selected.items()}
     for comparison in study.primary.comparisons:
         names = comparison.group, comparison.baseline
         by_level = cells.pair(kept[names[0]], kept[names[1]], names).by_level
@@ -204,7 +204,7 @@ def scale_lines(study: Study) -> list[str]:
 def uneven_lines(study: Study, block: Block) -> list[str]:
     """A line if the values of a measure are means over different levels of the factors that all methods have; none if
     they are not."""
-    usable = {group: own.kept for group, own in block.selected.items() if own.kept.seeds}
+    usable = {group: selected.kept for group, selected in block.selected.items() if selected.kept.seeds}
     shared = set.intersection(*map(cells.labels_of, usable.values())) if usable else set()
     levels = {group: dict.fromkeys(part(cell, shared) for cell in kept.cells) for group, kept in usable.items()}
     every = dict.fromkeys(level for of in levels.values() for level in of)
@@ -282,7 +282,7 @@ def condition_lines(sweep: Sweep) -> list[str]:
         conditions, taken = campaign_record.of_experiment(sweep.folder.parent, name)
     except ValueError as error:  # a record that cannot be read
         return [f"Whether a gate of a campaign was forced before these runs is not known: {error}"]
-    return [*map(_forced, conditions), *(_taken(one, sweep) for one in taken)]
+    return [*map(_forced, conditions), *(_taken(level, sweep) for level in taken)]
 
 
 def _forced(condition: Condition) -> str:

@@ -83,8 +83,9 @@ def _markdown(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """The numbers in full precision; an empty field where there is none."""
-    return csv_of(list(table.records[0]) if table.records else list(table.columns), table.records)
+    """The numbers in full precision. A field is empty if the row has no such number, such as a factor of other rows."""
+    fields = dict.fromkeys(key for record in sorted(table.records, key=len, reverse=True) for key in record)
+    return csv_of(list(fields or table.columns), table.records)
 
 
 def csv_of(fields: Sequence[str], records: Sequence[Record], quoting: Any = csv.QUOTE_MINIMAL) -> str:

@@ -185,16 +185,16 @@ def overturned(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep, a
 
 def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
     """A sentence for each group whose seeds fall into two clusters on some of these measures, and what this means."""
-    found: dict[str, list[str]] = {}
+    by_group: dict[str, list[str]] = {}
     for block in blocks:
         for estimate in block.estimates:
             if (split := estimate.split) is not None:
                 text = clusters(split, estimate.seeds_at(split.smaller))
-                found.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
+                by_group.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
     return [
         f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
         "and describe neither."
-        for group, texts in found.items()
+        for group, texts in by_group.items()
     ]
 
 
@@ -372,7 +372,7 @@ def range_note(study: Study, metrics: Sequence[str] | None = None) -> str:
             continue
         common = study.ranges[metric]
         groups = [group for group in study.sweep.groups if group not in common.absent]
-        counts = [len({run.seed for run in study.sweep.of(group) if run.id in common.curves}) for group in groups]
+        counts = [len({run.seed for run in study.sweep.runs_of(group) if run.id in common.curves}) for group in groups]
         seeds = f"n = {_span((min(counts), max(counts)))} seeds a method"
         notes.setdefault(f"{text[:-1]}; {seeds}.", []).append(describe(metric).label)
     return " ".join(f"{'; '.join(of)}: {text}" if len(notes) > 1 else capital(text) for text, of in notes.items())
@@ -409,7 +409,7 @@ def pairing_gain(study: Study) -> list[str]:
 
 
 def all_levels(settings: Settings) -> list[str]:
-    """That something is about all levels of the selected factors; none if no factor is selected."""
+    """A note that a result averages over all levels of the selected factors; empty if no factor is selected."""
     names = ", ".join(settings.select)
     about = f"of all levels of {names} and of all seeds, also where the tables have each method at its best level"
     return [f"This is {about}."] if names else []
@@ -433,7 +433,7 @@ def window(extent: Extent) -> str:
 
 
 def unsmoothed(extent: Extent, declared: Window) -> str | None:
-    """That a window in steps has fewer than two points, and how to have more; None if it has more, or is one step."""
+    """A note if the window has fewer than two points, with the fix; None if it has more, or is one step."""
     if isinstance(declared, Points) or declared == 1 or extent.points[0] > 1 or extent.fewest < 2:
         return None
     return (
@@ -508,11 +508,11 @@ def declared(verdict: Verdict) -> str:
     return f"with {when.done} of {when.planned} runs done" if when.done else "before any run was done"
 
 
-def first_measure(found: Registration | None) -> str:
+def first_measure(registered: Registration | None) -> str:
     """What the first measure of the main table is."""
-    if found is None or found.declared is None:
+    if registered is None or registered.declared is None:
         return "The first measure is the primary one; when it was chosen is not recorded. The others are secondary."
-    if found.sentence():
+    if registered.sentence():
         return "The first measure is the primary one; not all was declared before results. The others are secondary."
     return "The first measure is the declared question; the others are secondary."
 
@@ -535,7 +535,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.EXCESS_SPREAD and h is not None:
         excess = format_estimate(ground.value, ground.interval, signed=True)
         return f"mean distance to the median, {labels[0]} minus {h.high or 1:g} times {labels[1]}: {excess}"
-    having = [f"{label} has {cells_in_words(own)}" for label, own in zip(labels, ground.cells, strict=False)]
+    having = [f"{label} has {cells_in_words(lacking)}" for label, lacking in zip(labels, ground.cells, strict=False)]
     least = h is not None and h.ways != ("higher",)
     return _GROUNDS[ground.reason].format(
         groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",

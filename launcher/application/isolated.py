@@ -124,8 +124,8 @@ class Isolated:
             name = signal.Signals(-code).name if code < 0 else ""
             why = ", as the kernel does when memory is exhausted" if name == "SIGKILL" else ""
             what = f"its process was ended by {name}{why}" if name else f"it ended its process with exit code {code}"
-        found = _FRAME.findall(left.partition(" in _serve\n")[0])  # what follows are frames of the plan
-        file, line = _place([(file, int(line)) for file, line in found])
+        frames = _FRAME.findall(left.partition(" in _serve\n")[0])  # what follows are frames of the plan
+        file, line = _place([(file, int(line)) for file, line in frames])
         return Ended(what, file, line, late=not ready)
 
 

@@ -198,7 +198,7 @@ def _take(multirun: Path, pins: Sequence[Pin], undecided: list[str]) -> list[Tak
     taken = []
     for pin in pins:
         every, where = _report(multirun, pin.experiment)["levels"], f"{pin.experiment}: {pin.into}"
-        match = next((one for one in every if (one["group"], one["factor"]) == (pin.into, pin.factor)), None)
+        match = next((taken for taken in every if (taken["group"], taken["factor"]) == (pin.into, pin.factor)), None)
         if match is None:
             undecided.append(f"{where} does not read {pin.factor}, or has one level of it")
             continue

@@ -46,7 +46,7 @@ def _stage(
     stage: PlannedStage, states: Mapping[str, str], forecast: Forecast, record: CampaignRecord | None
 ) -> dict[str, Any]:
     ids = list(stage.plan.runs)
-    cost = forecast.of(ids)
+    cost = forecast.estimate(ids)
     needs = {
         name: str(experiment.analysis["hypotheses"][name]["claim"])
         for experiment in stage.experiments
@@ -54,13 +54,14 @@ def _stage(
         if name in (experiment.analysis.get("hypotheses") or {})
     }
     lost = {
-        one["id"]: {"seeds": one["seeds"], "needed": one["needed"]}
+        claim["id"]: {"seeds": claim["seeds"], "needed": claim["needed"]}
         for experiment in stage.experiments
-        for one in hypotheses.undecidable(experiment)
-        if one["id"] in needs
+        for claim in hypotheses.undecidable(experiment)
+        if claim["id"] in needs
     }
-    powers = {name: said for one in stage.experiments for name, said in hypotheses.powers(one).items()} if needs else {}
-    recorded = {one.name: one for one in record.stages}.get(stage.name) if record is not None else None
+    judged = stage.experiments if needs else ()
+    powers = {name: said for experiment in judged for name, said in hypotheses.powers(experiment).items()}
+    recorded = {entry.name: entry for entry in record.stages}.get(stage.name) if record is not None else None
     return {
         "name": stage.name,
         "experiments": [experiment.name for experiment in stage.experiments],
@@ -81,19 +82,19 @@ def _stage(
     }  # fmt: skip
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(document: Mapping[str, Any]) -> None:
     """Print a document for people."""
-    stages = {f"{number} {stage['name']}": stage for number, stage in enumerate(found["stages"], 1)}
-    print(f"campaign {found['campaign']}: {counted(len(stages), 'stage')}, {counted(found['total'], 'run')}, "
-          f"{found['done']} done")  # fmt: skip
-    print_costs(stages, found["unit"], "stage")
-    for line in _lines(found["stages"]):
+    stages = {f"{number} {stage['name']}": stage for number, stage in enumerate(document["stages"], 1)}
+    print(f"campaign {document['campaign']}: {counted(len(stages), 'stage')}, {counted(document['total'], 'run')}, "
+          f"{document['done']} done")  # fmt: skip
+    print_costs(stages, document["unit"], "stage")
+    for line in _lines(document["stages"]):
         print(line)
-    space = storage_words(found["storage_bytes"])
-    spent = f"; {hours(found['spent_device_hours'])} were spent until now" if found["spent_device_hours"] else ""
-    worst = f"{found['worst_device_hours']:.2f} in the worst case"
-    print(f"remaining if every gate is met: {found['device_hours']:.2f} {found['unit']}, {worst}, {space}{spent}")
-    for line in filter(None, (found["budget"], *found["warnings"])):
+    space = storage_words(document["storage_bytes"])
+    spent = f"; {hours(document['spent_device_hours'])} were spent until now" if document["spent_device_hours"] else ""
+    worst = f"{document['worst_device_hours']:.2f} in the worst case"
+    print(f"remaining if every gate is met: {document['device_hours']:.2f} {document['unit']}, {worst}, {space}{spent}")
+    for line in filter(None, (document["budget"], *document["warnings"])):
         print(line)
 
 

@@ -93,7 +93,7 @@ class Stage(Section):
     @property
     def declared(self) -> Mapping[str, Declared]:
         """The hypotheses that the gate itself declares."""
-        return {name: one for name, one in self.gate.items() if one is not None}
+        return {name: claim for name, claim in self.gate.items() if claim is not None}
 
     @model_validator(mode="after")
     def _has_one_experiment(self) -> Stage:
@@ -137,7 +137,7 @@ class CampaignSpec(Section):
 # ---------------------------------------------------------------- the plans of the stages
 
 CAMPAIGN, FORCE = "campaign", "force_gate"
-_REFUSED = ("experiment", "method")  # what the stages name
+_REFUSED = ("experiment", "method")  # the stages name these
 _REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hours")
 
 
@@ -274,7 +274,7 @@ def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedS
         except InvalidPlan as invalid:
             problems += invalid.problems
     seen: dict[str, str] = {}
-    for name, experiment in ((name, one) for name, stage in planned.items() for one in stage.experiments):
+    for name, experiment in ((name, member) for name, stage in planned.items() for member in stage.experiments):
         other = seen.setdefault(experiment.name, name)
         if other != name:
             rule = f"stage {other} has an experiment of this name, and both would write to one folder"

@@ -35,13 +35,13 @@ def run(given: argparse.Namespace) -> int:
     if len(plans) < len(catalog.experiments(multirun)):
         raise Usage(f"delete {name}: another plan cannot be read, and may name the same runs. Fix: restore it first")
     shared = {run_id for other, plan in plans.items() if other != name for run_id in catalog.entries(plan)}
-    own = [run_id for run_id in ids if run_id not in shared and run_folder(multirun, run_id).exists()]
-    busy = [run_id for run_id in own if catalog.present_state(run_folder(multirun, run_id)) in _BUSY]
+    removable = [run_id for run_id in ids if run_id not in shared and run_folder(multirun, run_id).exists()]
+    busy = [run_id for run_id in removable if catalog.present_state(run_folder(multirun, run_id)) in _BUSY]
     if busy:
         cancel = catalog.command(multirun, "cancel", name)
         raise Usage(f"delete {name}: {counted(len(busy), 'run')} queued or running, such as {busy[0]}. Fix: {cancel}")
-    size = sum(map(gc.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in own))))
-    what = f"{multirun / name} and {counted(len(own), 'run')} that no other plan names ({byte_size(size)})"
+    size = sum(map(gc.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in removable))))
+    what = f"{multirun / name} and {counted(len(removable), 'run')} that no other plan names ({byte_size(size)})"
     if not given.yes and not sys.stdin.isatty():
         raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")
     if not given.yes and input(f"Delete {clean(what)}? [y/N] ").strip().lower() not in ("y", "yes"):
@@ -56,6 +56,6 @@ def run(given: argparse.Namespace) -> int:
     kept = [run_id for run_id in ids if run_id not in deleted]
     line = f"{name}: deleted, with {counted(len(deleted), 'run')}; {counted(len(kept), 'run')} kept"
     output(given, {"deleted": deleted, "kept": kept}, [line])
-    for run_id in (left := [run_id for run_id in own if run_id not in deleted]):
+    for run_id in (left := [run_id for run_id in removable if run_id not in deleted]):
         print(f"{run_id}: not deleted: it cannot be read, or a process has it", file=sys.stderr)
     return EXIT_FAILED if left else EXIT_FINE

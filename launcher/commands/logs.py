@@ -90,7 +90,7 @@ class _Run:
         return f"{' '.join(filter(None, [self.folder.name, self.title]))}: {present}{kind}{attempt}{message}"
 
     def traceback(self, attempt: int) -> list[str]:
-        """That of the last attempt's error; empty for another one."""
+        """The lines of the traceback of the last attempt's error; empty for an earlier attempt."""
         error = self.state.error if attempt == self.state.attempt else None
         return (error or {}).get("traceback", "").splitlines()
 
@@ -188,7 +188,7 @@ def _follow(run: _Run, attempt: int, stdout: bool) -> None:
 
 
 def _failed(multirun: Path, chosen: Selection) -> list[_Run]:
-    """Those of the selected runs that failed, the newest first."""
+    """The selected runs that failed, the newest first."""
     titles = {place.run_id: catalog.title(place.entry) if place.entry else "" for place in reversed(chosen.places)}
     states = ((run_folder(multirun, run_id), titles[run_id]) for run_id in chosen.ids)
     runs = [_Run(folder, title, state) for folder, title in states if (state := find_state(folder)) is not None]

@@ -134,7 +134,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
                 "other_data": {path: runs for (path, _), runs in other_data(planned, experiment).items()},
-                "groups": {group: sized(ids, states, cost.of(ids)) for group, ids in by_group(experiment).items()},
+                "groups": {name: sized(ids, states, cost.estimate(ids)) for name, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
         },

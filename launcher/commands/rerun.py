@@ -1,9 +1,9 @@
 """python -m launcher rerun: archive runs, whatever their state, and run them anew from their beginning.
 
-The folders are moved to multirun/archive and nothing of them is deleted. Then the experiment's own command runs, with
-whatever else it has to run. A run that a live process owns, or that the command no longer plans, stays as it is.
-Exit codes: those of that command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130
-after Ctrl-C, which also skips further commands.
+The folders move to multirun/archive; nothing is deleted. Then the experiment's own command runs, and also runs whatever
+else is missing. A run that a live process owns, or that the command no longer plans, stays as it is.
+Exit codes: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan, 130 after Ctrl-C, which also
+skips the commands that remain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON, after the sweep, whose own output then goes to standard error: rerun (ids), commands, exit_code."""
+    """With --json, print rerun (run ids), commands and exit_code; the sweep then prints to standard error."""
 
     def prepare(run_id: str) -> bool:
         archived = archive(given.multirun, run_id)

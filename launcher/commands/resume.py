@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON, after the sweep, whose own output then goes to standard error: retried (ids), commands, exit_code."""
+    """With --json, print retried (run ids), commands and exit_code; the sweep then prints to standard error."""
 
     def chosen(run_id: str) -> bool:
         return _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)
@@ -92,8 +92,8 @@ def run_again(
                     print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
-            for command, own in zip(commands, plans, strict=True) if prepared else ():
-                code = max(code, command.run(own))
+            for command, checked in zip(commands, plans, strict=True) if prepared else ():
+                code = max(code, command.run(checked))
                 if code == EXIT_INTERRUPTED:
                     break
         except InvalidPlan as invalid:
@@ -146,8 +146,8 @@ def _commands(multirun: Path, selected: Selection, more: Sequence[str]) -> list[
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
-    found = {plans[name]["command"]: _command(multirun, name, catalog.entries(plans[name]), more) for name in chosen}
-    return list(found.values())
+    commands = {plans[name]["command"]: _command(multirun, name, catalog.entries(plans[name]), more) for name in chosen}
+    return list(commands.values())
 
 
 def _command(multirun: Path, name: str, entries: Collection[str], more: Sequence[str]) -> Command:

@@ -61,18 +61,18 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _lines(listed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    several = len({one["experiment"] for one in listed}) > 1
+    several = len({row["experiment"] for row in listed}) > 1
     columns = ["id", *(["experiment"] if several else []), "group", "factors", "seed", "state"]
-    columns += [*(["job"] if any(one["job"] for one in listed) else []), "step", "folder"]
-    yield from tables.lines(columns, [[_cell(one, column) for column in columns] for one in listed])
-    yield counted(len({one["id"] for one in listed}), "run")
+    columns += [*(["job"] if any(row["job"] for row in listed) else []), "step", "folder"]
+    yield from tables.lines(columns, [[_cell(row, column) for column in columns] for row in listed])
+    yield counted(len({row["id"] for row in listed}), "run")
 
 
-def _cell(one: Mapping[str, Any], column: str) -> str:
-    value = one[column]
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    value = row[column]
     if column == "factors":
         return " ".join(f"{key}={level}" for key, level in value.items())
     if column == "state":
-        stopped = value == RunState.RUNNING and claim.stopped(Path(one["folder"])) is not None
+        stopped = value == RunState.RUNNING and claim.stopped(Path(row["folder"])) is not None
         return "stopped" if stopped else tables.state_name(value)
     return "" if value is None else str(value)

@@ -74,10 +74,10 @@ def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
     filters = [word for word in words if word not in names]
     experiments = tuple(dict.fromkeys(name for name in names if name in plans))
     # One run may have several places in a plan, and a name may be given twice.
-    found = {
+    places = {
         (place.experiment, place.run_id, place.entry.get("group")): place for place in _places(multirun, plans, names)
     }
-    kept = list(found.values())
+    kept = list(places.values())
     if getattr(given, "all", False):
         planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
         kept += [Place(run_id, None, {}) for run_id in catalog.run_ids(multirun) if run_id not in planned]
@@ -98,13 +98,13 @@ def _places(multirun: Path, plans: Mapping[str, Mapping[str, Any]], names: Seque
             yield from (Place(entry["id"], name, entry) for entry in plans[name]["runs"])
             continue
         (run_id,) = ids
-        found = [
+        places = [
             Place(run_id, experiment, entry)
             for experiment, plan in plans.items()
             for entry in plan["runs"]
             if entry["id"] == run_id
         ]
-        yield from found[:1] or [Place(run_id, None, {})]
+        yield from places[:1] or [Place(run_id, None, {})]
 
 
 def _only(
@@ -132,7 +132,7 @@ def _with_value(
 
     key, _, text = word.partition("=")
     try:
-        wanted = [yaml.safe_load(one) if one else one for one in text.split(",")]
+        wanted = [yaml.safe_load(word) if word else word for word in text.split(",")]
     except yaml.YAMLError as error:
         raise Usage(f"{shown(word)}: the value of a filter is a number or a word: KEY=VALUE") from error
     values = [_value(multirun, plans, place, key) for place in places]

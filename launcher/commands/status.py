@@ -81,10 +81,10 @@ def run(given: argparse.Namespace) -> int:
 def _campaigns(multirun: Path, name: str | None) -> list[CampaignRecord]:
     """The recorded campaign of that name, or all of them for None."""
     records = []
-    for one in campaign_record.named(multirun):
-        if name in (None, one):
+    for campaign in campaign_record.named(multirun):
+        if name in (None, campaign):
             try:
-                records.append(campaign_record.find(multirun, one))
+                records.append(campaign_record.find(multirun, campaign))
             except BadRunFolder as error:
                 if name is not None:
                     raise
@@ -121,7 +121,7 @@ def _campaign_lines(record: CampaignRecord, standings: Mapping[str, Standing]) -
         shown.append(f"  {number} {stage.name} ({', '.join(stage.experiments)}): {_stage(stage, standings)}")
         if stage.met is False:
             shown += [f"      {figure.sentence()}" for figure in stage.gate if not figure.met]
-        shown += [f"      {one.into}: {one.key} = {one.value}, taken from {one.stage}" for one in stage.taken]
+        shown += [f"      {level.into}: {level.key} = {level.value}, taken from {level.stage}" for level in stage.taken]
     return [text.clean(line) for line in shown]
 
 

@@ -41,7 +41,7 @@ class ReconcilingSweeper:
     """A Hydra sweeper that plans the whole experiment, or campaign, and runs what is missing."""
 
     def __init__(self, arguments: Sequence[str] | None = None, **_: Any) -> None:
-        """arguments: the command line of launch.py; None: the program is another, and the section is its own."""
+        """arguments: the command line of launch.py; None for another Hydra program, which configures its own sweep."""
         self._arguments = arguments
         self._conf = CONF
         self._more: list[Path] = []
@@ -67,8 +67,8 @@ class ReconcilingSweeper:
             self._words = [word for word in config.hydra.overrides.hydra if word.lstrip("+~").startswith(chosen)]
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, but for programs whose jobs are
-        all done: their results are returned."""
+        """Called by Hydra with the overrides that it composed itself. Raises SweepExit, except for another program
+        whose jobs are all done; then it returns their results."""
         if self._arguments is None:
             return self._sweep_program(arguments)
         words = [*arguments, *self._arguments, *self._words]
@@ -80,8 +80,8 @@ class ReconcilingSweeper:
         results: list[Any] = []
 
         def launch() -> int:
-            found, code = hydra_sweep.run(*self._program, words)
-            results.extend(found)
+            returned, code = hydra_sweep.run(*self._program, words)
+            results.extend(returned)
             return code
 
         if code := _exit_code(launch):
@@ -90,10 +90,10 @@ class ReconcilingSweeper:
 
 
 def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Sequence[Path] = ()) -> int:
-    """Plan the experiments or the campaign of a command line, run what is missing, report; the exit code.
+    """Plan the experiments or the campaign of a command line, run what is missing and report. Returns the exit code.
 
-    An invalid plan prints its problems and writes nothing. plugin: the launcher that Hydra has set up, in place of the
-    pool on this machine; more: further folders of configurations.
+    If the plan is invalid, its problems are printed and nothing is written. plugin: a launcher that Hydra has set up;
+    it replaces the pool on this machine. more: further folders of configurations.
     """
     from launcher.campaign import campaign, stages
     from launcher.config.hydra_compose import of_project

@@ -1,8 +1,8 @@
 """The local files and folders that a run's configuration names: their content counts in its identity, not their paths.
 
-A text names a path if a file or folder of this path exists, and if it has a `/` or a suffix or its key says so (`path`,
-`*_path`, `model`, `reward_model`). `FILE.py:FUNCTION` names the file. Relative paths begin in the folder in which the
-command runs; in a frozen run all paths are absolute. Other names of models and data are those of the hub.
+A text is a path if that file or folder exists, and if the text has a `/` or a suffix, or its key is `path`, `*_path`,
+`model` or `reward_model`. `FILE.py:FUNCTION` is the path of the file. Relative paths begin in the folder in which the
+command runs; in a frozen run all paths are absolute. Any other name of a model or data set is a name on the hub.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
 _FUNCTION = re.compile(r"(.+\.py)(:\w*)")
 _IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(application().identity.ignored)))}|\w+\.name)(\.|$)")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# What only tells about a model or a package.
+# Names of files that describe a model or a package and cannot change a result.
 _ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
 
 
 def settled(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with absolute paths, and the digest of each file or folder under `inputs`.
 
-    OSError: one cannot be read.
+    Raises OSError if a file cannot be read.
     """
     inputs: dict[str, str] = {}
 
@@ -50,24 +50,25 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """The digest of each path that a frozen configuration names; None: an older version did not record it."""
+    """The digest of each path that a frozen configuration names, or None if an older version did not record it."""
     if INPUTS in config:
         return dict(config[INPUTS])
     named = (_named(key, text) for key, text in _texts(config))
-    unknown: dict[str, str | None] = {str(one[0]): None for one in named if one is not None}
-    return unknown | {os.path.abspath(os.path.expanduser(text)): own for text, own in (config.get(DATA) or {}).items()}
+    unknown: dict[str, str | None] = {str(place[0]): None for place in named if place is not None}
+    data = config.get(DATA) or {}
+    return unknown | {os.path.abspath(os.path.expanduser(text)): then for text, then in data.items()}
 
 
 def located(config: Mapping[str, Any], copies: Path) -> dict[str, Any]:
     """A frozen configuration with the copies of its files that a launch has made in the folder `copies`."""
     places = {path: str(copies / path.lstrip("/")) for path in config.get(INPUTS) or {}}
     present = {path: place for path, place in places.items() if os.path.exists(place)}
-    inputs = {present.get(path, path): own for path, own in (config.get(INPUTS) or {}).items()}
+    inputs = {present.get(path, path): then for path, then in (config.get(INPUTS) or {}).items()}
     return {**replaced(dict(config), present), INPUTS: inputs} if present else dict(config)
 
 
 def changes(config: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with the paths of a frozen configuration, in words; a path that is as it was is left out."""
+    """For each file or folder that has changed since the configuration was frozen, what changed, in words."""
     wrong: dict[str, str] = {}
     for text, then in {**(config.get(DATA) or {}), **(config.get(INPUTS) or {})}.items():
         path = Path(text).expanduser()
@@ -97,24 +98,24 @@ def digest(path: Path) -> str:
         file, *beside = with_imports(path)
         if not beside:
             return content_digest(file)
-        listed = {"": content_digest(file)} | {str(one.relative_to(file.parent)): content_digest(one) for one in beside}
+        listed = {"": content_digest(file)} | {str(m.relative_to(file.parent)): content_digest(m) for m in beside}
     return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def with_imports(file: Path) -> list[Path]:
-    """The file, without links; of a Python file, also the modules beside it that it imports, directly or not."""
+    """The resolved file, then, if it is Python, the modules beside it that it imports, directly or not."""
     file = file.resolve()
-    found: set[Path] = set()
+    visited: set[Path] = set()
     waiting = [file]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in visited:
             continue
-        found.add(path)
+        visited.add(path)
         for name in imported_names(path) - packages() if path.suffix == ".py" else ():
             module, package = file.parent / f"{name}.py", file.parent / name
             waiting += [module] if module.is_file() else package.rglob("*.py")
-    return [file, *sorted(found - {file})]
+    return [file, *sorted(visited - {file})]
 
 
 def imported_names(file: Path) -> frozenset[str]:
@@ -147,7 +148,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _named(key: str, text: str) -> tuple[Path, str] | None:
-    """The absolute path of the file or folder that a text names, and `:FUNCTION` of a reward; None: it names none."""
+    """The absolute path of the file or folder that a text names, and its `:FUNCTION`; None if it names no path."""
     function = _FUNCTION.fullmatch(text) if ".py:" in text else None
     place, rest = (function[1], function[2]) if function else (text, "")
     if not place or not (key.endswith(_KEYS) or _LIKE_A_PATH.search(place)) or _IGNORED.match(key):
@@ -160,7 +161,7 @@ def _named(key: str, text: str) -> tuple[Path, str] | None:
 
 
 def file_of(key: str, text: str) -> Path | None:
-    """The absolute path of the file, no folder, that a text names under a dotted key; None: it names none."""
+    """The absolute path of the file that a text under a dotted key names; None if it names no file."""
     named = _named(key, text)
     return named[0] if named is not None and not named[1] and named[0].is_file() else None
 
@@ -172,14 +173,14 @@ def named_files(config: Mapping[str, Any]) -> dict[Path, float]:
 
 
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
 
     def note(key: str, text: str) -> str:
-        found.append((key, text))
+        texts.append((key, text))
         return text
 
     _each_text(config, note)
-    return found
+    return texts
 
 
 def _each_text(config: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         return self._cache[key]
 
     def hydras_own(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The same configuration as Hydra composes it, file by file on OmegaConf's nodes."""
+        """Compose the configuration with Hydra itself, which is slower: it merges OmegaConf nodes file by file."""
         whole = self._loader().load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
         with flag_override(whole, ["struct", "readonly"], [False, False]):
             del whole["hydra"]
@@ -307,7 +307,7 @@ _hydras_map: Any = getattr(hydras_defaults, "_create_interpolation_map", None)  
 def _interpolation_map(overrides: Any, defaults: Sequence[Any], self_added: bool) -> Any:
     """The choices that a defaults list may interpolate. Hydra builds them for every file, which is half of the time of
     a composition, and reads them only where an entry is an interpolation."""
-    return _hydras_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else {}
+    return _hydras_map(overrides, defaults, self_added) if any(entry.is_interpolation() for entry in defaults) else {}
 
 
 if _hydras_map is not None:
@@ -317,17 +317,17 @@ _HYDRA = "hydra/"
 _READER = ConfigRepository(ConfigSearchPathImpl())  # without a folder: it only reads defaults lists
 
 
-def _fast_loader(own: Any) -> Any:
+def _fast_loader(loader: Any) -> Any:
     """OmegaConf's rules for YAML on libyaml's parser, which is several times faster; OmegaConf 2.4 has it itself."""
-    if issubclass(own, CParser):
-        return own
+    if issubclass(loader, CParser):
+        return loader
 
     def begin(loader: Any, stream: Any) -> None:
         CParser.__init__(loader, stream)
         yaml.constructor.SafeConstructor.__init__(loader)
         yaml.resolver.Resolver.__init__(loader)
 
-    return type("_Loader", (CParser, own), {"__init__": begin})
+    return type("_Loader", (CParser, loader), {"__init__": begin})
 
 
 _LOADER = _fast_loader(get_yaml_loader())

@@ -103,7 +103,7 @@ def by_seed(base: str, config: Mapping[str, Any]) -> Callable[[int], str]:
 
 
 def digest(base: str, science: str) -> str:
-    """The same of a science configuration as `canonical_json` spells it."""
+    """The `identity` for a science configuration that `canonical_json` has written."""
     return hashlib.sha256(f'{{"base":"{base}","config":{science},"version":{VERSION}}}'.encode("ascii")).hexdigest()
 
 

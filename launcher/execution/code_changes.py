@@ -15,13 +15,13 @@ from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.text import counted
 
-#: By experiment.
+#: The runs of other code, by experiment.
 Others = Mapping[str, Sequence[OtherCode]]
 
 
 def find(plan: Plan) -> Others:
     """The runs of other code in each of the plan's experiments that has any."""
-    found = {}
+    by_experiment = {}
     for experiment in plan.experiments:
         present = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in experiment.members}
         runs = {run_id: (state.state, state.code_ids()) for run_id, state in present.items() if state is not None}
@@ -29,8 +29,8 @@ def find(plan: Plan) -> Others:
         for run_id in [run_id for run_id in present if run_id in plan.prefixes and not runs.get(run_id, ("", ()))[1]]:
             if (before := find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))) is not None:
                 taken_over[run_id] = (runs.get(run_id, (RunState.PLANNED,))[0], before.code_ids())
-        found[experiment.name] = code.others(plan.multirun, experiment.name, {**runs, **taken_over}, taken_over)
-    return {name: others for name, others in found.items() if others}
+        by_experiment[experiment.name] = code.others(plan.multirun, experiment.name, {**runs, **taken_over}, taken_over)
+    return {name: others for name, others in by_experiment.items() if others}
 
 
 def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Others:
@@ -40,14 +40,14 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
 
     Raises InvalidPlan if runs would be added to runs of other code, and the user has not chosen.
     """
-    found = find(plan)
+    others = find(plan)
     if plan.code_choice != CodeChoice.REFUSE:
-        return found
+        return others
     problems = Diagnostics()
     missing = {*freeze.missing(plan), *resumed, *anew}
     for experiment in plan.experiments:
         waiting = experiment.members.keys() & missing
-        refused = [other for other in found.get(experiment.name, ()) if not other.accepted and {*other.runs} - {*anew}]
+        refused = [other for other in others.get(experiment.name, ()) if not other.accepted and {*other.runs} - {*anew}]
         for other in refused if waiting else ():
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
             fix = (
@@ -61,8 +61,8 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
 
 
 def run_anew(plan: Plan, others: Others) -> list[str]:
-    """Those of the runs of other code that the user wants to be archived and run anew."""
-    runs = dict.fromkeys(run_id for found in others.values() for other in found for run_id in other.runs)
+    """The runs of other code that the user wants to archive and run anew."""
+    runs = dict.fromkeys(run_id for listed in others.values() for other in listed for run_id in other.runs)
     return list(runs) if plan.code_choice == CodeChoice.RERUN else []
 
 

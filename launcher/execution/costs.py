@@ -107,8 +107,8 @@ class History:
 
     def expected(self, run: PlannedRun, counted: int = 0, begun: int = 0) -> Work:
         """What is expected of a run. counted: how many retries; begun: the steps that another run computes."""
-        own = application(run.config)
-        (model, kind, of_method), length = own.kinds(run.config), own.length(run.config)
+        app = application(run.config)
+        (model, kind, of_method), length = app.kinds(run.config), app.length(run.config)
         stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
         if stated is not None:
@@ -195,7 +195,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
     """What all runs of a plan come to, for `--json`."""
     ids = list(planned.runs)
     return {
-        **sized(ids, states, forecast.of(ids)),
+        **sized(ids, states, forecast.estimate(ids)),
         "done": sum(state == RunState.DONE for state in states.values()),
         "spent_device_hours": forecast.spent,
         "unit": forecast.unit,
@@ -244,8 +244,8 @@ class Forecast:
         charged = {*planned.runs, *planned.charged}
         self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
 
-    def of(self, ids: Iterable[str]) -> Estimate:
-        """The cost of those of the runs that are not done."""
+    def estimate(self, ids: Iterable[str]) -> Estimate:
+        """The cost of the runs with these ids that are not done."""
         works = [self.left[run_id] for run_id in ids if run_id in self.left]
         sizes = [work.size for work in works]
         seconds = [work.device_seconds() / work.units for work in works]
@@ -365,8 +365,8 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     """Whether the budget suffices for what is expected, and in the worst case; None without limit."""
     if planned.budget is None:
         return None
-    needed, left = forecast.of(list(planned.runs)), planned.budget - forecast.spent
-    added = [more[1] for one in planned.experiments if (more := forecast.of_added_seeds(one)) is not None]
+    needed, left = forecast.estimate(list(planned.runs)), planned.budget - forecast.spent
+    added = [more[1] for experiment in planned.experiments if (more := forecast.of_added_seeds(experiment)) is not None]
     most = needed.worst_device_hours + sum(added)
     text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
     if most <= left:
@@ -386,7 +386,7 @@ def storage_words(count: float | None) -> str:
 def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
     """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
     login, or what the cluster itself says."""
-    multirun, needed = planned.multirun, forecast.of(list(planned.runs)).storage
+    multirun, needed = planned.multirun, forecast.estimate(list(planned.runs)).storage
     runs = runs_folder(multirun)  # it may be a link to another disk
     place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free

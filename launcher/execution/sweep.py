@@ -101,7 +101,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
-    return Swept(outcome, states, tuple(report(root, plan.multirun / own.name) for own in asked))
+    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked))
 
 
 def _check_file_systems(plan: Plan) -> None:
@@ -115,7 +115,7 @@ def _check_file_systems(plan: Plan) -> None:
         if not lifecycle.is_disk_full(error):  # the launch says so
             problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
     checked = set()
-    names = ("runs", "bases", "launches", "code", "cache", "archive", *(own.name for own in plan.experiments))
+    names = ("runs", "bases", "launches", "code", "cache", "archive", *(each.name for each in plan.experiments))
     for folder in (multirun, *(multirun / name for name in names)):
         if folder.is_symlink() and not folder.exists():
             rule = f"this is a link to {folder.readlink()}, which does not exist"
@@ -182,7 +182,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started = cluster.start(Order(root, plan, run_ids, train, launched, record))
     else:
         started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {run_id: entry for one in reversed(plan.experiments) for run_id, entry in one.members.items()}
+    entries = {run_id: entry for planned in reversed(plan.experiments) for run_id, entry in planned.members.items()}
     titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
     devices = {run_id: shape(plan.runs[run_id].config).units for run_id in run_ids}
     names = ", ".join(experiment.name for experiment in plan.experiments)
@@ -277,7 +277,7 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
             listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
             print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
     spent = sum(compute.spent(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values()) / compute.HOUR_S
-    needed = spent + forecast.of(left_out).device_hours
+    needed = spent + forecast.estimate(left_out).device_hours
     more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
 

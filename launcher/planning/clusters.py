@@ -12,7 +12,7 @@ from analysis.spec.validation import Listed, Section
 from launcher.config import installed_parts
 
 _ELSEWHERE = "choose another scheduler with cluster=NAME"
-_OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # what needs no quotes in a shell script
+_OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # characters that need no quotes in a shell script
 _Times = Annotated[int | None, Field(ge=0, description="a number of times, or null for no limit")]
 _Runs = Annotated[int | None, Field(ge=1, description="a number of runs, 1 or more, or null")]
 _Name = Annotated[
@@ -75,7 +75,7 @@ class Ray(_Limited):
 
 
 class BatchSettings(_Cluster):
-    """A batch system: what launcher.schedulers.batch reads."""
+    """The settings of a batch system that launcher.schedulers.batch reads."""
 
     max_running: _Runs
     max_array: _Runs
@@ -104,17 +104,17 @@ class Slurm(BatchSettings):
     )
 
 
-#: By the name in conf/cluster/*.yaml.
+#: The settings of each built-in scheduler, by `cluster.name` in conf/cluster/*.yaml.
 CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Slurm}
 
 
 def names() -> list[str]:
-    """The names of all schedulers, with those of other installed packages."""
+    """The names of all schedulers, built-in ones and those of installed packages."""
     return [*CLUSTERS, *installed_parts.schedulers()]
 
 
 def settings(name: str) -> type[Section] | None:
-    """The keys of the section for a scheduler; None: there is no such scheduler."""
+    """The model of the section `cluster` for this scheduler; None if no scheduler has this name."""
     if name in CLUSTERS:
         return CLUSTERS[name]
     entry = installed_parts.schedulers().get(name)
@@ -122,6 +122,6 @@ def settings(name: str) -> type[Section] | None:
 
 
 class Budget(Section):
-    """What the runs of an experiment may cost. device_hours: of all their attempts, over all launches."""
+    """A limit on what an experiment costs. device_hours counts all attempts of all its runs, over all launches."""
 
     device_hours: float | None = Field(None, gt=0, description="device-hours above 0, or null")

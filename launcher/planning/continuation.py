@@ -36,11 +36,11 @@ def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
     new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
     lengths, objections = _lengths(plan) if new else [], dict[str, Sequence[Objection]]()
-    found = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
+    outcomes = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
     return replace(
         plan,
-        prefixes={run_id: one for run_id, one in found.items() if isinstance(one, Prefix)},
-        restarts={run_id: one for run_id, one in found.items() if isinstance(one, Restart)},
+        prefixes={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, Prefix)},
+        restarts={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, Restart)},
     )
 
 
@@ -53,11 +53,11 @@ def sentences(plan: Plan) -> Iterator[str]:
     for why in plan.restarts.values():
         # Each of them would continue another run.
         alike.setdefault((why.steps, why.key, brief(why.value), why.rule.replace(why.run, "")), []).append(why)
-    for (length, *_), found in alike.items():
-        why = found[0]
-        verb = "starts" if len(found) == 1 else "start"
+    for (length, *_), same in alike.items():
+        why = same[0]
+        verb = "starts" if len(same) == 1 else "start"
         because = why.rule if why.key is None else f"{why.key} = {brief(why.value)}: {why.rule}"
-        begin = f"{counted(len(found), 'run')} {verb} again, although {counted(length, 'step')} are done"
+        begin = f"{counted(len(same), 'run')} {verb} again, although {counted(length, 'step')} are done"
         yield f"{begin}, because {because}. Fix: {why.fix}"
 
 
@@ -67,14 +67,14 @@ def _is_new(plan: Plan, run_id: str) -> bool:
 
 def _lengths(plan: Plan) -> list[int]:
     """The numbers of steps of all runs in the multirun folder, the largest first."""
-    found: set[int] = set()
+    lengths: set[int] = set()
     run_ids: list[str] = []
     with suppress(NotADirectoryError):  # the launch says so
         run_ids = catalog.run_ids(plan.multirun)
     for run_id in run_ids:
         steps = _trainer(run_folder(plan.multirun, run_id)).get("steps")
-        found |= {steps} if isinstance(steps, int) else set()
-    return sorted(found, reverse=True)
+        lengths |= {steps} if isinstance(steps, int) else set()
+    return sorted(lengths, reverse=True)
 
 
 def _trainer(folder: Path) -> Mapping[str, Any]:
@@ -101,10 +101,10 @@ def _prefix_of(
     why: Restart | None = None
     for length in (length for length in lengths if length < int(run.config["trainer"]["steps"])):
         config = {**run.config, "trainer": {**run.config["trainer"], "steps": length}}
-        found = _judged(plan, run, identity.run_id(identity.identity(run.base, config)), length, objections)
-        if isinstance(found, Prefix):
-            return found
-        why = why or found
+        judged = _judged(plan, run, identity.run_id(identity.identity(run.base, config)), length, objections)
+        if isinstance(judged, Prefix):
+            return judged
+        why = why or judged
     return why
 
 
@@ -122,7 +122,7 @@ def _judged(
             fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
             return Restart(shorter, steps, None, None, rule, fix)
         records = (code.read(plan.multirun, code_id) for code_id in state.code_ids())
-        if plan.code_choice == CodeChoice.RERUN and any(own and code.changes(own) for own in records):
+        if plan.code_choice == CodeChoice.RERUN and any(record and code.changes(record) for record in records):
             rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
             return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
         config, before = {key: value for key, value in run.config.items() if key != "seed"}, _trainer(folder)

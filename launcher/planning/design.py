@@ -37,8 +37,8 @@ class Factor:
         kept = [index for index, key in enumerate(self.keys) if key not in keys]
         if not kept:
             return None
-        choices, values = (tuple(key for key in own if key not in keys) for own in (self.choices, self.values))
-        return Factor(choices, values, tuple(distinct([tuple(one[index] for index in kept) for one in self.levels])))
+        choices, values = (tuple(key for key in names if key not in keys) for names in (self.choices, self.values))
+        return Factor(choices, values, tuple(distinct([tuple(level[i] for i in kept) for level in self.levels])))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def cells(groups: Sequence[str], factors: Sequence[Factor], reads: Reads) -> lis
 
 
 def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str], reads: Reads) -> list[str]:
-    """Those of the keys that no group reads under any choice."""
+    """The keys that no group reads, whatever its choices."""
     layouts = [choices for choices, _ in _layouts(factors)]
     return [key for key in keys if not any(reads(group, choices, key) for group in groups for choices in layouts)]
 

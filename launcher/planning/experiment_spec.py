@@ -50,7 +50,7 @@ def _text_keys(value: Any) -> Any:
 
 
 def _without_null(entries: Any) -> Any:
-    return {name: own for name, own in entries.items() if own is not None} if isinstance(entries, Mapping) else entries
+    return {key: item for key, item in entries.items() if item is not None} if isinstance(entries, Mapping) else entries
 
 
 def _or_null(schema: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ class ExperimentSpec(Section):
                 rule = "a group's name must have 1 to 100 characters: letters, digits and _ . + -"
                 wrong.append(((name,), name, refusal(rule, "rename it", False)))
             label = str(group.label or name)
-            for other in (other for other, own in labelled.items() if own.label == label):
+            for other in (other for other, earlier in labelled.items() if earlier.label == label):
                 rule = f"group {other} has the same label, so a reader of the report could not distinguish them"
                 wrong.append(((name, "label"), label, refusal(rule, "write another")))
             if group.may_equal is not None and group.may_equal not in groups:
@@ -253,8 +253,8 @@ def read(
         given["seeds"], where_seeds = arguments.seeds, COMMAND_LINE
     elif "seeds" not in given:
         given["seeds"], where_seeds = [seed], "conf/config.yaml"
-    found, spec = _sound(given)
-    for breach in found:
+    breaches, spec = _sound(given)
+    for breach in breaches:
         misplaced = breach.key.removeprefix("experiment.groups.")
         if misplaced in ExperimentSpec.model_fields and breach.key != misplaced:
             fix = f"indent it by two spaces less, so that it is experiment.{misplaced} and no group"
@@ -278,13 +278,13 @@ def read(
 
 def _sound(section: dict[str, Any]) -> tuple[list[Objection], ExperimentSpec]:
     """Every breach of a section, and the section without the entries that have one."""
-    found: list[Objection] = []
+    breaches: list[Objection] = []
     while True:
         try:
-            return found, ExperimentSpec.model_validate(section)
+            return breaches, ExperimentSpec.model_validate(section)
         except ValidationError as error:
-            found = found or explain(error, ExperimentSpec, "experiment")
-            for name, *below in (one["loc"] for one in error.errors()):
+            breaches = breaches or explain(error, ExperimentSpec, "experiment")
+            for name, *below in (detail["loc"] for detail in error.errors()):
                 value = section.pop(str(name), None)
                 if name == "name":
                     section["name"] = "unnamed"
@@ -308,14 +308,14 @@ def check_dropped(
 ) -> dict[str, Any]:
     """A merged section, whose key is `at`, without the entries that a null drops. Every null for what no file of the
     composition declares is a problem."""
-    files = [own for file in composed.files if isinstance(own := lookup(file.tree, at)[1], Mapping)]
+    files = [part for file in composed.files if isinstance(part := lookup(file.tree, at)[1], Mapping)]
     result = dict(section)
     for part in _INHERITED[at]:
         entries = section.get(part)
         if not isinstance(entries, Mapping):
             continue
         parts = [file[part] for file in files if isinstance(file.get(part), Mapping)]
-        declared = sorted({str(name) for own in parts for name, entry in own.items() if entry is not None})
+        declared = sorted({str(name) for named in parts for name, entry in named.items() if entry is not None})
         for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
             others = f"; declared: {', '.join(declared)}" if declared else ""
             fix = closest(name, declared, otherwise=f"remove it, or give it a value{others}")
@@ -338,9 +338,9 @@ def check_groups(
     seen: dict[frozenset[str], str] = {}
     for group, ids in runs.items():
         other = seen.setdefault(frozenset(ids), group)
-        own = spec.groups[group]
-        if other not in (group, own.may_equal) and not any(key.startswith("method") for key in arguments.keys):
-            method = "+".join(own.methods)
+        declared = spec.groups[group]
+        if other not in (group, declared.may_equal) and not any(key.startswith("method") for key in arguments.keys):
+            method = "+".join(declared.methods)
             rule = f"its runs are those of group {other}, and a comparison of the two says nothing"
             problems.add(
                 where, f"experiment.groups.{group}", method, rule, "change its method or overrides, or remove it"

@@ -136,17 +136,17 @@ def axes(parser: OverridesParser, words: Sequence[str]) -> dict[str, list[str]]:
 
     Raises HydraException.
     """
-    found: dict[str, list[str]] = {}
+    words_of: dict[str, list[str]] = {}
     for override in parser.parse_overrides(list(words)):
         key = override.get_key_element()
         if not override.is_sweep_override():
-            found[key] = [f"{key}={override.get_value_element_as_str()}"]
+            words_of[key] = [f"{key}={override.get_value_element_as_str()}"]
         elif override.is_discrete_sweep():
-            found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            words_of[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
         else:
             kind = override.value_type.name.lower() if override.value_type is not None else "this"
             raise HydraException(f"{override.input_line}: rlsweep takes lists, ranges and choices, no {kind}")
-    return found
+    return words_of
 
 
 class Compositions:
@@ -185,8 +185,8 @@ class Compositions:
         """The whole configuration of one job, with Hydra's own section."""
         return self._loader.load_sweep_config(self._master, list(overrides))
 
-    def composed(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
-        """The composition of these words, in which the values of the keys `replaced` will be replaced."""
+    def compose(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
+        """Compose these words once. The values of the keys `replaced` are filled in for each job."""
         at = (shared, replaced)
         if at not in self._cache:
             config = self._loader.load_sweep_config(self._master, list(shared))
@@ -423,9 +423,9 @@ def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Le
         axes.append({section.seed_key: experiment.seeds})
     factors: list[list[Level]] = []
     for axis in axes:
-        own = {key: [spelled(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
-        if own:
-            factors.append([dict(zip(own, level, strict=True)) for level in zip(*own.values(), strict=True)])
+        words = {key: [spelled(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
+        if words:
+            factors.append([dict(zip(words, level, strict=True)) for level in zip(*words.values(), strict=True)])
     return factors + [[{key: word} for word in words] for key, words in swept.items()]
 
 
@@ -441,7 +441,7 @@ def _add(
     """Compose one job and add it with its run, unless an exclusion leaves it out."""
     replaced = [key for key in varied if compositions.replaceable(chosen[key])]
     shared = tuple(word for key, word in chosen.items() if key not in replaced)
-    composition = compositions.composed(shared, frozenset(replaced))
+    composition = compositions.compose(shared, frozenset(replaced))
     if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
@@ -465,7 +465,7 @@ class _Frozen:
     def __init__(self, section: Sweep, program: Mapping[str, Any], outputs: Collection[str]) -> None:
         self._section, self._program, self._outputs = section, program, outputs
         self.excluded = [
-            {key: tuple(own) if isinstance(own, (list, tuple)) else (own,) for key, own in each.items()}
+            {key: tuple(level) if isinstance(level, (list, tuple)) else (level,) for key, level in each.items()}
             for each in section.experiment.exclude
         ]
         asked = section.resources
@@ -514,12 +514,12 @@ class _Frozen:
         if isinstance(value, Mapping):
             named = {str(name): self._settled(item, f"{key}.{name}") for name, item in value.items()}
             parts = [named[name] for name in sorted(named)]
-            settled: Any = {name: own.value for name, own in named.items()}
+            settled: Any = {name: part.value for name, part in named.items()}
             text = "{" + ",".join(f"{json.dumps(name)}:{named[name].text}" for name in sorted(named)) + "}"
         else:
             parts = [self._settled(item, key) for item in value]
-            text, settled = "[" + ",".join(own.text for own in parts) + "]", [own.value for own in parts]
-        part = _Part(settled, text, {path: digest for own in parts for path, digest in own.inputs.items()})
+            text, settled = "[" + ",".join(part.text for part in parts) + "]", [part.value for part in parts]
+        part = _Part(settled, text, {path: digest for part in parts for path, digest in part.inputs.items()})
         self._parts[id(value)] = value, part
         return part
 

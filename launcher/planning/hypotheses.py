@@ -43,8 +43,8 @@ def _undecidable_primary(experiment: Experiment, asked: Settings) -> precheck.Un
 
 def described(experiment: Experiment) -> set[str]:
     """The hypotheses that are described and not judged, so that no gate can need them."""
-    by_id = {one.id: one for one in _asked(experiment).hypotheses}
-    return {name for name, one in by_id.items() if hypothesis.described(one, by_id)}
+    by_id = {claim.id: claim for claim in _asked(experiment).hypotheses}
+    return {name for name, claim in by_id.items() if hypothesis.described(claim, by_id)}
 
 
 def _seeds(asked: Settings, n: int) -> str:
@@ -58,13 +58,13 @@ def warnings(experiment: Experiment) -> list[str]:
     variation over seeds says what it takes."""
     asked = _asked(experiment)
     lines = [_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked)]
-    for one in asked.hypotheses:
-        seeds = len(experiment.seeds_of().get(one.group, ()))
-        if one.kind == "variation" and one.high is not None and seeds > 1:
-            largest = precheck.widest_variation(seeds, one.high, asked.alpha)
+    for claim in asked.hypotheses:
+        seeds = len(experiment.seeds_of().get(claim.group, ()))
+        if claim.kind == "variation" and claim.high is not None and seeds > 1:
+            largest = precheck.widest_variation(seeds, claim.high, asked.alpha)
             lines.append(
-                f"{one.id} is described: with {seeds} seeds the whole interval of the variation is below "
-                f"{one.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
+                f"{claim.id} is described: with {seeds} seeds the whole interval of the variation is below "
+                f"{claim.high:.2g} only where the seeds vary by {largest:.2g} of their mean or less"
             )
     return [f"{experiment.name}: {line}" for line in lines if line is not None]
 
@@ -75,40 +75,40 @@ def findable(experiment: Experiment) -> str | None:
     asked = _asked(experiment)
     if not is_judged(asked.summary) or _undecidable_primary(experiment, asked) is not None:
         return None
-    found = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
-    if found is None or found.effect is None:
+    power = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
+    if power is None or power.effect is None:
         return None
-    text = f"{experiment.name}: {_power(asked, found, f' in {asked.metric} ({asked.summary})')}"
-    count = max(6, 2 * found.seeds)
+    text = f"{experiment.name}: {_power(asked, power, f' in {asked.metric} ({asked.summary})')}"
+    count = max(6, 2 * power.seeds)
     more = precheck.findable(asked, dict.fromkeys(experiment.seeds_of(), range(count)), experiment.baseline)
     if more is not None and more.effect is not None and asked.sequential is None and not asked.select:
         text += f". {count} seeds would detect {more.effect:.2g} sd"
-    return f"{text}. ({_unit(found)})"
+    return f"{text}. ({_unit(power)})"
 
 
 def powers(experiment: Experiment) -> dict[str, str]:
-    """Of each hypothesis about two groups, what its seeds can find, in words. It loads SciPy."""
+    """A sentence for each hypothesis about two groups on what its seeds can detect. Loads SciPy."""
     asked, said = _asked(experiment), {}
-    for name, found in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
+    for name, power in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
         said[name] = (
-            f"{_power(asked, found)}, and one of 1 sd with {precheck.power_at(found, 1.0):.0%} ({_unit(found)})"
+            f"{_power(asked, power)}, and one of 1 sd with {precheck.power_at(power, 1.0):.0%} ({_unit(power)})"
         )
-    timed = [one.id for one in asked.hypotheses if one.target is not None and one.id in said]
+    timed = [claim.id for claim in asked.hypotheses if claim.target is not None and claim.id in said]
     return said | {name: f"{said[name]}; less if runs do not reach the threshold" for name in timed}
 
 
-def _power(asked: Settings, found: precheck.Findable, what: str = "") -> str:
-    first = f", as the first of {found.comparisons} comparisons" if found.level < asked.alpha else ""
-    seeds = _seeds(asked, found.seeds)
-    if found.effect is None:
+def _power(asked: Settings, power: precheck.Findable, what: str = "") -> str:
+    first = f", as the first of {power.comparisons} comparisons" if power.level < asked.alpha else ""
+    seeds = _seeds(asked, power.seeds)
+    if power.effect is None:
         return f"{seeds} detect no difference{what} with 80% power{first}"
-    size = "only very large " if found.effect >= 2.0 else "only large " if found.effect >= 0.8 else ""
-    return f"{seeds} detect {size}differences{what} of {found.effect:.2g} sd or more with 80% power{first}"
+    size = "only very large " if power.effect >= 2.0 else "only large " if power.effect >= 0.8 else ""
+    return f"{seeds} detect {size}differences{what} of {power.effect:.2g} sd or more with 80% power{first}"
 
 
-def _unit(found: precheck.Findable) -> str:
-    of = "the differences between seeds" if found.paired else "one method's runs"
-    return f"sd: the standard deviation of {of}; test: {found.test}"
+def _unit(power: precheck.Findable) -> str:
+    of = "the differences between seeds" if power.paired else "one method's runs"
+    return f"sd: the standard deviation of {of}; test: {power.test}"
 
 
 def _unjudged_warning(asked: Settings) -> str | None:
@@ -141,14 +141,14 @@ def _warning(experiment: Experiment, asked: Settings) -> str | None:
     lost = precheck.undecidable(asked, experiment.seeds_of())
     if not lost:
         return None
-    names = ", ".join(one.id for one in lost)
-    seeds, most = _seeds(asked, min(one.seeds for one in lost)), max(one.needed for one in lost)
+    names = ", ".join(claim.id for claim in lost)
+    seeds, most = _seeds(asked, min(claim.seeds for claim in lost)), max(claim.needed for claim in lost)
     text = f"{seeds} cannot decide {names}: {most} are needed"
     fewest, said = _fewest(experiment)
     left = precheck.undecidable(fewest, experiment.seeds_of())
     if len(left) < len(lost):
         text += f", or {said}"
         if left:
-            names = ", ".join(one.id for one in left)
-            text += f"; {names} would then need {max(one.needed for one in left)}"
+            names = ", ".join(claim.id for claim in left)
+            text += f"; {names} would then need {max(claim.needed for claim in left)}"
     return text

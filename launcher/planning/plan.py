@@ -112,7 +112,7 @@ def seeds_of(groups: Iterable[str], entries: Iterable[Entry]) -> dict[str, list[
     seeds: dict[str, dict[int, None]] = {group: {} for group in groups}
     for entry in entries:
         seeds[entry.group][entry.seed] = None
-    return {group: list(own) for group, own in seeds.items()}
+    return {group: list(listed) for group, listed in seeds.items()}
 
 
 class CodeChoice(StrEnum):

@@ -74,13 +74,13 @@ def _plan(planning: Planning, root: Path, command: str, added: AddedSeeds) -> Pl
     experiments: list[Experiment] = []
     runs: dict[str, PlannedRun] = {}
     first: Root | None = None  # for what holds for the whole launch
-    for own in filter(None, (_root(planning, name) for name in given.experiments)):
+    for config_root in filter(None, (_root(planning, name) for name in given.experiments)):
         if first is None:
-            first = own
-            planning.cluster = _cluster(planning, own)
-            _check(planning, own, tracking.Settings, "tracking", own.tree["tracking"])
-            _check(planning, own, Budget, "budget", own.tree.get("budget") or {})
-        experiment, its_runs = _experiment(planning, own, root, command, added)
+            first = config_root
+            planning.cluster = _cluster(planning, config_root)
+            _check(planning, config_root, tracking.Settings, "tracking", config_root.tree["tracking"])
+            _check(planning, config_root, Budget, "budget", config_root.tree.get("budget") or {})
+        experiment, its_runs = _experiment(planning, config_root, root, command, added)
         experiments.append(experiment)
         runs.update(its_runs)
     names = [experiment.name for experiment in experiments]
@@ -104,8 +104,8 @@ def _plan(planning: Planning, root: Path, command: str, added: AddedSeeds) -> Pl
     )
 
 
-def _multirun(root: Path, own: Root) -> Path:
-    return root / str(own.tree.get("multirun") or "multirun")
+def _multirun(root: Path, config_root: Root) -> Path:
+    return root / str(config_root.tree.get("multirun") or "multirun")
 
 
 def _try_entry_points(problems: Diagnostics) -> None:
@@ -161,9 +161,9 @@ def _root(planning: Planning, experiment: str | None) -> Root | None:
     except hydra_compose.ERRORS as error:
         problems.append(variants.not_composed(composer, where, error))
         return None
-    found = variants.file_problems(composer, composed)
-    problems += found
-    if not all(map(variants.is_harmless, found)):
+    objections_to_files = variants.file_problems(composer, composed)
+    problems += objections_to_files
+    if not all(map(variants.is_harmless, objections_to_files)):
         return None
     tree = dict(composed.tree)
     for key, value in values.items():
@@ -195,14 +195,14 @@ def _root(planning: Planning, experiment: str | None) -> Root | None:
 
 def _selection(planning: Planning, experiment: str | None) -> list[str]:
     """The choices of groups that hold for the whole experiment, as Hydra's overrides."""
-    chosen = {group: one for group, one in planning.arguments.choices.items() if not group.startswith("method/")}
+    chosen = {group: choice for group, choice in planning.arguments.choices.items() if not group.startswith("method/")}
     if experiment:
         chosen = {"experiment": experiment, **chosen}
     if planning.arguments.more_hypotheses:
-        own = planning.composer.compose([f"{group}={one}" for group, one in chosen.items()]).chosen(HYPOTHESIS)
+        hypotheses = planning.composer.compose([f"{group}={name}" for group, name in chosen.items()]).chosen(HYPOTHESIS)
         chosen.pop(HYPOTHESIS, None)
-        chosen[HYPOTHESIS] = spelled([*own, *planning.arguments.more_hypotheses])
-    return [f"{group}={one}" for group, one in chosen.items()]
+        chosen[HYPOTHESIS] = spelled([*hypotheses, *planning.arguments.more_hypotheses])
+    return [f"{group}={choice}" for group, choice in chosen.items()]
 
 
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
@@ -217,31 +217,31 @@ def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[st
 
 
 def _experiment(
-    planning: Planning, own: Root, root: Path, command: str, added: AddedSeeds
+    planning: Planning, config_root: Root, root: Path, command: str, added: AddedSeeds
 ) -> tuple[Experiment, Mapping[str, PlannedRun]]:
     """An experiment and its runs, by id."""
-    problems, given, tree = planning.problems, planning.arguments, own.tree
-    default = own.composed.choices.get("method") or application().parts().BASELINE
+    problems, given, tree = planning.problems, planning.arguments, config_root.tree
+    default = config_root.composed.choices.get("method") or application().parts().BASELINE
     section = experiment_spec.check_dropped(
-        "experiment", tree.get("experiment") or {}, own.composed, own.where, problems
+        "experiment", tree.get("experiment") or {}, config_root.composed, config_root.where, problems
     )
-    if own.experiment is None and "experiment.name" not in given.values:
+    if config_root.experiment is None and "experiment.name" not in given.values:
         section["name"] = _adhoc_name(given, str(section.get("name")), default)
-    name, multirun = str(section.get("name")), _multirun(root, own)
-    problems += _other_owners(planning, own, name, multirun)
+    name, multirun = str(section.get("name")), _multirun(root, config_root)
+    problems += _other_owners(planning, config_root, name, multirun)
     frozen = added_seeds.frozen_plan(multirun / name)
     arguments = added_seeds.recorded(given, frozen, section.get("seeds") or [tree["seed"]], problems)
-    spec = experiment_spec.read(section, tree["seed"], default, arguments, own.where, problems)
+    spec = experiment_spec.read(section, tree["seed"], default, arguments, config_root.where, problems)
     if frozen is not None:
         by = "seed" if given.seeds is not None else "experiment.seeds"
-        at = COMMAND_LINE if by == "seed" else given.origin(by, own.where)
+        at = COMMAND_LINE if by == "seed" else given.origin(by, config_root.where)
         added_seeds.check_unchanged(spec.rule, frozen, multirun, at, by, problems)
     seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
     if spec.rule is not None:
         seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, added.get(spec.name, {}))
-    specs = run_specs(planning, own, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
+    specs = run_specs(planning, config_root, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
     if not problems:
-        experiment_spec.check_groups(spec, specs.entries, own.where, given, problems)
+        experiment_spec.check_groups(spec, specs.entries, config_root.where, given, problems)
     groups: dict[str, PlannedGroup] = {
         name: {"label": str(group.label), "method": group.methods[0] if len(group.methods) == 1 else [*group.methods]}
         for name, group in spec.groups.items()
@@ -270,7 +270,7 @@ def _experiment(
         seeds=tuple(sorted({entry.seed for entry in specs.entries})) if spec.rule else spec.all_seeds,
         groups=groups,
         factors=factors,
-        analysis=_analysis(planning, own, known, spec),
+        analysis=_analysis(planning, config_root, known, spec),
         runs=specs.entries,
     )
     return experiment, specs.runs
@@ -282,35 +282,35 @@ def _adhoc_name(given: Arguments, prefix: str, method: str) -> str:
     It does not depend on the seeds, so that a later launch can add some.
     """
     methods = given.methods or [(method,)]
-    chosen = {key: one for key, one in given.choices.items() if key not in ("cluster", HYPOTHESIS)}
+    chosen = {key: choice for key, choice in given.choices.items() if key not in ("cluster", HYPOTHESIS)}
     sections = (*SECTIONS, "base", "experiment")
-    values = {key: one for key, one in given.values.items() if key.partition(".")[0] in sections}
-    values = {key: one for key, one in values.items() if key not in ("experiment.baseline", "experiment.seeds")}
+    values = {key: value for key, value in given.values.items() if key.partition(".")[0] in sections}
+    values = {key: value for key, value in values.items() if key not in ("experiment.baseline", "experiment.seeds")}
     rest = [sorted(map(repr, each.items())) for each in (chosen, values, given.choice_factors, given.value_factors)]
     name = "-".join([prefix, *dict.fromkeys("+".join(files) for files in methods)])[:_LONGEST_NAME].rstrip("-+")
     return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
 
 
-def _other_owners(planning: Planning, own: Root, name: str, multirun: Path) -> Iterator[Objection]:
+def _other_owners(planning: Planning, config_root: Root, name: str, multirun: Path) -> Iterator[Objection]:
     """Whose folder the experiment's is: that of another file, of a campaign, or, where a file system ignores case, of
     another experiment.
 
     A file that is called like the experiment owns the name, whatever other files declare.
     """
-    composer, at = planning.composer, planning.arguments.origin("experiment.name", own.where)
+    composer, at = planning.composer, planning.arguments.origin("experiment.name", config_root.where)
     fix = "give this experiment a name of its own"
-    others = [f"conf/campaign/{one}.yaml" for one in composer.options("campaign") if _alike(one, name)]
-    present = [one.name for one in multirun.iterdir()] if multirun.is_dir() else []
-    others += [str(multirun / one) for one in present if one != name and _alike(one, name)]
+    others = [f"conf/campaign/{other}.yaml" for other in composer.options("campaign") if _alike(other, name)]
+    present = [other.name for other in multirun.iterdir()] if multirun.is_dir() else []
+    others += [str(multirun / other) for other in present if other != name and _alike(other, name)]
     for other in others:
         rule = f"{other} has the same folder, at least on file systems that ignore the case of letters"
         yield Objection("experiment.name", name, rule, fix, at)
-    for other in composer.options("experiment") if own.experiment != name else ():
+    for other in composer.options("experiment") if config_root.experiment != name else ():
         try:
             declared = hydra_compose.lookup(composer.content(f"experiment/{other}"), "experiment.name")[1]
         except hydra_compose.ERRORS:
             continue  # the plan of that file reports it
-        if other != own.experiment and _alike(str(declared), name):
+        if other != config_root.experiment and _alike(str(declared), name):
             rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
             yield Objection("experiment.name", name, rule, fix, at)
 
@@ -322,35 +322,35 @@ def _alike(name: str, other: str) -> bool:
 # ---------------------------------------------------------------- sections that hold for a whole experiment
 
 
-def _analysis(planning: Planning, own: Root, context: Context, spec: ExperimentSpec) -> dict[str, Any]:
+def _analysis(planning: Planning, config_root: Root, context: Context, spec: ExperimentSpec) -> dict[str, Any]:
     problems = planning.problems
     section = experiment_spec.check_dropped(
-        "analysis", own.tree.get("analysis") or {}, own.composed, own.where, problems
+        "analysis", config_root.tree.get("analysis") or {}, config_root.composed, config_root.where, problems
     )
     sequential = spec.rule.model_dump() if spec.rule is not None else None
     if section.get("sequential") not in (None, sequential):
-        at, value = planning.arguments.origin("analysis.sequential", own.where), schema.brief(section["sequential"])
+        value, where = schema.brief(section["sequential"]), config_root.where
         rule = "experiment.seeds decides how seeds are added, and the report follows it"
         fix = "remove it, and write experiment.seeds: {start: 4, max: 12, until: decided}"
-        problems.add(at, "analysis.sequential", value, rule, fix)
+        problems.add(planning.arguments.origin("analysis.sequential", where), "analysis.sequential", value, rule, fix)
     section["sequential"] = sequential
-    files = {Path(file.path).name: file.content for file in own.composed.files if file.package == _HYPOTHESES}
+    files = {Path(file.path).name: file.content for file in config_root.composed.files if file.package == _HYPOTHESES}
     for file, other in itertools.combinations(reversed(files), 2):
         for name in [name for name in files[file] if name in files[other]]:
             rule = f"conf/{HYPOTHESIS}/{other}.yaml also declares {name}"
             problems.add(f"conf/{HYPOTHESIS}/{file}.yaml", f"{_HYPOTHESES}.{name}", None, rule, "rename one")
     # The groups of an experiment with problems may not be all that its hypotheses are about.
     judged = {**section, "hypotheses": None} if problems else section
-    _check(planning, own, Settings, "analysis", judged, context=context, hypotheses=files)
+    _check(planning, config_root, Settings, "analysis", judged, context=context, hypotheses=files)
     return section
 
 
-def _cluster(planning: Planning, own: Root) -> dict[str, Any]:
-    section = schema.strip(own.tree["cluster"])  # a file from before this schema has `allowed`
-    where = f"{planning.composer.folder.name}/cluster/{own.composed.choices.get('cluster')}.yaml"
-    name = (own.composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
+def _cluster(planning: Planning, config_root: Root) -> dict[str, Any]:
+    section = schema.strip(config_root.tree["cluster"])  # a file from before this schema has `allowed`
+    where = f"{planning.composer.folder.name}/cluster/{config_root.composed.choices.get('cluster')}.yaml"
+    name = (config_root.composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
     if isinstance(name, str) and (settings := clusters.settings(name)) is not None:
-        _check(planning, own, settings, "cluster", section, where)
+        _check(planning, config_root, settings, "cluster", section, where)
     else:
         needed = f"one of {', '.join(clusters.names())}"
         planning.problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
@@ -359,7 +359,7 @@ def _cluster(planning: Planning, own: Root) -> dict[str, Any]:
 
 def _check(
     planning: Planning,
-    own: Root,
+    config_root: Root,
     model: type[BaseModel],
     name: str,
     section: Any,
@@ -370,12 +370,12 @@ def _check(
     """Add every objection to a section, with the file that set its key; where: the file for a key that none set, by
     default the experiment's. hypotheses: the content of their files.
     """
-    composer, chosen, files = planning.composer, own.selection, hypotheses or {}
+    composer, chosen, files = planning.composer, config_root.selection, hypotheses or {}
     for objection in objections(model, section, name, context):
         words = objection.key.partition("[")[0].split(".")
         above = [".".join(words[:end]) for end in range(len(words), 1, -1)]
         sources = filter(None, (composer.source(chosen, key) for key in above))
-        origin = planning.arguments.origin(objection.key, next(sources, where or own.where))
+        origin = planning.arguments.origin(objection.key, next(sources, where or config_root.where))
         fix = objection.fix
         if objection.rule.startswith(_METRIC) and isinstance(objection.value, str):
             fix = planning.checks.meant_metric(objection.value, planning.compositions) or fix

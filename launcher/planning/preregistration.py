@@ -50,7 +50,7 @@ def declare(multirun: Path, experiment: Experiment) -> None:
 
 def warnings(plan: Plan) -> list[str]:
     """A line for each experiment of which a launch changes what was declared, after results."""
-    return [line for one in plan.experiments if (line := _warning(plan.multirun, one)) is not None]
+    return [line for experiment in plan.experiments if (line := _warning(plan.multirun, experiment)) is not None]
 
 
 def _warning(multirun: Path, experiment: Experiment) -> str | None:
@@ -64,17 +64,17 @@ def _warning(multirun: Path, experiment: Experiment) -> str | None:
     before = earlier
     if former is not None and not any("plan" in entry for entry in earlier):
         before = [{"done": [], "planned": 0, **_said(former)}]
-    found = declaration.registration(before, experiment.document(), Declaration(1, 1))
-    if found is None or found.plan is None or not found.changes:
+    changed = declaration.registration(before, experiment.document(), Declaration(1, 1))
+    if changed is None or changed.plan is None or not changed.changes:
         return None  # without a look at thousands of runs
     known, done = _results(multirun, experiment, earlier)
-    found = declaration.registration(before, experiment.document(), Declaration(len(done), len(known)))
-    if found is None or found.plan is None or not found.changes:
+    changed = declaration.registration(before, experiment.document(), Declaration(len(done), len(known)))
+    if changed is None or changed.plan is None or not changed.changes:
         return None
-    seeds = sorted({*found.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
+    seeds = sorted({*changed.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
     lost = added_seeds.rule_of(experiment) is None and len(seeds) > len(experiment.seeds)
     keep = f" To keep every seed: {added_seeds.with_seeds(experiment.command, seeds)}" if lost else ""
-    return f"{experiment.name}: {found.sentence()} Every report says so first.{keep}"
+    return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
 
 
 def _said(experiment: Experiment) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _results(
     plan, former = experiment.document(), added_seeds.frozen_plan(multirun / experiment.name)
     kept = [*earlier, *([{"plan": former.document()}] if former is not None else [])]
     plans = [plan, *(entry["plan"] for entry in declaration.of_scale(kept, plan) if "plan" in entry)]
-    known = list(dict.fromkeys(run["id"] for one in plans for run in one["runs"]))
+    known = list(dict.fromkeys(run["id"] for document in plans for run in document["runs"]))
     seen = {run_id for entry in earlier for run_id in entry["done"]}
     archived = archive.archived(multirun)
     folders = {run_id: [run_folder(multirun, run_id), *archived.get(run_id, ())] for run_id in known}

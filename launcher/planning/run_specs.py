@@ -136,7 +136,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
 
 def _layout(planning: Planning, root: Root, spec: ExperimentSpec) -> _Layout:
     composer, problems, given, where = planning.composer, planning.problems, planning.arguments, root.where
-    fixed = {key: one for key, one in given.values.items() if key.partition(".")[0] in SECTIONS}
+    fixed = {key: value for key, value in given.values.items() if key.partition(".")[0] in SECTIONS}
     for name in spec.scales:
         if name not in composer.options("scale"):
             problems.append(command_line.unknown_option(composer, where, f"experiment.scales.{name}", "scale", name))
@@ -239,7 +239,7 @@ def _hint(planning: Planning, layout: _Layout, key: str, names: Sequence[str]) -
     if (meant := variants.suggested(planning.composer, key, given)) is not None:
         return NO_SUCH_KEY, meant
     above, _, last = key.rpartition(".")
-    choices = tuple((one, levels[0]) for one, levels in layout.factors.choices.items())
+    choices = tuple((group, levels[0]) for group, levels in layout.factors.choices.items())
     known: dict[str, None] = {}
     for variant in filter(None, (_variant(planning, layout, name, choices) for name in names)):
         siblings = hydra_compose.lookup(variant.tree, above)[1]
@@ -336,7 +336,7 @@ def _chooser(planning: Planning, layout: _Layout, treatment: _Treatment, part: s
     chosen = application().parts().chosen
     choices = {method: chosen(composer, composer.compose([f"method={method}"]))[part] for method in group.methods}
     choice = treatment.variant.parts[part]
-    likely = [method for method, own in choices.items() if own == choice] or group.methods
+    likely = [method for method, its_choice in choices.items() if its_choice == choice] or group.methods
     return f"{composer.folder.name}/method/{likely[-1]}.yaml"
 
 
@@ -416,8 +416,8 @@ def _resolved_factors(planning: Planning, spec: ExperimentSpec, where: str) -> F
         rule = "two factors, or zips, have this key"
         planning.problems.add(where, f"experiment.zip: {key}", None, rule, "keep it in one of them")
     factors = [factor for whole in read if (factor := whole.without(arguments.keys)) is not None]
-    factors += [Factor((key,), (), tuple((one,) for one in own)) for key, own in arguments.choice_factors.items()]
-    factors += [Factor((), (key,), tuple((one,) for one in own)) for key, own in arguments.value_factors.items()]
+    factors += [Factor((key,), (), tuple((x,) for x in levels)) for key, levels in arguments.choice_factors.items()]
+    factors += [Factor((), (key,), tuple((x,) for x in levels)) for key, levels in arguments.value_factors.items()]
     # A sweep of a declared factor stays in its place.
     factors.sort(key=lambda factor: min(places.index(key) if key in places else len(places) for key in factor.keys))
     choices, values = (
@@ -482,23 +482,23 @@ def _exclusions(
 def _alternatives(composer: Composer, key: str, value: Any) -> tuple[Any, ...]:
     """The levels that an exclusion names for a key: a list of them, or one."""
     if application().parts().is_list_part(composer, key):
-        several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
+        several = isinstance(value, (list, tuple)) and any(isinstance(choice, (list, tuple)) for choice in value)
         choices = list(value) if several else [value]
-        return tuple(spelled([one] if isinstance(one, str) else map(str, one)) for one in choices)
+        return tuple(spelled([choice] if isinstance(choice, str) else map(str, choice)) for choice in choices)
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _known(planning: Planning, key: str, own: Sequence[Any], levels: Mapping[str, Any], where: str, at: str) -> bool:
+def _known(planning: Planning, key: str, named: Sequence[Any], levels: Mapping[str, Any], where: str, at: str) -> bool:
     """Whether an exclusion names a factor and its levels."""
     if key not in levels:
         rule = f"not a factor of this experiment; it has {', '.join(levels)}"
         fix = closest(key, list(levels), otherwise="name a factor, group or seed")
-        planning.problems.add(where, at, brief(list(own)), rule, fix)
+        planning.problems.add(where, at, brief(list(named)), rule, fix)
         return False
-    unknown = [one for one in own if not any(equal(one, level) for level in levels[key])]
-    for one in unknown:
+    unknown = [other for other in named if not any(equal(other, level) for level in levels[key])]
+    for other in unknown:
         names = list(map(str, levels[key]))
-        fix = closest(str(one), names, otherwise="correct the level, or remove the exclusion")
+        fix = closest(str(other), names, otherwise="correct the level, or remove the exclusion")
         rule = f"not a level of {key}; its levels are {', '.join(names)}"
-        planning.problems.add(where, at, brief(one), rule, fix)
+        planning.problems.add(where, at, brief(other), rule, fix)
     return not unknown

@@ -50,21 +50,21 @@ class ConfigVariant:
         self._every_part = method_parts.parts(composer)
         # What the files of an experiment, a scale or a method set is checked against what holds without them.
         choices = {
-            **{group: one for group, one in composed.choices.items() if one is not None and composer.is_group(group)},
-            **{f"method/{part}": one for part, one in method_parts.chosen(composer, composed).items()},
+            **{key: name for key, name in composed.choices.items() if name is not None and composer.is_group(key)},
+            **{f"method/{part}": choice for part, choice in method_parts.chosen(composer, composed).items()},
             "method": method_parts.BASELINE,
         }
-        without = sorted(f"{group}={one}" for group, one in choices.items() if group not in ("experiment", "scale"))
+        without = sorted(f"{group}={name}" for group, name in choices.items() if group not in ("experiment", "scale"))
         defaults = composer.compose(without).tree
         #: The choice of each part; of a list part as Hydra's overrides spell it.
         self.parts = {part: choices[f"method/{part}"] for part in self._every_part if f"method/{part}" in choices}
         self._method = schema.strip(defaults["method"])
         # What parts need of each other is judged file by file, below, not as Hydra merges it.
         fragments = defaults["method"].get(schema.ALLOWED) or {}
-        own = {key: fragment for key, fragment in fragments.items() if key not in self.parts}
-        self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: own}}
+        others = {key: fragment for key, fragment in fragments.items() if key not in self.parts}
+        self._defaults = {**defaults, "method": {**defaults["method"], schema.ALLOWED: others}}
         #: (part, rule, fix) of what the chosen parts need of each other, and do not have.
-        self.unmet = [one for one in method_parts.unmet(composer, without, self._method) if one[0] in self.parts]
+        self.unmet = [need for need in method_parts.unmet(composer, without, self._method) if need[0] in self.parts]
 
     @functools.cached_property
     def checker(self) -> schema.Checker:
@@ -74,9 +74,9 @@ class ConfigVariant:
     def breaches(self, config: Mapping[str, Any]) -> Iterator[Objection]:
         """What is wrong with a run's values, by what its files declare."""
         flat = [
-            schema.not_a_mapping(key, config[key], own)
-            for key, own in self.tree.items()
-            if isinstance(own, Mapping) and not isinstance(config[key], Mapping)
+            schema.not_a_mapping(key, config[key], section)
+            for key, section in self.tree.items()
+            if isinstance(section, Mapping) and not isinstance(config[key], Mapping)
         ]
         if flat:
             yield from flat
@@ -88,8 +88,8 @@ class ConfigVariant:
             fix = f"begin {self._file} with `defaults: [{application().parts().BASELINE}, _self_]`"
             yield Objection("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
-            value, own = config["method"].get(part), self._method.get(part)
-            if value != own and not isinstance(own, Mapping):
+            value, default = config["method"].get(part), self._method.get(part)
+            if value != default and not isinstance(default, Mapping):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
                 yield Objection(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
@@ -122,7 +122,7 @@ class Planning:
 
     @property
     def compositions(self) -> list[Composed]:
-        """Those of the variants."""
+        """The compositions of the variants that compose."""
         return [variant.composed for variant in self.variants.values() if variant is not None]
 
 
@@ -142,9 +142,9 @@ class Root:
 def variant(planning: Planning, root: Root, overrides: Sequence[str]) -> ConfigVariant | None:
     """The variant for a choice of groups (the last for each counts); None (and a problem) if it does not compose."""
     composer, known = planning.composer, planning.variants
-    key = tuple({one.partition("=")[0]: one for one in (*root.selection, *overrides)}.values())
+    key = tuple({word.partition("=")[0]: word for word in (*root.selection, *overrides)}.values())
     if key not in known:
-        values = {key: one for key, one in planning.arguments.values.items() if key.startswith("base.")}
+        values = {key: value for key, value in planning.arguments.values.items() if key.startswith("base.")}
         known[key] = None
         try:
             known[key] = ConfigVariant(composer, key, values)
@@ -156,7 +156,7 @@ def variant(planning: Planning, root: Root, overrides: Sequence[str]) -> ConfigV
 
 def readers(composer: Composer, key: str) -> str:
     """The choices of parts whose files have a dotted key of `method`: method/control=dual."""
-    return " or ".join(one for one, content in parts(composer).items() if hydra_compose.lookup(content, key)[0])
+    return " or ".join(choice for choice, content in parts(composer).items() if hydra_compose.lookup(content, key)[0])
 
 
 def parts(composer: Composer) -> dict[str, Mapping[str, Any]]:
@@ -171,10 +171,10 @@ def parts(composer: Composer) -> dict[str, Mapping[str, Any]]:
 def suggested(composer: Composer, key: str, value: Any) -> str | None:
     """The fix for a key that is known under another name; None: it is not."""
     section, _, rest = key.partition(".")
-    files = [(one, composer.content(f"{section}/{one}")) for one in composer.options(section)]
-    having = [one for one, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
+    files = [(choice, composer.content(f"{section}/{choice}")) for choice in composer.options(section)]
+    having = [choice for choice, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
     if rest and having and section in ("cluster", "trainer"):
-        return f"add {' or '.join(f'{section}={one}' for one in having)}"
+        return f"add {' or '.join(f'{section}={choice}' for choice in having)}"
     return application().key(key, value)
 
 

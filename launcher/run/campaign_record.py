@@ -131,7 +131,7 @@ def change_stage(multirun: Path, campaign: str, name: str, change: Callable[[Sta
 
     def changed(record: CampaignRecord | None) -> CampaignRecord:
         assert record is not None
-        return replace(record, stages=[change(one) if one.name == name else one for one in record.stages])
+        return replace(record, stages=[change(stage) if stage.name == name else stage for stage in record.stages])
 
     return update(multirun, campaign, changed).stage(name)
 
@@ -154,7 +154,7 @@ def of_experiment(multirun: Path, experiment: str) -> tuple[list[Condition], lis
             continue  # it was moved away just now
         for number, stage in enumerate(record.stages):
             if experiment in stage.experiments and stage.started is not None:
-                before = [Condition(campaign, one) for one in record.stages[:number] if one.forced_by is not None]
+                before = [Condition(campaign, past) for past in record.stages[:number] if past.forced_by is not None]
                 conditions += [condition for condition in before if condition not in conditions]
                 taken += stage.taken
     return conditions, taken

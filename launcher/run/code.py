@@ -100,9 +100,9 @@ def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
 
 def find(module: str) -> Path | None:
     """The file of a recorded module as it is now, or None: it is gone. Nothing of its package is imported."""
-    own = ROOT / module
-    if own.is_file():
-        return own
+    file = ROOT / module
+    if file.is_file():
+        return file
     beside = [place.parent / module for place in places(module.partition("/")[0].removesuffix(".py"))]
     return next(filter(Path.is_file, beside), None)
 
@@ -121,11 +121,11 @@ def places(name: str) -> list[Path]:
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
     """The installed versions of the application's libraries; those that are not installed are left out."""
-    found = {}
+    installed = {}
     for name in application().libraries:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 # ---------------------------------------------------------------- records

@@ -49,11 +49,11 @@ def unfinished(device_seconds: Mapping[str, float], attempt: int, state: str) ->
 def spent(multirun: Path, run_ids: Iterable[str], now: float) -> dict[str, float]:
     """The device-seconds of all attempts of each run until `now`, those in its archived folders included."""
     former = archived(multirun)
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for run_id in run_ids:
         current = run_folder(multirun, run_id)
-        found[run_id] = sum(_of_folder(folder, now) for folder in (current, *former.get(run_id, ())))
-    return found
+        seconds[run_id] = sum(_of_folder(folder, now) for folder in (current, *former.get(run_id, ())))
+    return seconds
 
 
 def _of_folder(folder: Path, now: float) -> float:

@@ -72,7 +72,7 @@ def read(folder: Path, step: int) -> list[EvaluationRow]:
         lines = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         rows = [{name: line.pop(name) for name in _OWN} for line in lines]
         numbers = [{name: value for name, value in line.items() if value is not None} for line in lines]
-        return [EvaluationRow(**row, numbers=own) for row, own in zip(rows, numbers, strict=True)]
+        return [EvaluationRow(**row, numbers=numbers_of_row) for row, numbers_of_row in zip(rows, numbers, strict=True)]
     except (AttributeError, KeyError, TypeError, ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadRunFolder(path, f"not an evaluation ({error})") from error
 

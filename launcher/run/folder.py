@@ -7,7 +7,7 @@
     multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
     multirun/runs/<id>/summary.json      written just before `done`
     multirun/runs/<id>/manifest.json     the digests of these files, written just before `done` (whole.py)
-    multirun/runs/<id>/checkpoints/      complete ones only, each with a manifest.json
+    multirun/runs/<id>/checkpoints/      complete checkpoints only, each with a manifest.json
 
 docs/schemas says what each file holds. Only the standard library is imported at the top, so that every
 reader (analysis, commands, a worker) can afford it.
@@ -25,7 +25,7 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import UNREADABLE, FrozenConfig, Provenance, State, parse, read_object, read_record, to_json
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
-#: What lies beside the experiments' folders in multirun, in any case of letters: some file systems ignore case.
+#: Names in multirun that no experiment may have, in upper or lower case: some file systems ignore case.
 RESERVED = ("archive", "bases", "cache", "code", "launches", "runs", "verdicts")
 #: The name of an experiment, and of its folder.
 NAME = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"
@@ -50,7 +50,7 @@ def run_folder(multirun: Path, run_id: str) -> Path:
 
 
 def base_path(multirun: Path, base: str) -> Path:
-    """The frozen tree with that content hash, to which runs have differences."""
+    """The frozen configuration tree with that content hash; each run stores its difference from such a tree."""
     return multirun / "bases" / f"{base}.yaml"
 
 
@@ -60,7 +60,7 @@ def multirun_of(folder: Path) -> Path:
 
 
 def cache_folder(multirun: Path) -> Path:
-    """Artifacts shared by all runs, by content."""
+    """The folder of files that all runs share; their names are hashes of content."""
     return multirun / "cache"
 
 
@@ -80,7 +80,7 @@ def responses_path(folder: Path) -> Path:
 
 
 def attempt_folder(folder: Path, attempt: int) -> Path:
-    """Of one attempt: stdout.log, stderr.log, superseded.jsonl; evaluations and checkpoints that it could not use."""
+    """The folder of one attempt: stdout.log, stderr.log, superseded.jsonl, and unusable evaluations and checkpoints."""
     return folder / "attempts" / str(attempt)
 
 
@@ -103,7 +103,7 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def create_state(folder: Path, state: State) -> bool:
-    """Write a new run's first state, unless another launcher was faster; whether it was written."""
+    """Write a new run's first state. Returns False if another launcher wrote it before."""
     return create_atomic(folder / "state.json", _state_text(state))
 
 
@@ -190,5 +190,5 @@ def latest_checkpoint(folder: Path) -> tuple[int, Path] | None:
 
 
 def last_final_step(folder: Path) -> int:
-    """The step of the newest checkpoint, up to which no resume computes a step again unless it is damaged; or 0."""
+    """The step of the newest checkpoint, or 0. A resume repeats no step up to it, unless the checkpoint is damaged."""
     return (latest_checkpoint(folder) or (0, None))[0]

@@ -93,7 +93,7 @@ def with_provenance(multirun: Path, launch: Launch, record: Mapping[str, Any], p
     def kept(patch: str | None) -> str | None:
         return keep_patch(multirun, patch) if patch else None
 
-    sources = {path: {**own, "patch": kept(own["patch"])} for path, own in record[USER_CODE].items()}
+    sources = {path: {**source, "patch": kept(source["patch"])} for path, source in record[USER_CODE].items()}
     return replace(launch, record={**record, USER_CODE: sources}, patch=kept(patch))
 
 

@@ -19,7 +19,7 @@ from launcher.run.lifecycle import FailureKind, RunState
 from launcher.text import shown
 
 FORMAT: Literal[1] = 1  # of a run folder
-PLAN_FORMAT = 1  # of the plan.json that names runs
+PLAN_FORMAT = 1  # version of plan.json
 
 #: A field's name in the file, where it is not its name here.
 JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "failure_counts": "ends"}
@@ -82,7 +82,7 @@ class State(Record):
         return tuple(dict.fromkeys(self.code.values()))
 
     def replace(self, **changes: Any) -> State:
-        """The same state with some fields changed."""
+        """A copy of the state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 

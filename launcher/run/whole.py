@@ -112,11 +112,11 @@ def _digest(path: Path) -> str:
 
 def _stats(folder: Path, chosen: Collection[str] | None = None, within: str = "") -> dict[str, os.stat_result]:
     """The status of the files below a folder, by their paths in it; chosen: only of those entries of the folder."""
-    found: dict[str, os.stat_result] = {}
+    stats: dict[str, os.stat_result] = {}
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if chosen is not None and entry.name not in chosen:
                 continue
             name = f"{within}{entry.name}"
-            found |= _stats(folder / entry.name, None, f"{name}/") if entry.is_dir() else {name: entry.stat()}
-    return found
+            stats |= _stats(folder / entry.name, None, f"{name}/") if entry.is_dir() else {name: entry.stat()}
+    return stats

@@ -96,7 +96,7 @@ class Attempt:
         """Keep the reward of each response of the step's evaluation."""
         self._heartbeat.confirm()
         ids = {prompt: identity.content_hash(prompt) for prompt in {answer.prompt for answer in answers}}
-        rows = (EvaluationRow(ids[one.prompt], one.split, one.sample, one.reward, one.numbers) for one in answers)
+        rows = (EvaluationRow(ids[a.prompt], a.split, a.sample, a.reward, a.numbers) for a in answers)
         evaluations.write(self.folder, step, rows)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:

@@ -143,7 +143,7 @@ def _configuration(config: Mapping[str, Any], attempt: Attempt) -> DictConfig:
 
 
 def numbered(composed: DictConfig, start: Mapping[str, Any], folder: str | None = None) -> DictConfig:
-    """The same configuration, with what Hydra's launchers add of a job: its number, id, overrides, and its folder."""
+    """The configuration with what Hydra's launchers add for a job: its number, id, overrides and folder."""
     words = [word for word in start["overrides"] if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
     with read_write(composed.hydra), open_dict(composed.hydra):
         hydra = composed.hydra

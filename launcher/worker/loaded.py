@@ -131,8 +131,8 @@ def hub_commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path
     """
     records = (read(multirun_of(folder), code_id) for code_id in code_ids)
     earlier = {name: commit for record in records if record is not None for name, commit in record.hub.items()}
-    found = {name: earlier.get(name) or hub_commit(name) for name in content.hub_names(config)}
-    return {name: commit for name, commit in found.items() if commit is not None}
+    commits = {name: earlier.get(name) or hub_commit(name) for name in content.hub_names(config)}
+    return {name: commit for name, commit in commits.items() if commit is not None}
 
 
 _user_packages = functools.cache(installed_parts.packages)
@@ -167,22 +167,22 @@ class Source:
 
 def sources(configs: Iterable[Mapping[str, Any]]) -> list[Source]:
     """The code that runs with these settled configurations import."""
-    found: dict[Path, Source] = {}
+    sources: dict[Path, Source] = {}
     waiting = set(installed_parts.packages())
     for config in configs:
         named = application(config).imports(config)
         waiting |= {name.partition(".")[0] for name in named if "/" not in name}
         for text in (*(name for name in named if "/" in name), *(config.get(INPUTS) or {})):
-            if text.endswith(".py") and Path(text) not in found:
-                found[Path(text)] = Source(Path(text), imported=False)
-    waiting |= _imports(found.values())
+            if text.endswith(".py") and Path(text) not in sources:
+                sources[Path(text)] = Source(Path(text), imported=False)
+    waiting |= _imports(sources.values())
     seen: set[str] = set(packages())
     while waiting := waiting - seen:
         seen |= waiting
         new = {path: Source(path) for name in sorted(waiting) for path in code.places(name) if _is_users(path)}
-        found = {**new, **found}
+        sources = {**new, **sources}
         waiting = _imports(new.values())
-    return sorted(found.values(), key=lambda source: source.path)
+    return sorted(sources.values(), key=lambda source: source.path)
 
 
 def _imports(sources: Iterable[Source]) -> set[str]:

@@ -1,7 +1,7 @@
 """A run that continues another one takes over its first steps before its first attempt: logs, evaluations, checkpoint.
 
-The files of the other run are linked or copied, so that the folder is whole by itself. The checkpoint comes last: a
-worker that dies before that leaves a run without a checkpoint, and the next one begins again.
+The files of the other run are linked or copied, so that the folder needs no other one. The checkpoint is taken last: if
+the worker dies earlier, the run has no checkpoint, and the next worker takes everything over again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from launcher.run.records import State
 
 
 def attempts(folder: Path, state: State) -> int:
-    """How many attempts the run has behind it, with those of the run that it is about to continue."""
+    """The number of attempts so far; if the run is about to continue another one, at least those of the other run."""
     source = _state_of(_source(folder, state)) if _is_pending(folder, state) else None
     return max(state.attempt, source.attempt if source is not None else 0)
 
 
 def adopt(folder: Path, state: State) -> State:
-    """Take over the first steps of the run that `state.prefix` names, unless that was done; the run's state then.
+    """Take over the first steps of the run `state.prefix`, unless that was done before. Returns the new state.
 
-    If these steps are gone, a run begins from its first step: the result is the same. The caller holds the folder's
+    If these steps are gone, the run begins at its first step, with the same result. The caller must hold the folder's
     lock and its claim.
     """
     if not _is_pending(folder, state):
@@ -74,7 +74,7 @@ def _state_of(source: Path) -> State | None:
 
 
 def _take_logs(source: Path, folder: Path, step: int) -> None:
-    """Write what a run of this folder's length has logged up to a step; the application decides what that is."""
+    """Write the log records up to a step that a run of this length would have; the application selects them."""
     config = read_config(folder)
     kept = application(config).first_steps(config)
     for path in (metrics_path, histograms_path, responses_path):

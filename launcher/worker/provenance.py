@@ -88,10 +88,10 @@ def _source(source: Source) -> dict[str, Any]:
     """The provenance of a user's package or file: its content, and the commit and changes of its repository."""
     record: dict[str, Any] = {"digest": content.digest(source.path)}
     path = source.path.resolve()
-    found = _git(path.parent, ["rev-parse", "--show-toplevel"])
-    if found is None:
+    output = _git(path.parent, ["rev-parse", "--show-toplevel"])
+    if output is None:
         return {**record, "repository": None, "commit": None, "dirty": None, "patch": None}
-    top = Path(os.fsdecode(found.rstrip(b"\n")))
+    top = Path(os.fsdecode(output.rstrip(b"\n")))
     places = [path] if path.is_dir() else [file.resolve() for file in source.files]
     inside = [f":(literal){place.relative_to(top)}" for place in places if place.is_relative_to(top)]
     tree, patch = _tree(top, inside)

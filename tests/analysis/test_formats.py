@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.tables.table import csv_of, table, to_markdown
+from analysis.tables.table import to_csv as table_to_csv
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -69,6 +70,12 @@ def test_text_in_csv_is_not_a_formula_and_numbers_are_as_they_were() -> None:
     assert header == ["'=name", "value"]
     assert [row[0] for row in rows] == [*(f"'{cell}" for cell in RUN), *LEFT]
     assert [row[1] for row in rows] == ["-1.5", "2"] * 8 + ["-1.5"]
+
+
+def test_rows_with_different_factors_share_the_columns_of_a_csv_file() -> None:
+    entries = [("", ("1",), {"task": "a", "n": 3}), ("", ("2",), {"task": "b", "scale": "full", "n": 2})]
+    rows = list(csv.reader(io.StringIO(table_to_csv(table("t", "t", ("a",), entries)))))
+    assert rows == [["task", "scale", "n"], ["a", "", "3"], ["b", "full", "2"]]
 
 
 def test_names_in_the_csv_of_a_figure_are_not_formulas() -> None:

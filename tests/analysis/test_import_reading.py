@@ -187,7 +187,7 @@ def test_two_offline_folders_of_one_run_that_both_begin_at_step_0(tmp_path: Path
     offline(tmp_path / "logs", job("b", "ppo", 1, []))
     keys = Naming("method.name", "seed")
     assert re.search(
-        r"run-a\.wandb: step 0: this step comes again .*Fix: add --step global_step", refused(tmp_path / "logs", keys)
+        r"run-a\.wandb: step 0: this step appears again .*Fix: add --step global_step", refused(tmp_path / "logs", keys)
     )
     runs = imported(tmp_path / "logs", keys, step="global_step")
     assert points(runs[0]) == {step: step / 7 for step in range(8)}

@@ -162,7 +162,7 @@ def test_a_sweep_without_the_metric_is_refused_and_one_without_spread_says_so(ea
     of = planned("new", asked(hypotheses={"h": claim}), SEEDS, "A", read_sweep(earlier))
     assert of.earlier["h"].spreads == ()
     whole = read_sweep(earlier)
-    single = replace(whole, plan={**whole.plan, "groups": {"A": {}}, "baseline": None}, runs=tuple(whole.of("A")))
+    single = replace(whole, plan={**whole.plan, "groups": {"A": {}}, "baseline": None}, runs=tuple(whole.runs_of("A")))
     alone = planned("new", asked(), SEEDS, "A", single)
     assert alone.earlier["primary"].largest_sd is None
     for one in (of, alone):

@@ -13,7 +13,7 @@ def declared(hypotheses: dict[str, Any], *declarations: tuple[dict[str, Any], li
     said = [{"hash": "h", "time": 0, "planned": 4, "done": done, "hypotheses": given} for given, done in declarations]
     found = registration(said, {"command": "", "analysis": {"hypotheses": hypotheses}}, Declaration(4, 4))
     assert found is not None and found.plan is found.declared is None
-    return {name: found.of(name) for name in hypotheses}
+    return {name: found.declaration_of(name) for name in hypotheses}
 
 
 def test_what_stands_in_the_first_declaration_was_declared_before() -> None:

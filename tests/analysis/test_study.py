@@ -209,7 +209,7 @@ def test_cell_that_one_seed_lacks_counts_with_the_seeds_that_have_it(make_sweep:
     comparison = studied(without(two(make_sweep, grid, cells=GRID), "C1-1-3")).primary.comparisons[0]
     assert comparison.result.n == 3
     assert comparison.result.mean_difference == pytest.approx(np.mean([0.264, 0.528, 0.396, 0.72 * np.mean([1, 1.2])]))
-    note = "1 of 4 cells has 2 of 3 pairs of seeds; each cell counts the same, with the pairs that it has"
+    note = "1 of 4 cells has 2 of 3 pairs of seeds; every cell has equal weight"
     assert comparison.notes == (f"unbalanced: {note}",)
 
 
@@ -293,7 +293,7 @@ def test_the_power_is_at_the_level_at_which_the_family_asks(make_sweep: MakeSwee
     assert least == 0.0125 if family != "max_t" else 0.005 < least < 0.05
     effect = power.detectable(leader.contrast.test, 10, least)
     (line,) = [line for line in answer(found).limits if line.startswith("10 pairs of seeds: ")]
-    assert f"with 80% power a true difference of {effect:.2g} standard deviations" in line
+    assert f"detects a true difference of {effect:.2g} standard deviations" in line
     assert f"at the level {least:.2g} " in line
     assert effect is not None and effect > (power.detectable(leader.contrast.test, 10, 0.05) or 9)
 

@@ -173,8 +173,8 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
     assert started.poll() is None, started.communicate()[0]
     places = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "HfServer")}
-    assert len(places["Server"]) == 2 and places["WorkerDict"] == places["Server"]
-    job, dies = max(places["Server"])
+    assert len(places["HfServer"]) == 2 and places["WorkerDict"] == places["HfServer"]
+    job, dies = max(places["HfServer"])
     raylets(ray)[job, dies].kill()
     said = ended(started, seconds=800)
     assert "1 done" in said, said

@@ -49,7 +49,7 @@ def history(planned):
 def cost(planned):
     """What the plan costs by the states of its runs now."""
     states = {one: catalog.present_state(run_folder(planned.multirun, one)) for one in planned.runs}
-    return costs.Forecast(planned, states).of(planned.runs)
+    return costs.Forecast(planned, states).estimate(planned.runs)
 
 
 def by_group(planned):

@@ -278,7 +278,7 @@ def test_a_record_of_an_older_version_has_hypotheses_alone(story):
     story.finish()
     story.launch(*BASE, f"+analysis.hypotheses.H={spelled(claim)}", "analysis.alpha=0.1")
     found = registered(read_sweep(story.multirun / "small"))
-    assert found.of("H") == (0, 6) and found.declared == (6, 6)
+    assert found.declaration_of("H") == (0, 6) and found.declared == (6, 6)
 
 
 def test_in_200_random_stories_no_late_choice_is_called_declared(tmp_path):

@@ -42,7 +42,8 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"mem": "2385M", "time": 30},
     }
     forecast = costs.Forecast(planned, {run.id: NEW})
-    found, seconds = forecast.of([run.id]), 8 * forecast.left[run.id].rate.seconds * run.config["trainer"]["steps"]
+    seconds = 8 * forecast.left[run.id].rate.seconds * run.config["trainer"]["steps"]
+    found = forecast.estimate([run.id])
     assert found.device_hours == pytest.approx(seconds / 3600)
     assert found.wall_seconds == pytest.approx(seconds / 8)
 

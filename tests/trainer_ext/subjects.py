@@ -69,7 +69,7 @@ def own_policy_loss(b: Batch, smoothing: float | None, choice: str, region: str)
 
 @cache  # properties ask for them in every example
 def _shipped_dual_settings() -> control.DualSettings:
-    settings = registry.control.of(configuration("method=bnto_minimal")["method"])()
+    settings = registry.control.choice(configuration("method=bnto_minimal")["method"])()
     assert isinstance(settings, control.DualSettings)
     return settings
 

@@ -31,7 +31,7 @@ def pair(seed: int = 0) -> list[torch.Tensor]:
     ids=lambda value: value.get("alpha") if isinstance(value, dict) else None,
 )
 def test_a_solver_is_reported_only_where_one_ran(rule, written):
-    proposal = FromGeometric(registry.alpha.of(rule), temperature=1.0)
+    proposal = FromGeometric(registry.alpha.choice(rule), temperature=1.0)
     proposal(pair(), ALIVE)
     assert SOLVER & proposal.metrics().keys() == written
     assert {name: len(values) for name, values in proposal.positions.items()} == {"alpha": 3, "ess_ratio": 3}
@@ -39,7 +39,7 @@ def test_a_solver_is_reported_only_where_one_ran(rule, written):
 
 def test_the_error_of_the_entropy_formula_is_how_far_q_is_from_symmetry():
     theta, target, _ = pair()
-    proposal = FromGeometric(registry.alpha.of({"alpha": "entropy"}), temperature=0.7)
+    proposal = FromGeometric(registry.alpha.choice({"alpha": "entropy"}), temperature=0.7)
     proposal([theta, target], ALIVE)
     errors = []
     for row in (0, 1, 3):

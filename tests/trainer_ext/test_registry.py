@@ -34,7 +34,7 @@ def test_the_files_of_a_part_hold_its_choices_with_all_their_settings(part):
             function = getattr(credit, name)
         choices.add(name)
         section = {"credit": {name: values}} if part is registry.credit else {part.name: name, **values}
-        (choice,) = part.each(section["credit"]) if part is registry.credit else [part.of(section)]
+        (choice,) = part.each(section["credit"]) if part is registry.credit else [part.choice(section)]
         assert set(values) == {key for key, setting in part.get(name).keys.items() if setting in choice.settings}
         for parameter in inspect.signature(function or part.get(name).function).parameters.values():
             if parameter.default not in (inspect.Parameter.empty, None) and parameter.name in choice.settings:
@@ -72,12 +72,12 @@ def test_what_no_choice_reads_and_what_one_lacks_is_refused(changes, message):
 def test_a_setting_whose_default_is_none_may_be_absent():
     part = Part("shape")
     part("round")(lambda radius, colour=None: (radius, colour))
-    assert part.of({"shape": "round", "radius": 2})() == (2, None)
-    assert part.of({"shape": "round", "radius": 2, "colour": "red"})() == (2, "red")
+    assert part.choice({"shape": "round", "radius": 2})() == (2, None)
+    assert part.choice({"shape": "round", "radius": 2, "colour": "red"})() == (2, "red")
     with pytest.raises(ValueError, match=r"method\.radius: missing; shape=round needs radius, colour"):
-        part.of({"shape": "round"})
+        part.choice({"shape": "round"})
     with pytest.raises(ValueError, match=r"method\.shape: it is missing\. Fix: set it to one of round"):
-        part.of({})
+        part.choice({})
 
 
 def test_two_functions_of_one_name_are_refused():

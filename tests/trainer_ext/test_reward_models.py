@@ -63,7 +63,7 @@ def score_of(folder, messages, response):
 
 
 def test_a_score_is_the_models_whatever_is_scored_with_it(folder, section):
-    model = reward_models.of(section)
+    model = reward_models.reward_model(section)
     alone = [model.scores([(ASKED, text)])[0] for text in TEXTS]
     together = model.scores([(ASKED, text) for text in TEXTS * 10])
     assert together == pytest.approx(alone * 10, abs=1e-5)
@@ -74,8 +74,8 @@ def test_a_score_is_the_models_whatever_is_scored_with_it(folder, section):
 
 
 def test_what_is_too_long_loses_its_beginning_but_for_the_first_token(folder, section):
-    reward_models.of(section).scores([(ASKED, "kind")])
-    encoder = reward_models.of(section)._model._encoder
+    reward_models.reward_model(section).scores([(ASKED, "kind")])
+    encoder = reward_models.reward_model(section)._model._encoder
     ids = encoder.conversation([{"role": "user", "content": "cat " * 200}], "kind rude")
     assert len(ids) == encoder.longest == 64
     assert encoder.tokenizer.decode(ids).startswith("[CLS] cat") and encoder.tokenizer.decode(ids).endswith(
@@ -346,7 +346,7 @@ def test_a_trained_model_reaches_bayes_accuracy_and_is_a_reward(tmp_path, capsys
     for name, digest in card["files"].items():
         assert tasks.content(tmp_path / "rm" / name) == digest
 
-    model = reward_models.of({"reward": "reward_model", "reward_model": f"{tmp_path}/rm"})
+    model = reward_models.reward_model({"reward": "reward_model", "reward_model": f"{tmp_path}/rm"})
     texts = [line["chosen"] for line in preferences(200, seed=1)]
     scores = model.scores([([{"role": "user", "content": "7"}], text) for text in texts])
     correlation = torch.corrcoef(torch.tensor([scores, [utility(text) for text in texts]]))[0, 1]

@@ -37,7 +37,7 @@ def test_a_response_is_weighed_by_its_reward(choice, own, expected, monkeypatch)
     monkeypatch.setattr(target_model, "_tuned", lambda start, steps, lr_ratio, examples: examples())
     monkeypatch.setattr(target_model, "_samples", lambda start, prompts, samples, weigh: weigh(REWARDS))
     own = {**own, "target_prompts": 2, "target_samples": 3, "target_steps": 1, "target_lr_ratio": 1.0}
-    weights = registry.target.of({"target": choice, **own})(None)
+    weights = registry.target.choice({"target": choice, **own})(None)
     torch.testing.assert_close(weights.float(), torch.tensor(expected, dtype=torch.float))
 
 
@@ -69,7 +69,7 @@ def test_reward_tilted_from_a_reward_model_is_the_enumerated_distribution(tiny, 
     beta, count = 0.2, 4000
     monkeypatch.setattr(target_model, "_tuned", lambda start, steps, lr_ratio, examples: examples())
     own = {"target_beta": beta, "target_prompts": 1, "target_samples": count, "target_steps": 1, "target_lr_ratio": 1.0}
-    learns_from = registry.target.of({"target": "reward_tilted", **own})(tiny)
+    learns_from = registry.target.choice({"target": "reward_tilted", **own})(tiny)
     drawn: list = []
     learns_from(SimpleNamespace(choices=lambda *given, k: drawn.extend(given)), 1)
     examples, weights = drawn
@@ -79,7 +79,7 @@ def test_reward_tilted_from_a_reward_model_is_the_enumerated_distribution(tiny, 
     ends = tokenizer.eos_token_id
     possible = [(ends,), *((x, y) for x in range(4) if x != ends for y in range(4))]
     chances, scores = {}, {}
-    model = reward_models.of(tiny.config["task"])
+    model = reward_models.reward_model(tiny.config["task"])
     messages = [{"role": "user", "content": "ab"}]
     for response in possible:
         read = torch.tensor([[*prompt, *response]])

@@ -28,7 +28,7 @@ def test_weights_equal_a_loop_over_tokens(seed, treatment):
     mask = torch.rand(3, 5, generator=generator) < 0.7
     mask[0, 0] = True
     bounds = {"weight_low": 0.5, "weight_high": 2.0} if treatment == "clipped" else {}
-    weigh = registry.weights.of({"weights": treatment, **bounds})
+    weigh = registry.weights.choice({"weights": treatment, **bounds})
     found = importance_weights(logp, behaviour.masked_fill(~mask, math.nan), mask, weigh)
     raw = [math.exp(float(logp[i, t] - behaviour[i, t])) for i in range(3) for t in range(5) if mask[i, t]]
     mean = sum(raw) / len(raw)
@@ -47,4 +47,4 @@ def test_weights_equal_a_loop_over_tokens(seed, treatment):
 
 def test_an_unknown_treatment_is_refused():
     with pytest.raises(ValueError, match="must be one of clipped, none, normalized, raw"):
-        registry.weights.of({"weights": "squared"})
+        registry.weights.choice({"weights": "squared"})

@@ -34,7 +34,7 @@ _BACKENDS = Path(__file__).parents[1] / "backends"
 
 
 class Application:
-    """As `launcher.application.Application`."""
+    """The application of this project: see `launcher.application.Application`."""
 
     identity = Identity(
         sections=("seed", "method", "model", "task", "trainer", "verl"),
@@ -172,12 +172,12 @@ class Application:
         return [spec.partition(":")[0]] if ":" in spec and ".py:" not in spec else []
 
     def code_files(self, config: Mapping[str, Any] | None) -> Iterable[Path]:
-        """Those of its backend."""
+        """The modules of the run's backend."""
         backend = "*" if config is None else str((config.get("trainer") or {}).get("backend"))
         return _BACKENDS.glob(f"{backend}/*.py")
 
     def data_files(self, config: Mapping[str, Any]) -> Iterable[Path]:
-        """Those that the function `files` of its task names."""
+        """The files that the function `files` of the task names."""
         tasks, section = sys.modules.get(_TASKS), config.get("task") or {}
         if tasks is None or not section.get("name"):
             return ()

@@ -181,7 +181,7 @@ class Checks:
         if metric == WIN_RATE:
             fix = "set trainer.eval_every and trainer.eval_responses to an integer 1 or more"
             return f"{rule}: judges compare the responses that evaluations keep", fix
-        for conditions in (conditions for own in declared for conditions in own.metrics.get(metric, ())):
+        for conditions in (conditions for d in declared for conditions in d.metrics.get(metric, ())):
             if needed := [f"set {key} to {words(fragment)}" for key, fragment in conditions.items()]:
                 return rule, " and ".join(needed)
         of_parts = {choice: Declarations.declared(content) for choice, content in parts.items()}
@@ -190,7 +190,7 @@ class Checks:
         of_rewards = {name for checked in self._tasks.values() for name in checked.metrics(evaluated=True)}
         if metric in of_rewards:
             return rule, "set trainer.eval_every to an integer 1 or more"
-        known = of_rewards.union(*(own.metrics for own in declared), *of_parts.values())
+        known = of_rewards.union(*(declaration.metrics for declaration in declared), *of_parts.values())
         otherwise = "name one of docs/metrics.md, or declare it under `writes` in the file of what writes it"
         return rule, closest(metric, sorted(known), otherwise=otherwise)
 

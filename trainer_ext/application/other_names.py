@@ -10,7 +10,7 @@ from trainer_ext.application import verl_tree
 
 def _by_name(meant: dict[str, str]) -> dict[str, str]:
     """What each of the other names means, of a table that lists these names by what they mean."""
-    return {name: one for one, names in meant.items() for name in names.split()}
+    return {name: key for key, names in meant.items() for name in names.split()}
 
 
 #: Of a configuration group: another name of a file.

@@ -298,7 +298,7 @@ def _too_large(
 ) -> Iterator[Objection]:
     """Why a run's models do not fit: their positions, what they are made of, or their memory; the first reason."""
     section, method = config["model"], config["method"]
-    length, sequence = memory.length_of(verl), devices.Parallel.of(section).sequence
+    length, sequence = memory.length_of(verl), devices.Parallel.from_model(section).sequence
     if model.positions is not None and length > model.positions:
         key = "verl.data.max_response_length"
         value = verl["data"]["max_response_length"]

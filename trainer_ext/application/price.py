@@ -18,7 +18,7 @@ from trainer_ext.fits.rank_memory import NUMBER
 
 @dataclass(frozen=True)
 class Peak:
-    """Of a device: operations a second in a number format, and bytes that it reads from its memory a second."""
+    """The speed of a device: operations a second in a number format, and bytes a second read from its memory."""
 
     operations: Mapping[str, float]
     memory: float
@@ -100,16 +100,16 @@ def _drawing(config: Mapping[str, Any], verl: Mapping[str, Any], read: Sequence[
     """Seconds in which the server of a device draws so many responses from the models that it reads."""
     section, vllm = config["model"], config["trainer"].get("rollout") == "vllm"
     length, most = int(verl["data"]["max_response_length"]), int(verl["actor_rollout_ref"]["rollout"]["max_num_seqs"])
-    share = Parallel.of(section).tensor if vllm else 1  # devices of a server, which draws the rows of all of them
-    rows, most = rows * share, most if vllm else Parallel.of(section).rows or most
+    share = Parallel.from_model(section).tensor if vllm else 1  # devices of a server, which draws all their rows
+    rows, most = rows * share, most if vllm else Parallel.from_model(section).rows or most
     at_once = min(rows, most)
     number = NUMBER[config["trainer"].get("dtype", FLOAT32)]
     bytes_a_second = READING * PEAKS[section["resources"]["device_type"]].memory if asked(section)[1] else math.inf
     token = 0.0
-    for one in read:
-        compute = _FORWARD * _multiplied(one) * at_once / _operations(config)
-        reading = number * one.parameters / bytes_a_second
-        token += max(max(compute, reading) / share, one.layers * (VLLM_LAYER if vllm else LAYER))
+    for model in read:
+        compute = _FORWARD * _multiplied(model) * at_once / _operations(config)
+        reading = number * model.parameters / bytes_a_second
+        token += max(max(compute, reading) / share, model.layers * (VLLM_LAYER if vllm else LAYER))
     # Rows are drawn until the longest one ends. vLLM puts a waiting one into the place of each that has ended.
     return token * length * (max(1.0, LENGTH * rows / at_once) if vllm else math.ceil(rows / at_once))
 

@@ -150,7 +150,7 @@ def evaluate(config: Mapping[str, Any], checkpoint: Path, cache: Path, step: int
 
 
 def evaluate_model(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
-    """The same of the model in a folder, whatever config["model"] says."""
+    """`evaluate` for the model in a folder, which replaces config["model"]."""
     from trainer_ext.backends.in_process.rollout import evaluate as asked
 
     plain = _with_reward(config, cache)

@@ -37,9 +37,9 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
     from transformers.utils import chat_template_utils
 
     render: Any = chat_template_utils.render_jinja_template  # its annotation says text, and it returns two lists
-    found = {key: value for section in settings.values() for key, value in section.items() if key.endswith("_token")}
+    tokens = {key: value for section in settings.values() for key, value in section.items() if key.endswith("_token")}
     # a token's text stands alone or in a mapping
-    special = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in found.items()}
+    special = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
     named = {key: value for key, value in special.items() if isinstance(value, str)}
 
     def count(messages: Messages) -> int:
@@ -65,7 +65,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
         return file.read_text(encoding="utf-8")
     given = settings.get("chat_template")
     if isinstance(given, list):  # several by name
-        given = {one["name"]: one["template"] for one in given}.get("default")
+        given = {template["name"]: template["template"] for template in given}.get("default")
     return given
 
 

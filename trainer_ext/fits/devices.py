@@ -34,8 +34,8 @@ class Parallel:
     rows: int | None
 
     @classmethod
-    def of(cls, model: Mapping[str, Any]) -> Parallel:
-        """model: the section of the configuration."""
+    def from_model(cls, model: Mapping[str, Any]) -> Parallel:
+        """Read the section `model` of the configuration."""
         section = model["parallel"]
         rows = None if section["rows"] is None else int(section["rows"])
         return cls(bool(section["offload"]), int(section["sequence"]), int(section["tensor"]), rows)

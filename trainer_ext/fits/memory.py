@@ -20,11 +20,11 @@ PROCESS = 600_000_000
 LOGITS = 4
 #: Logits that are in float32 at a time while log-probabilities and entropies are computed; one token may have more.
 BLOCK = 2**24
-#: Of (rows, vocabulary) while a token is drawn: for each model logits and log-probabilities, and of the draw the rest.
+#: Arrays of (rows, vocabulary) while a token is drawn: logits and log-probabilities of each model, and 4 of the draw.
 DRAWN_EACH, DRAWN = 2, 4
-#: Of the tokens that a model has read.
+#: The name of the part for the tokens that a model has read.
 KEYS_AND_VALUES = "cache of keys and values"
-#: What actor/grad_variance costs.
+#: The name of the part that actor/grad_variance adds.
 VARIANCE = "variance of the gradient"
 
 
@@ -117,11 +117,11 @@ def drawing(
     end, whichever is more. number: bytes of keys, values and activations each."""
     length = int(verl["data"]["max_prompt_length"])
     reading = {
-        KEYS_AND_VALUES: prompts * sum(one.cache(length, number) for one in read),
-        "activations of the prompts": max(_of_layer(one, prompts * length, number) for one in read),
+        KEYS_AND_VALUES: prompts * sum(model.cache(length, number) for model in read),
+        "activations of the prompts": max(_of_layer(model, prompts * length, number) for model in read),
     }
     writing = {
-        KEYS_AND_VALUES: rows * sum(one.cache(length_of(verl), number) for one in read),
+        KEYS_AND_VALUES: rows * sum(model.cache(length_of(verl), number) for model in read),
         "probabilities of the next token": rows * read[0].vocabulary * FLOAT * (DRAWN_EACH * len(read) + DRAWN),
     }
     return max(reading, writing, key=lambda items: sum(items.values()))
@@ -149,9 +149,9 @@ def _of_layer(model: Architecture, tokens: int, number: int) -> int:
 
 
 def target_of(
-    model: Architecture, section: Mapping[str, Any], method: Mapping[str, Any], own: Architecture | None
+    model: Architecture, section: Mapping[str, Any], method: Mapping[str, Any], from_path: Architecture | None
 ) -> Architecture:
-    """The sizes of the target policy. section: the configuration's `model`; own: sizes of the one in target_path."""
+    """The sizes of the target policy. section: the configuration's `model`; from_path: of the model in target_path."""
     if method["target"] == "large":
         return embedded(section, method["target_width"], method["target_depth"])
-    return own or model
+    return from_path or model

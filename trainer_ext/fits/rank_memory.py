@@ -38,7 +38,7 @@ OF_VLLM = ("weights of the server", "cache of keys and values of one response")
 _GB = 1e9
 _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": "updating the policy"}
 _DEVICE, _MEMORY = "model.resources.device_memory_gb", "model.resources.memory_gb"
-_PARTS = 3  # of a sum that are named
+_PARTS = 3  # parts of a sum that are named
 _IN_ONE_PROCESS = (
     "verl.actor_rollout_ref.rollout.max_num_seqs",
     "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
@@ -56,7 +56,7 @@ class RankNeed:
 
 def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture) -> RankNeed:
     """The memory of one rank. target: the sizes of the target policy, if the method has one."""
-    method, trainer, parallel = config["method"], config["trainer"], Parallel.of(config["model"])
+    method, trainer, parallel = config["method"], config["trainer"], Parallel.from_model(config["model"])
     ranks, on_devices, vllm = trainer["ranks"], asked(config["model"])[1] > 0, trainer["rollout"] == "vllm"
     number = NUMBER[trainer["dtype"]]
     throughout: dict[str, int] = {}
@@ -69,13 +69,13 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     weights = FLOAT * math.ceil(model.parameters / ranks)
     adapters = model.adapters_of_layer(verl["actor_rollout_ref"]["model"])  # these alone are trained, if there are any
     trained = FLOAT * math.ceil(model.layers * adapters / ranks) if adapters else weights
-    own, of_update = (main, main) if on_devices and parallel.offload else (throughout, update)
-    own["shard of the weights"] = weights + (trained if adapters else 0)
+    resident, of_update = (main, main) if on_devices and parallel.offload else (throughout, update)
+    resident["shard of the weights"] = weights + (trained if adapters else 0)
     if trains:
-        own["shard of the moments of AdamW"] = 2 * trained
+        resident["shard of the moments of AdamW"] = 2 * trained
         of_update["shard of the gradients"] = trained
         if method["advantage"] == "gae":
-            own["shard of the critic and its moments"] = 3 * weights
+            resident["shard of the critic and its moments"] = 3 * weights
         if trainer["grad_variance"]:
             of_update[VARIANCE] = 3 * trained
 
@@ -88,9 +88,9 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
     # The server of the rank
     read = memory.read_while_drawing(method, model, target)
     shared = parallel.tensor if vllm else 1
-    served = {OF_VLLM[0]: number * math.ceil(sum(one.parameters for one in read) / shared)}
+    served = {OF_VLLM[0]: number * math.ceil(sum(model.parameters for model in read) / shared)}
     if vllm:  # asleep while the rank trains, and lets responses wait if its cache is full
-        cache = sum(one.cache(memory.length_of(verl), number) for one in read)
+        cache = sum(model.cache(memory.length_of(verl), number) for model in read)
         sampling |= dict(zip(OF_VLLM, (*served.values(), math.ceil(cache / shared)), strict=True))
         if on_devices and method["sampler"] in registry.WITH_TARGET:  # while it sleeps, its weights are in main memory
             main |= served
@@ -129,7 +129,7 @@ def rows_of_rank(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
     """The responses of a mini-batch that a rank has; ranks that share sequences have the same."""
     rollout, actor = verl["actor_rollout_ref"]["rollout"], verl["actor_rollout_ref"]["actor"]
     prompts = min(int(actor["ppo_mini_batch_size"]), int(verl["data"]["train_batch_size"]))
-    sequence = Parallel.of(config["model"]).sequence
+    sequence = Parallel.from_model(config["model"]).sequence
     return max(1, prompts * int(rollout["n"]) * sequence // int(config["trainer"]["ranks"]))
 
 
@@ -137,7 +137,7 @@ def rows_drawn(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
     """The responses that a server of Hugging Face models draws at a time."""
     rollout = verl["actor_rollout_ref"]["rollout"]
     whole = int(verl["data"]["train_batch_size"]) * int(rollout["n"])
-    most = Parallel.of(config["model"]).rows or int(rollout["max_num_seqs"])
+    most = Parallel.from_model(config["model"]).rows or int(rollout["max_num_seqs"])
     return min(math.ceil(whole / int(config["trainer"]["ranks"])), most)
 
 
@@ -211,7 +211,8 @@ def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_eac
     if config["trainer"]["backend"] != "verl_ray":
         yield f"lower {', '.join(_IN_ONE_PROCESS)}"
         return
-    parallel, trainer, actor = Parallel.of(config["model"]), config["trainer"], verl["actor_rollout_ref"]["actor"]
+    parallel, trainer = Parallel.from_model(config["model"]), config["trainer"]
+    actor = verl["actor_rollout_ref"]["actor"]
     vllm = trainer["rollout"] == "vllm"
     micro = 0 if actor["use_dynamic_bsz"] else int(actor["ppo_micro_batch_size_per_gpu"] or 0)
     lower = {

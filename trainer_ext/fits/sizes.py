@@ -41,8 +41,8 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Objection]:
         yield Objection("trainer.eval_pass", trainer["eval_pass"], rule, f"set trainer.eval_samples={most}")
     if trainer["backend"] == "verl_ray":
         yield from _adapters(config)
-        found = list(_of_devices(model, int(trainer["ranks"])))
-        yield from found or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
+        objections = list(_of_devices(model, int(trainer["ranks"])))
+        yield from objections or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
     yield from of_vllm(config)
@@ -68,17 +68,17 @@ def _adapters(config: Mapping[str, Any]) -> Iterator[Objection]:
         rule += "adapters there is none"
         yield Objection(key, rank, rule, f"{fix}, or choose another method/sampler")
     if model["kind"] == "embedded":
-        own: architectures.Architecture | None = architectures.embedded(model)
+        architecture: architectures.Architecture | None = architectures.embedded(model)
     else:
         try:
-            own = architectures.of_model(model["path"], bool(settings["trust_remote_code"]))
+            architecture = architectures.of_model(model["path"], bool(settings["trust_remote_code"]))
         except Objection:  # the plan says so of the model's folder
             return
-    if own is None or isinstance(targets, str):
+    if architecture is None or isinstance(targets, str):
         return
-    if unknown := [name for name in targets if name not in own.linear]:
-        rule = f"the model ({own.family}) has no linear layer {' and no '.join(unknown)} below its head"
-        fix = f"use all-linear, or some of {', '.join(own.linear)}"
+    if unknown := [name for name in targets if name not in architecture.linear]:
+        rule = f"the model ({architecture.family}) has no linear layer {' and no '.join(unknown)} below its head"
+        fix = f"use all-linear, or some of {', '.join(architecture.linear)}"
         yield Objection("verl.actor_rollout_ref.model.target_modules", ",".join(targets), rule, fix)
 
 
@@ -103,7 +103,7 @@ def _in_one_process(verl: Any, pairs: bool) -> Iterator[Objection]:
 
 def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Objection]:
     """Each device has a rank, and ranks divide into the groups that share sequences."""
-    (nodes, on_each), parallel = devices.asked(model), Parallel.of(model)
+    (nodes, on_each), parallel = devices.asked(model), Parallel.from_model(model)
     count = nodes * on_each
     if on_each and ranks != count:
         rule = f"each rank has a device of its own, and model.resources asks for {count} (nodes={nodes} times "
@@ -123,11 +123,11 @@ def heads(model: Mapping[str, Any], count: int, key_value: int) -> Objection | N
 
     model: the section of the configuration; count, key_value: how many heads of queries, and of keys and values.
     """
-    sequence = Parallel.of(model).sequence
+    sequence = Parallel.from_model(model).sequence
     if count % sequence == 0 and (key_value % sequence == 0 or sequence % key_value == 0):
         return None
     rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot share"
-    fitting = [one for one in range(1, sequence) if not count % one and not (key_value % one and one % key_value)]
+    fitting = [k for k in range(1, sequence) if not count % k and not (key_value % k and k % key_value)]
     return Objection("model.parallel.sequence", sequence, rule, f"make it a divisor of both, such as {max(fitting)}")
 
 
@@ -135,7 +135,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
     """The batch divides into mini-batches, these among the ranks, which are equally many on each node, and a rank's
     part into micro-batches, unless these are of about as many tokens. Ranks that share sequences have one part
     together. pairs: so do the pairs of DPO, whose two responses stay together."""
-    (nodes, on_each), together = devices.asked(model), Parallel.of(model).sequence
+    (nodes, on_each), together = devices.asked(model), Parallel.from_model(model).sequence
     actor, n = verl["actor_rollout_ref"]["actor"], int(verl["actor_rollout_ref"]["rollout"]["n"])
     prompts = int(verl["data"]["train_batch_size"])
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
@@ -148,7 +148,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
     count, what = mini * n, f"{mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n})"
     if pairs:
         count, what = math.gcd(count, mini), f"{what} and of {mini} pairs"
-    fitting = [one * together for one in range(1, count + 1) if not count % one and not one * together % nodes]
+    fitting = [k * together for k in range(1, count + 1) if not count % k and not k * together % nodes]
     if ranks not in fitting:
         rule, fix = f"a mini-batch of {what} cannot be shared equally", "make it a divisor"
         if together > 1:
@@ -157,7 +157,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         if nodes > 1:
             rule += f" by ranks of which model.resources.nodes={nodes} have as many each"
             fix += f" and a multiple of {nodes}"
-        fit = max((one for one in fitting if one <= ranks), default=min(fitting, default=None))
+        fit = max((k for k in fitting if k <= ranks), default=min(fitting, default=None))
         fix = f"{fix}, such as {fit}" if fit else "choose fewer nodes"
         if on_each:
             fix = f"choose model.resources.devices, or {_ACTOR}.ppo_mini_batch_size, so that it can"
@@ -173,12 +173,12 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
             rule = f"{one} may have {need} tokens, and {verb} in one micro-batch"
             yield Objection(_TOKENS, most, rule, f"set it to {need} or more")
         return
-    own = mini * n // ranks
-    micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), own)
-    if own % micro:
-        rule = f"does not divide a rank's {own} responses of a mini-batch (ppo_mini_batch_size={mini} times "
+    of_rank = mini * n // ranks
+    micro = min(int(actor["ppo_micro_batch_size_per_gpu"]), of_rank)
+    if of_rank % micro:
+        rule = f"does not divide a rank's {of_rank} responses of a mini-batch (ppo_mini_batch_size={mini} times "
         rule += f"rollout.n={n} over {ranks} ranks)"
-        yield Objection(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(own, micro)}")
+        yield Objection(_MICRO, micro, rule, f"make it a divisor, such as {_divisor(of_rank, micro)}")
         return
     both = 2 * mini // ranks
     if pairs and (both % min(micro, both) or min(micro, both) % 2):
@@ -186,7 +186,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
             f"does not divide a rank's {both} responses of a mini-batch of pairs (2 times ppo_mini_batch_size={mini} "
         )
         rule += f"over {ranks} ranks)"
-        fit = 2 * _divisor(math.gcd(own, both) // 2, max(1, micro // 2))
+        fit = 2 * _divisor(math.gcd(of_rank, both) // 2, max(1, micro // 2))
         even = "make it a divisor and even, because the two responses of a pair stay together"
         yield Objection(_MICRO, micro, rule, f"{even}, such as {fit}")
 
@@ -206,13 +206,13 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
         fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
         yield Objection("trainer.rollout", "vllm", rule, fix)
     nodes, on_each = devices.asked(model)
-    on_cpu, tensor, own = not on_each, Parallel.of(model).tensor, int(trainer["ranks"]) // nodes
+    on_cpu, tensor, here = not on_each, Parallel.from_model(model).tensor, int(trainer["ranks"]) // nodes
     if on_cpu and tensor != 1:
         rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
         yield Objection("model.parallel.tensor", tensor, rule, "set it to 1")
-    elif own % tensor:
-        rule = f"does not divide the {own} ranks of a node (trainer.ranks), each of which gives its device to a server"
-        fit = _divisor(own, tensor)
+    elif here % tensor:
+        rule = f"does not divide the {here} ranks of a node (trainer.ranks), each of which gives its device to a server"
+        fit = _divisor(here, tensor)
         yield Objection("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
     if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
         size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]

@@ -18,9 +18,9 @@ from trainer_ext import registry
 def grpo(rewards: Tensor, group: Tensor, epsilon: float = 1e-6, normalize: bool = True) -> Tensor:
     """Group-normalised advantages (Shao et al. 2024, DeepSeekMath, section 4.1.1).
 
-    rewards: (B,) one for each response; group: (B,) int64, the same number for the responses to one prompt. Returns
-    (B,): (R - mean) / (std + epsilon) within the group, std with n - 1 as in verl; without `normalize` R - mean alone
-    (Liu et al. 2025, "Dr. GRPO"). 0 in a group of one.
+    rewards: (B,), one for each response. group: (B,) int64, equal for the responses to one prompt. Returns (B,):
+    (R - mean) / (std + epsilon) within the group, where std divides by n - 1 as in verl, or R - mean if normalize is
+    False (Liu et al. 2025, "Dr. GRPO"). A group of one response gets 0.
     """
     _, index = torch.unique(group, return_inverse=True)
     kind, rewards = rewards.dtype, rewards.double()  # in single precision equal rewards would differ from their mean
@@ -59,11 +59,11 @@ def raw_estimator(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) 
 
 
 def _returns(token_level_rewards: Tensor, mask: Tensor) -> Tensor:
-    """R_i, (B,) float64, so that responses of equal reward agree, whichever token the reward is at."""
+    """The reward of each response, (B,). In float64 the sum does not depend on which token has the reward."""
     return torch.where(mask.bool(), token_level_rewards, 0.0).double().sum(dim=1)
 
 
-# the settings -> verl's `algorithm` section; the settings of the critic are read by the backend
+# Each choice maps its settings to verl's `algorithm` section. The backend reads the settings of the critic.
 registry.advantage("grpo")(
     lambda norm_adv_by_std_in_grpo: AlgoConfig(
         adv_estimator="rlsweep_grpo", norm_adv_by_std_in_grpo=norm_adv_by_std_in_grpo
@@ -80,7 +80,7 @@ registry.advantage("gae")(
 
 def algorithm_config(method: Mapping[str, Any]) -> AlgoConfig:
     """verl's `algorithm` section for a composed method (conf/method/advantage)."""
-    return registry.advantage.of(method)()
+    return registry.advantage.choice(method)()
 
 
 def advantages(

@@ -15,7 +15,7 @@ from typing import Any
 from trainer_ext.objection import Objection
 
 _OPTIM = "verl.actor_rollout_ref.actor.optim"
-_LARGEST_SHARE = 0.125  # of trainer.hist_every
+_LARGEST_SHARE = 0.125  # largest share of trainer.hist_every
 
 
 def histogram_interval(share: float, steps: int) -> int:

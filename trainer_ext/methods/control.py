@@ -254,7 +254,7 @@ Controller = DualController | KLController
 
 def controller(method: Mapping[str, Any], total_steps: int) -> Controller | None:
     """The method's controller; None without control. ValueError: a hyper-parameter is missing."""
-    settings = registry.control.of(method)()
+    settings = registry.control.choice(method)()
     if isinstance(settings, KLSettings):
         return KLController(settings)
     return None if settings is None else DualController(settings, total_steps)

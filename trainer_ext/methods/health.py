@@ -9,11 +9,11 @@ from statistics import fmean, median
 
 GRAD_NORM_FACTOR = 100.0  # times its running median
 GRAD_NORM_WINDOW = 50  # steps
-ENTROPY_SHARE = 0.01  # of its first value
+ENTROPY_SHARE = 0.01  # collapse: entropy below this share of its first value
 FLAT_REWARD_STEPS = 20  # steps in a row with a reward std of 0
-DIVERSITY_SHARE = 0.5  # of its first value, while the reward is not above its first one
+DIVERSITY_SHARE = 0.5  # collapse: below this share of its first value, while the reward is not above its first
 LOSS_WINDOW = 20  # steps
-WEIGHT_FACTOR = 100.0  # of the largest weight over the mean one
+WEIGHT_FACTOR = 100.0  # limit of the largest weight over the mean weight
 #: Losses that training makes smaller on the data that it sees; a policy gradient's is no such loss.
 LOSSES = ("actor/sft_loss", "actor/dpo_loss")
 #: Above these.

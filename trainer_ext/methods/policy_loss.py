@@ -33,7 +33,7 @@ class PartsLossConfig(PolicyLossConfig):
 
 def policy_loss_config(method: Mapping[str, Any]) -> dict[str, Any]:
     """What goes to `actor.policy_loss` for a composed method (conf/method). ValueError: a setting is missing."""
-    keys = [key for part in _PARTS for key in (part.name, *part.get(part.of(method).name).keys)]
+    keys = [key for part in _PARTS for key in (part.name, *part.get(part.choice(method).name).keys)]
     return {
         "_target_": "trainer_ext.methods.policy_loss.PartsLossConfig",
         "loss_mode": "rlsweep",
@@ -46,12 +46,12 @@ def importance_ratio(log_ratio: Tensor, mask: Tensor, method: Mapping[str, Any])
 
     log_ratio: log-probability now minus when sampled, (B, T); method: with the parts `smoothing` and `ratio`.
     """
-    ratio, smoothing = log_ratio.exp(), registry.smoothing.of(method)
+    ratio, smoothing = log_ratio.exp(), registry.smoothing.choice(method)
     smooth = smoothing(ratio, mask)
     metrics = smoothing.metrics(ratio, smooth)
     if smooth is not ratio:
         log_ratio = smooth.log()
-    ratio, reported = registry.ratio.of(method)(smooth, log_ratio, mask)
+    ratio, reported = registry.ratio.choice(method)(smooth, log_ratio, mask)
     return ratio, metrics | reported
 
 
@@ -79,7 +79,7 @@ def surrogate(
 ) -> tuple[Tensor, Values]:
     """The loss of the configured parts, and the values whose means are reported; tensors are (micro-batch, T)."""
     method = config.policy_loss.method
-    region = registry.trust_region.of(method)
+    region = registry.trust_region.choice(method)
     valid = response_mask.bool()  # some of verl's averages fail with NaN where the mask is false
     log_ratio = torch.where(valid, log_prob - old_log_prob, 0.0)
     log_ratio = log_ratio.clamp(-20.0, 20.0)  # as in verl: exp stays finite

@@ -88,7 +88,7 @@ class Method:
 
     def loss(self, actor_config: Any) -> Loss | None:
         """The loss of the policy's update under verl's signature; None: nothing is trained."""
-        loss: Loss | None = registry.loss.of(self.section)(actor_config)
+        loss: Loss | None = registry.loss.choice(self.section)(actor_config)
         return loss
 
 
@@ -132,7 +132,7 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
         advantages = method.controller.advantages(old, reference, advantages) * mask
     columns = {"old_log_probs": old, "ref_log_prob": reference, "advantages": advantages}
     if section["sampler"] in registry.WITH_TARGET:
-        treatment = registry.weights.of(section)
+        treatment = registry.weights.choice(section)
         columns["rollout_is_weights"] = importance_weights(old, scored.behaviour, mask, treatment)
         values |= weight_metrics(importance_weights(old, scored.behaviour, mask), mask)  # before their treatment
     return columns

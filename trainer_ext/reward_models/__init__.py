@@ -51,7 +51,7 @@ class RewardModel(rewards.Together):
                 try:
                     if self._model is None:
                         self._model = _load(self._folder)
-                    scores = self._model.scores([one for several, _ in group for one in several])
+                    scores = self._model.scores([text for several, _ in group for text in several])
                 except BaseException as error:  # the other threads must not wait for ever
                     for _, waiting in group:
                         waiting.set_exception(error)
@@ -68,18 +68,18 @@ def _load(folder: Path) -> Model:
     return Model(folder)
 
 
-def of(task: Mapping[str, Any]) -> RewardModel:
+def reward_model(task: Mapping[str, Any]) -> RewardModel:
     """The reward model of a section `task`, the same object as long as the folder does not change.
 
     Objection: there is none, or it cannot be used.
     """
     folder = folder_of(task)
     with _choosing:
-        return _of(folder, stamp(folder))
+        return _cached(folder, stamp(folder))
 
 
 @lru_cache(maxsize=4)
-def _of(folder: Path, stamp: Any) -> RewardModel:
+def _cached(folder: Path, stamp: Any) -> RewardModel:
     return RewardModel(folder)
 
 

@@ -31,7 +31,7 @@ _TEXTS = ("*.json", "*.txt", "*.model", "*.jinja")
 _FIX = "name a folder that `python -m trainer_ext.rewards train` or transformers' save_pretrained wrote"
 _TRAIN = "set it to a folder; `python -m trainer_ext.rewards train` makes one"
 _HEAD = "ForSequenceClassification"
-_BYTES = 4  # of a number in float32
+_BYTES = 4  # size of a float32
 
 
 def folder_of(task: Mapping[str, Any]) -> Path:
@@ -51,13 +51,13 @@ def files(task: Mapping[str, Any]) -> list[Path]:
 
 def files_in(folder: Path) -> list[Path]:
     """The weights, configuration and tokenizer in a folder; nothing that only tells about them."""
-    found = {path for names in (*WEIGHTS, *_TEXTS) for path in folder.glob(names)}
-    return sorted(path for path in found if path.is_file() and path.name != CARD)
+    paths = {path for names in (*WEIGHTS, *_TEXTS) for path in folder.glob(names)}
+    return sorted(path for path in paths if path.is_file() and path.name != CARD)
 
 
 def missing(folder: Path, *needed: Sequence[str]) -> str | None:
     """What a model's folder lacks, in words; needed: patterns of which one must match, beside config.json."""
-    lacking = [names for names in (("config.json",), *needed) if not any(any(folder.glob(one)) for one in names)]
+    lacking = [names for names in (("config.json",), *needed) if not any(any(folder.glob(name)) for name in names)]
     if not lacking:
         return None
     return f"the folder has no {', and no '.join(' or '.join(names) for names in lacking)}"
@@ -86,11 +86,11 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
         raise Objection(key, value, lacks, _FIX)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        architectures = [str(one) for one in config.get("architectures") or []]
+        architectures = [str(name) for name in config.get("architectures") or []]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         rule = f"its config.json cannot be read: {error}"
         raise Objection(key, value, rule, _FIX) from error
-    if not any(one.endswith(_HEAD) for one in architectures):
+    if not any(name.endswith(_HEAD) for name in architectures):
         rule = f"it must be a model for sequence classification; it is {', '.join(architectures) or 'of no known kind'}"
         raise Objection(key, value, rule, "train it with `python -m trainer_ext.rewards train --model FOLDER`")
     named = config.get("id2label")
@@ -133,7 +133,7 @@ def _shapes(path: Path) -> Iterator[list[int]]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
-    yield from (one["shape"] for name, one in header.items() if name != "__metadata__")
+    yield from (tensor["shape"] for name, tensor in header.items() if name != "__metadata__")
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Settings:
 def learned(section: Mapping[str, Any]) -> Settings:
     """How the reward model of `task.learned_reward` is trained. ValueError: a setting is unknown or cannot work."""
     given = {key: value for key, value in section.items() if key not in ("model", "share")}
-    known = [one.name for one in fields(Settings)]
+    known = [field.name for field in fields(Settings)]
     if unknown := sorted(given.keys() - set(known)):
         raise ValueError(f"it has no {', '.join(unknown)}; beside model and share it has {', '.join(known)}")
     return Settings(**given)

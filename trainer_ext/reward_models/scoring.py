@@ -38,17 +38,17 @@ class Model:
         logits = self._logits([self._encoder.text(text) for text in texts])
         apart = logits.shape[1] == 1 or config.problem_type == "multi_label_classification"
         column = {str(name): number for number, name in config.id2label.items()}[label]
-        return [float(one) for one in (logits.sigmoid() if apart else logits.softmax(dim=1))[:, column]]
+        return [float(score) for score in (logits.sigmoid() if apart else logits.softmax(dim=1))[:, column]]
 
     def _logits(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """(texts, labels), in double precision. Texts of about the same length are read together."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        found = torch.empty(len(texts), self._module.config.num_labels, dtype=torch.double)
+        outputs = torch.empty(len(texts), self._module.config.num_labels, dtype=torch.double)
         for first in range(0, len(order), BATCH):
             rows = order[first : first + BATCH]
             with torch.inference_mode():
-                found[rows] = logits(self._module, self._encoder, [texts[i] for i in rows]).double().cpu()
-        return found
+                outputs[rows] = logits(self._module, self._encoder, [texts[i] for i in rows]).double().cpu()
+        return outputs
 
 
 class Encoder:
@@ -115,8 +115,8 @@ def logits(module: Any, encoder: Encoder, texts: Sequence[Sequence[int]]) -> Ten
         ids[row, : len(text)] = torch.tensor(text, dtype=torch.long)
         mask[row, : len(text)] = 1
     where = next(module.parameters()).device
-    found: Tensor = module(input_ids=ids.to(where), attention_mask=mask.to(where)).logits
-    return found
+    outputs: Tensor = module(input_ids=ids.to(where), attention_mask=mask.to(where)).logits
+    return outputs
 
 
 def device() -> str:

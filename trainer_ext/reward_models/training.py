@@ -20,8 +20,8 @@ from transformers import AutoTokenizer, get_linear_schedule_with_warmup
 from trainer_ext.reward_models.folders import TEMPLATE, Pair, Settings
 from trainer_ext.reward_models.scoring import BATCH, Encoder, Model, device, load, logits
 
-LEVEL = 0.95  # of the interval of an accuracy
-BINS = 10  # of the reliability table
+LEVEL = 0.95  # level of the interval of an accuracy
+BINS = 10  # rows of the reliability table
 
 
 class _Tokens(NamedTuple):
@@ -67,9 +67,9 @@ def train(
     module.save_pretrained(folder)
     tokenizer.model_max_length = settings.max_length
     tokenizer.save_pretrained(folder)
-    best = min(history, key=lambda one: one["validation_loss"])
+    best = min(history, key=lambda entry: entry["validation_loss"])
     return {
-        "parameters": sum(one.numel() for one in module.parameters()),
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "template": "the tokenizer's own" if own_template else TEMPLATE,
         "cut_conversations": {"count": encoder.cut, "of": 2 * (len(train) + len(validation))},
         "history": history,
@@ -112,12 +112,12 @@ def _fit(
         if (step - 1) % every + 1 not in checks:
             continue
         margins = _margins(module.eval(), encoder, checked)
-        found = {"step": step, "loss": sum(losses) / len(losses), "validation_loss": _loss(margins)}
-        history.append({**found, "validation_accuracy": _share(margins)})
+        losses_now = {"step": step, "loss": sum(losses) / len(losses), "validation_loss": _loss(margins)}
+        history.append({**losses_now, "validation_accuracy": _share(margins)})
         losses = []
-        text = f"validation loss {found['validation_loss']:.4f}, accuracy {history[-1]['validation_accuracy']:.3f}"
-        say(f"update {step} of {total}, {time.monotonic() - began:.0f} s: loss {found['loss']:.4f}, {text}")
-        if not all(map(math.isfinite, (found["loss"], found["validation_loss"]))):
+        text = f"validation loss {losses_now['validation_loss']:.4f}, accuracy {history[-1]['validation_accuracy']:.3f}"
+        say(f"update {step} of {total}, {time.monotonic() - began:.0f} s: loss {losses_now['loss']:.4f}, {text}")
+        if not all(map(math.isfinite, (losses_now["loss"], losses_now["validation_loss"]))):
             raise ValueError(f"the loss is not finite after {step} updates. Fix: set a smaller lr than {settings.lr:g}")
         place = min(range(len(history)), key=lambda i: history[i]["validation_loss"])
         if place == len(history) - 1:
@@ -135,7 +135,7 @@ def _update(module: Any, encoder: Encoder, pairs: Sequence[_Tokens], micro: int)
     whole = 0.0
     for first in range(0, len(pairs), micro):
         part = pairs[first : first + micro]
-        scores = logits(module, encoder, [*(one.chosen for one in part), *(one.rejected for one in part)])[:, 0]
+        scores = logits(module, encoder, [*(pair.chosen for pair in part), *(pair.rejected for pair in part)])[:, 0]
         loss = -logsigmoid(scores[: len(part)] - scores[len(part) :]).sum() / len(pairs)
         loss.backward()
         whole += float(loss.detach())
@@ -144,13 +144,13 @@ def _update(module: Any, encoder: Encoder, pairs: Sequence[_Tokens], micro: int)
 
 def _margins(module: Any, encoder: Encoder, pairs: Sequence[_Tokens]) -> list[float]:
     """Score of the chosen less score of the rejected."""
-    found: list[float] = []
+    margins: list[float] = []
     with torch.inference_mode():
         for first in range(0, len(pairs), BATCH // 2):
             part = pairs[first : first + BATCH // 2]
-            scores = logits(module, encoder, [*(one.chosen for one in part), *(one.rejected for one in part)])[:, 0]
-            found += (scores[: len(part)] - scores[len(part) :]).double().tolist()
-    return found
+            scores = logits(module, encoder, [*(pair.chosen for pair in part), *(pair.rejected for pair in part)])[:, 0]
+            margins += (scores[: len(part)] - scores[len(part) :]).double().tolist()
+    return margins
 
 
 # ---------------------------------------------------------------- what a model is worth
@@ -206,9 +206,9 @@ def _reliability(margins: Sequence[float]) -> list[dict[str, Any]]:
         {
             "from": 0.5 + place / (2 * BINS),
             "to": 0.5 + (place + 1) / (2 * BINS),
-            "pairs": len(own),
-            "predicted": sum(one for one, _ in own) / len(own),
-            "observed": sum(one for _, one in own) / len(own),
+            "pairs": len(in_bin),
+            "predicted": sum(chance for chance, _ in in_bin) / len(in_bin),
+            "observed": sum(right for _, right in in_bin) / len(in_bin),
         }
-        for place, own in sorted(bins.items())
+        for place, in_bin in sorted(bins.items())
     ]

@@ -232,18 +232,18 @@ def metrics(scores: Sequence[Score]) -> dict[str, float]:
 
     ValueError: as in `means`.
     """
-    further = {metric(name): value for name, value in means([one.metrics for one in scores]).items()}
-    return {**further, "cost/reward_seconds": sum(one.seconds for one in scores)}
+    further = {metric(name): value for name, value in means([score.metrics for score in scores]).items()}
+    return {**further, "cost/reward_seconds": sum(score.seconds for score in scores)}
 
 
 def means(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The means of further numbers over responses, by name. ValueError: not all responses have the same."""
     names = list(numbers[0])
-    for one in numbers:
-        if set(one) != set(names):
-            odd = ", ".join(sorted(set(one) ^ set(names)))
+    for row in numbers:
+        if set(row) != set(names):
+            odd = ", ".join(sorted(set(row) ^ set(names)))
             raise ValueError(f"the reward returned {odd} for some responses only; return the same keys for each")
-    return {name: fmean(one[name] for one in numbers) for name in names}
+    return {name: fmean(row[name] for row in numbers) for name in names}
 
 
 def metric(name: str) -> str:
@@ -266,12 +266,12 @@ def function(spec: str) -> Callable[..., Any]:
     if place.endswith(".py") and not Path(place).expanduser().is_file():
         raise _no_function(spec, f"the file {Path(place).expanduser().resolve()} does not exist")
     module = _load(Path(place).expanduser().resolve()) if place.endswith(".py") else _import(place, spec)
-    found = getattr(module, name, None)
-    if not callable(found):
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    attribute = getattr(module, name, None)
+    if not callable(attribute):
+        defined = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         what = f"no function {name!r}" if name else "no function given"
-        raise _no_function(spec, f"{place}: {what}; it has {', '.join(own) or 'none'}")
-    return found  # type: ignore[no-any-return]
+        raise _no_function(spec, f"{place}: {what}; it has {', '.join(defined) or 'none'}")
+    return attribute  # type: ignore[no-any-return]
 
 
 def _no_function(spec: str, rule: str) -> Objection:
@@ -346,7 +346,7 @@ def any_exact_match(data_source: str, solution_str: str, ground_truth: str, extr
     except ValueError:
         answers = ground_truth
     given = _squad(solution_str)
-    return float(any(given == _squad(str(one)) for one in (answers if isinstance(answers, list) else [ground_truth])))
+    return float(any(given == _squad(str(x)) for x in (answers if isinstance(answers, list) else [ground_truth])))
 
 
 def _squad(text: str) -> str:

@@ -16,7 +16,7 @@ from trainer_ext.reward_models.folders import CARD, Settings
 from trainer_ext.tasks import command_line
 from trainer_ext.tasks.preferences import train
 
-#: Of the Hugging Face hub.
+#: The default model to start from, on the Hugging Face hub.
 MODEL = "distilbert/distilbert-base-uncased"
 
 
@@ -29,16 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--model", default=MODEL, help="a folder, or a name on the Hugging Face hub (%(default)s)")
     given = command.parse_intermixed_args(arguments)
     try:
-        own, others = _settings(given.overrides)
+        settings, others = _settings(given.overrides)
         section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *others])
         command_line.check_new(given.to)
-        found = train(section, shares, given.model, given.to, own)
+        report = train(section, shares, given.model, given.to, settings)
     except (ValueError, OSError) as error:
         print(f"{given.task}: {error}", file=sys.stderr)
         return 2
-    test, counts = found["test"], found["pairs"]
+    test, counts = report["test"], report["pairs"]
     low, high = test["interval"]
-    print(f"trained on {counts['train']} pairs, chosen by {counts['validation']}: update {found['chosen_step']}")
+    print(f"trained on {counts['train']} pairs, chosen by {counts['validation']}: update {report['chosen_step']}")
     print(
         f"accuracy on {test['pairs']} test pairs: {test['accuracy']:.3f}, 95% interval {low:.3f} to {high:.3f}; "
         f"expected calibration error {test['expected_calibration_error']:.3f}"
@@ -52,8 +52,8 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
 
     ValueError: a word is no KEY=VALUE, a setting is not known, or its value cannot work.
     """
-    kinds: dict[str, type] = {one.name: type(one.default) for one in fields(Settings)}
-    own: dict[str, Any] = {}
+    kinds: dict[str, type] = {setting.name: type(setting.default) for setting in fields(Settings)}
+    values: dict[str, Any] = {}
     others = []
     for word in words:
         key, equals, text = word.partition("=")
@@ -61,16 +61,16 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
             others.append(word)
             continue
         if not equals or key not in kinds:
-            close = "".join(f"{one}=VALUE" for one in get_close_matches(key, kinds, n=1))
+            close = "".join(f"{name}=VALUE" for name in get_close_matches(key, kinds, n=1))
             fix = close or "a key of the configuration has a dot, such as task.train_path=FILE"
             raise ValueError(f"{word}: a setting of the training is one of {', '.join(kinds)}. Fix: {fix}")
         try:
-            own[key] = kinds[key](text)
+            values[key] = kinds[key](text)
         except ValueError:
             kind = "a whole number" if kinds[key] is int else "a number"
             raise ValueError(f"{word}: it must be {kind}. Fix: correct it") from None
     try:
-        return Settings(**own), others
+        return Settings(**values), others
     except ValueError as error:
         raise ValueError(f"{error}. Fix: correct it") from error
 

@@ -59,13 +59,13 @@ def self_bleu(texts: Sequence[str]) -> float:
     """
     if len(texts) < 2:
         raise ValueError(f"self-BLEU needs 2 texts or more; there are {len(texts)}")
-    found: dict[tuple[str, frozenset[str]], float] = {}
+    known: dict[tuple[str, frozenset[str]], float] = {}
     scores = []
     for place, text in enumerate(texts):
         others = frozenset([*texts[:place], *texts[place + 1 :]])
-        if (text, others) not in found:
-            found[text, others] = 1.0 if text in others else bleu(text, sorted(others))
-        scores.append(found[text, others])
+        if (text, others) not in known:
+            known[text, others] = 1.0 if text in others else bleu(text, sorted(others))
+        scores.append(known[text, others])
     return fmean(scores)
 
 

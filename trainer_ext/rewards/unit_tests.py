@@ -53,7 +53,7 @@ def score(
 def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     """Whether a program passes the tests, with the settings of the section `task`. Objection: a setting is missing, or
     has another value."""
-    choice = rewards.reward.of({**task, "reward": NAME})
+    choice = rewards.reward.choice({**task, "reward": NAME})
     if task["score"] not in SCORES:
         rule = f"must be {' or '.join(SCORES)}"
         raise Objection("task.score", task["score"], rule, "correct it (docs/code-tasks.md)")

@@ -1,7 +1,7 @@
-"""Random numbers of one response, by its place in a run: a row gets the same ones in every batch, on every machine.
+"""Random numbers for each response, which depend on its place in the run but not on its batch or the machine.
 
-A generator that all rows of a batch share gives a row other numbers as soon as one more row is drawn with it. Here each
-response has a key of its own, made of the seed, the purpose of the draw, the step, and its row in that step.
+With one generator for a whole batch, a row would get other numbers as soon as the batch has one more row. Here each
+response has its own key, a hash of the seed, the purpose of the draw, the step, and its row in that step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def key(seed: int, purpose: str, step: int, row: int) -> int:
-    """63 bits that name one response of a run. They fit the seed of a request to a sampling server."""
+    """The key of one response of a run: 63 bits, so that a sampling server accepts it as a seed."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{step}/{row}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -25,9 +25,9 @@ def keys(seed: int, purpose: str, step: int, rows: Iterable[int]) -> list[int]:
     return [key(seed, purpose, step, row) for row in rows]
 
 
-def uniforms(of: Sequence[int], count: int) -> Tensor:
-    """(len(of), count) float64 in [0, 1), on the CPU: a row for each key. A larger count only appends numbers."""
-    rows = [np.random.Generator(np.random.Philox(key=one)).random(count) for one in of]
+def uniforms(keys: Sequence[int], count: int) -> Tensor:
+    """Uniform numbers in [0, 1) from each key: (len(keys), count) float64, on the CPU. A larger count only appends."""
+    rows = [np.random.Generator(np.random.Philox(key=key)).random(count) for key in keys]
     return torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, count, dtype=torch.float64)
 
 
@@ -38,10 +38,10 @@ def choose(weights: Tensor, uniform: Tensor) -> Tensor:
     """
     sums = weights.double().cumsum(dim=-1)
     level = (uniform.to(sums.device).double() * sums[..., -1]).unsqueeze(-1)
-    found = torch.searchsorted(sums, level, right=True)
-    # a level that rounding puts at the total is in the last index whose weight is above 0
+    index = torch.searchsorted(sums, level, right=True)
+    # If rounding puts the level at the total, the last index whose weight is above 0 is chosen.
     last = torch.searchsorted(sums, sums[..., -1:].contiguous(), right=False)
-    return torch.minimum(found, last).squeeze(-1)
+    return torch.minimum(index, last).squeeze(-1)
 
 
 def accepted(policy: Tensor, target: Tensor, mask: Tensor, n: int, keys: Sequence[int]) -> Tensor:

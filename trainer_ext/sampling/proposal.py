@@ -111,7 +111,7 @@ class FromGeometric:
         return log_q
 
     def keep(self, which: Tensor) -> None:
-        """Of the positions of the last call count only `which`, (positions,) bool."""
+        """Count only the positions `which`, (positions,) bool, of the last call."""
         self.seen[-1] = self.seen[-1][which]
 
     @property

@@ -93,7 +93,7 @@ def leave_the_machine(root: str, python: str) -> Home:
     _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
     covered: list[Path] = []
     for place in map(Path, (*_SYSTEM, *(f"/dev/{name}" for name in _DEVICES), python)):
-        if not place.exists() or any(place.is_relative_to(one) for one in covered):
+        if not place.exists() or any(place.is_relative_to(parent) for parent in covered):
             continue
         inside = Path(f"{root}{place}")
         inside.parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +273,7 @@ def descendants(pid: int) -> list[int]:
         except OSError:
             continue  # it has just ended
         parents.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
-    found = list(parents.get(pid, ()))
-    for one in found:
-        found += parents.get(one, ())
-    return found
+    pids = list(parents.get(pid, ()))
+    for child in pids:
+        pids += parents.get(child, ())
+    return pids

@@ -24,7 +24,7 @@ from trainer_ext.scores.evaluation import Answer
 from trainer_ext.tasks import TEST
 
 KEY = "eval_scores"
-_COLUMNS = frozenset(one.name for one in fields(Answer))
+_COLUMNS = frozenset(column.name for column in fields(Answer))
 _METRICS = re.compile(r"distinct_[12]|self_bleu|repetition|empty|words|win_rate|pass@\d+|(\w+_)?reward_mean")
 score = Part(KEY, inputs=1, section="trainer", group="rlsweep.tasks")
 
@@ -39,12 +39,12 @@ def scored(trainer: Mapping[str, Any], answers: Sequence[Answer]) -> list[Answer
 
     ValueError: a score or a setting is unknown or missing, or a score does not give each answer a finite number.
     """
-    places = [place for place, one in enumerate(answers) if one.split == TEST]
+    places = [place for place, answer in enumerate(answers) if answer.split == TEST]
     asked = [answers[place] for place in places]
-    found = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
+    by_score = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
     result = list(answers)
     for at, place in enumerate(places):
-        result[place] = replace(answers[place], scores={name: numbers[at] for name, numbers in found.items()})
+        result[place] = replace(answers[place], scores={name: numbers[at] for name, numbers in by_score.items()})
     return result
 
 
@@ -113,13 +113,13 @@ def _unusable(choice: Choice) -> Iterator[Objection]:
 @score("rouge_l")
 def rouge_l(answers: Sequence[Answer]) -> list[float]:
     """ROUGE-L of each response for its answer, from 0 to 1, as the reward of this name."""
-    return [rewards.rouge_l("", one.response, one.ground_truth) for one in answers]
+    return [rewards.rouge_l("", answer.response, answer.ground_truth) for answer in answers]
 
 
 @score("bleu")
 def bleu(answers: Sequence[Answer]) -> list[float]:
     """BLEU of each response for its answer, from 0 to 1, as the reward of this name."""
-    return [rewards.bleu("", one.response, one.ground_truth) for one in answers]
+    return [rewards.bleu("", answer.response, answer.ground_truth) for answer in answers]
 
 
 @score("bertscore_f1")
@@ -130,14 +130,14 @@ def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None
     """
     from trainer_ext.scores import bertscore
 
-    responses, references = [one.response for one in answers], [one.ground_truth for one in answers]
+    responses, references = [answer.response for answer in answers], [answer.ground_truth for answer in answers]
     return bertscore.f1(_folder(model), layer, responses, references)
 
 
 @score("harmlessness")
 def harmlessness(answers: Sequence[Answer], model: str, label: str) -> list[float]:
     """The probability that a classifier in the folder `model` gives to its label for a harmless text."""
-    return reward_models.label_probabilities(model, label, [one.response for one in answers])
+    return reward_models.label_probabilities(model, label, [answer.response for answer in answers])
 
 
 def _folder(path: str) -> Path:

@@ -34,8 +34,8 @@ def f1(folder: Path, layer: int | None, texts: Sequence[str], references: Sequen
     layer: whose hidden states are compared, from 1; None: the last. Texts are cut at the model's longest input.
     ValueError: the model has no such layer.
     """
-    found = dict(zip(each := sorted({*texts, *references}), _encoded(folder, layer, each), strict=True))
-    return [_f1(found[text], found[reference]) for text, reference in zip(texts, references, strict=True)]
+    states = dict(zip(each := sorted({*texts, *references}), _encoded(folder, layer, each), strict=True))
+    return [_f1(states[text], states[reference]) for text, reference in zip(texts, references, strict=True)]
 
 
 def _f1(text: _Encoded, reference: _Encoded) -> float:
@@ -54,7 +54,7 @@ def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Enc
     if layer is not None and not 1 <= layer <= layers:
         raise ValueError(f"layer={layer}: the model in {folder} has the layers 1 to {layers}")
     longest = min(int(tokenizer.model_max_length), positions(model.config))
-    found = []
+    encoded = []
     for start in range(0, len(texts), _BATCH):
         given = tokenizer(
             list(texts[start : start + _BATCH]),
@@ -70,8 +70,8 @@ def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Enc
         ]
         hidden = torch.nn.functional.normalize(hidden, dim=-1).cpu()
         given = given["attention_mask"].bool().cpu()
-        found += [_Encoded(hidden[row, valid], own[row, valid]) for row, valid in enumerate(given)]
-    return found
+        encoded += [_Encoded(hidden[row, valid], own[row, valid]) for row, valid in enumerate(given)]
+    return encoded
 
 
 @lru_cache(maxsize=1)

@@ -103,7 +103,7 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     Objection: the section chooses a function that does not exist, or its reward model cannot be used.
     """
     if section.get("reward") == reward_models.NAME:
-        return reward_models.of(section)
+        return reward_models.reward_model(section)
     if section.get("learned_reward"):
         return reward_models.RewardModel(Path())  # it is trained when a run starts
     module = get(section["name"])

@@ -1,8 +1,8 @@
-"""A number from 5 to 24 and a digit -> three other digits, joined by + or -, that give the number.
+"""The task to write a number from 5 to 24 as three digits joined by + or -, without using a given digit.
 
-17~3 asks for 17 without 3: 9+9-1, or 8+7+2. Most prompts have many solutions, so the policy may keep its entropy or
-lose it without losing reward. There are 200 prompts; a policy that learns numbers and digits apart solves those that it
-never saw.
+The prompt 17~3 asks for 17 without the digit 3: 9+9-1 or 8+7+2. Most prompts have many solutions, so a policy can keep
+or lose its entropy at the same reward. There are 200 prompts. A policy that has learned numbers and digits separately
+also solves prompts that it never saw.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _value(text: str) -> int | None:
 
 
 def _solves(text: str, asked: str) -> bool:
-    """Whether an expression is what a prompt asks for; without a digit, as in 17, every operand is allowed."""
+    """Whether the text solves a prompt such as 17~3. The prompt 17, without a digit, allows all operands."""
     number, _, digit = asked.partition("~")
     return _value(text) == int(number) and (not digit or digit not in text)
 
@@ -67,7 +67,7 @@ def _solutions(asked: str) -> list[str]:
 
 
 def preference(ground_truth: str, generator: random.Random, extra_info: Any = None) -> tuple[str, str]:
-    """A solution, and an expression that is none."""
+    """A solution of the prompt, and an expression that does not solve it."""
     wrong = next(text for text in iter(lambda: generator.choice(_ALL), None) if not _solves(text, ground_truth))
     return generator.choice(_solutions(ground_truth)), wrong
 

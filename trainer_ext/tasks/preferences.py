@@ -89,11 +89,10 @@ def pairs_of(
                 left_out["both responses are the same"] += 1
                 continue
             pairs[split].append(Pair(row.messages, *two))
-    for split, own in pairs.items():
-        if not own:
-            rule = f"the task has no {split} pair: a row has the metadata chosen and rejected"
-            fix = (
-                "give the task more pairs" if split == tasks.TRAIN else f"give it more, or raise trainer.split.{split}"
-            )
-            raise ValueError(f"{rule}, of {sum(map(len, pairs.values()))} pairs in all. Fix: {fix}")
+    for split, of_split in pairs.items():
+        if not of_split:
+            total = sum(map(len, pairs.values()))
+            rule = f"none of the task's {total} pairs (rows with the metadata chosen and rejected) is a {split} pair"
+            fix = "add pairs to the task" + ("" if split == tasks.TRAIN else f", or raise trainer.split.{split}")
+            raise ValueError(f"{rule}. Fix: {fix}")
     return pairs, dict(left_out)

@@ -20,7 +20,7 @@ from trainer_ext.rewards import unit_tests
 from trainer_ext.tasks import TEST, Row, bad_row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
-_FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # of a data set on the hub
+_FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # a folder of a data set on the hub
 #: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
 Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
 

@@ -46,7 +46,7 @@ class QStarForCausalLM(nn.Module):
         self._policy_alone = False
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Of the policy; the target embeds the tokens itself."""
+        """The embeddings of the policy; the target embeds the tokens itself."""
         return self.policy.embed_input_ids(input_ids)
 
     def forward(

@@ -83,10 +83,10 @@ class QStarSettings:
 
     def proposal(self) -> FromGeometric | FromTarget:
         """A new one. It starts to look for alpha at the same point, so that q depends on the two models alone."""
-        sampler = registry.sampler.of(self.method)
+        sampler = registry.sampler.choice(self.method)
         if sampler.name == "target":
             return FromTarget()
-        return FromGeometric(registry.alpha.of(self.method), **sampler.settings)
+        return FromGeometric(registry.alpha.choice(self.method), **sampler.settings)
 
 
 def engine_arguments(
@@ -148,7 +148,7 @@ def _check(rules: Rules, values: Mapping[str, Any]) -> None:
 
 
 def _check_method(method: Mapping[str, Any]) -> None:
-    sampler, alpha = registry.sampler.of(method).name, registry.alpha.of(method).name
+    sampler, alpha = registry.sampler.choice(method).name, registry.alpha.choice(method).name
     if sampler not in registry.WITH_TARGET:
         raise ValueError(f"method.sampler={sampler}: must be geometric or target, the samplers that ask the target")
     if sampler == "geometric" and alpha == "none":

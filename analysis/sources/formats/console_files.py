@@ -23,7 +23,7 @@ _PROCESS = re.compile(r"\([^()]* pid=\d+[^()]*\) ?")
 _STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
 #: What a run prints before its first step.
 _BEGUN = re.compile(r"\(TaskRunner pid=|\{'(?:actor_rollout_ref|algorithm)': ")
-_SECTIONS = {"data", "trainer", "algorithm"}  # of verl's configuration
+_SECTIONS = {"data", "trainer", "algorithm"}  # sections of verl's configuration
 _LONGEST = 5000  # lines of a configuration
 
 
@@ -34,7 +34,7 @@ class ConsoleFiles:
     kind, files, beats = "verl's console", (".log", ".out", ".txt"), ()
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found."""
+        """See Source.found."""
         root = place.resolve()
         if root.is_file() and not _is_printed(root):
             shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
@@ -43,7 +43,7 @@ class ConsoleFiles:
         return names(place, filter(_is_printed, paths), ending=True)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read."""
+        """See Source.read."""
         for path, name in places.items():
             lines = list(_lines(path))
             log = Log(path)

@@ -33,7 +33,7 @@ _MONITOR = ("r", "l", "t")  # gymnasium's and Stable-Baselines3's monitor: rewar
 _OF_FOLDER = ("progress", "monitor")  # names of files that belong to the run of their folder
 _LISTED = 12
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
-_SAMPLE = 5000  # of rows that would overwrite each other
+_SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
 _Run = tuple[Any, ...]  # the levels of the columns that tell the runs of a file apart
 
@@ -76,7 +76,7 @@ class CsvFiles:
     kind, files, beats = "CSV", (".csv", ".tsv", ".txt"), ()
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found: the files that have a column of steps or no whole line."""
+        """See Source.found: the files that have a column of steps or no whole line."""
         root = place.resolve()
         paths = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
         tables = {path for path in paths if path.is_file() and _is_table(path, step)}
@@ -93,7 +93,7 @@ class CsvFiles:
         }
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read. Rows that would overwrite each other are refused."""
+        """See Source.read. Rows that would overwrite each other are refused."""
         problems = Diagnostics()
         by_name: dict[str, list[Path]] = {}
         for path, name in places.items():

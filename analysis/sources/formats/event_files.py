@@ -55,11 +55,11 @@ class EventFiles:
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found."""
+        """See Source.found."""
         return names(place, {path.parent for path in place.resolve().rglob(_PATTERN) if path.is_file()})
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read."""
+        """See Source.read."""
         of_parent: dict[Path, dict[str, Any]] = {}
         empty: dict[Path, LoggedRun] = {}
         logged_some: set[Path] = set()

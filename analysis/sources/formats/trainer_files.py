@@ -25,7 +25,7 @@ class TrainerFiles:
     kind, files, beats = "Trainer", (_FILE,), ("TensorBoard", "verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found."""
+        """See Source.found."""
         root = place.resolve()
         states = [root] if root.is_file() else [path for path in root.rglob(_FILE) if path.is_file()]
         base = root if root.is_dir() else root.parent
@@ -34,7 +34,7 @@ class TrainerFiles:
                 for folder in folders}  # fmt: skip
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read."""
+        """See Source.read."""
         problems = Diagnostics()
         for folder, name in places.items():
             state, log = _newest(folder, problems)
@@ -67,7 +67,7 @@ def _newest(folder: Path, problems: Diagnostics) -> tuple[Mapping[str, Any], Log
 
 
 def _problem(state: Mapping[str, Any]) -> str | None:
-    """That the run has not ended: it has fewer steps than planned, and no callback stopped it."""
+    """A sentence if the run has fewer steps than planned and no callback stopped it, so that it has not ended."""
     control = (state.get("stateful_callbacks") or {}).get("TrainerControl") or {}
     stopped = (control.get("args") or {}).get("should_training_stop", False)
     planned = state.get("max_steps") or 0

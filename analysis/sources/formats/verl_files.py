@@ -26,7 +26,7 @@ class VerlFiles:
     kind, files, beats = "verl", (".jsonl",), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
+        """See Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
         one without a whole line that stands among such files."""
         root = place.resolve()
         if root.is_file():
@@ -37,7 +37,7 @@ class VerlFiles:
         return names(place, logs, ending=True)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read."""
+        """See Source.read."""
         problems = Diagnostics()
         together = Counter(path.parent for path in places)
         for path, name in places.items():

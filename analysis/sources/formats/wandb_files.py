@@ -30,13 +30,13 @@ class WandbFiles:
     kind, files, beats = "W&B", (".wandb",), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """As Source.found; the names are the ids of the runs."""
+        """See Source.found; the names are the ids of the runs."""
         root = place.resolve()
         paths = root.rglob("run-*.wandb") if root.is_dir() else [root]
         return {path: path.stem.removeprefix("run-") for path in paths}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """As Source.read. Files of one run that both begin at its first step are refused."""
+        """See Source.read. Files of one run that both begin at its first step are refused."""
         begun: dict[str, list[tuple[int, Path]]] = {}
         killed: list[Path] = []
         problems = Diagnostics()

@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # runs every `finally`
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
-    own = nodes.allocation(os.environ)
+    allocation = nodes.allocation(os.environ)
     try:
-        with nodes.ray(own, os.environ, join_s=given.join_s, keep_logs=True) as started:
+        with nodes.ray(allocation, os.environ, join_s=given.join_s, keep_logs=True) as started:
             return _supervise(given.program, started)
     except nodes.Lost as error:
         nodes.say(f"{error} (--join-s)" if isinstance(error, nodes.Late) else str(error))

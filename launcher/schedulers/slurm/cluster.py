@@ -43,7 +43,7 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
 
 
 def warnings(plan: Plan, step_seconds: float) -> Iterator[str]:
-    """Of a step that is too long for a run to save a checkpoint after SLURM's warning."""
+    """A warning if a step takes too long for a run to save a checkpoint after SLURM's signal."""
     delay = plan.cluster["signal_delay_s"]
     if step_seconds >= delay:
         rule = f"a step takes up to {step_seconds:.0f} s, and SLURM warns a run cluster.signal_delay_s={delay} seconds"

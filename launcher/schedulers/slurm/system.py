@@ -135,9 +135,9 @@ def cancel(names: Mapping[str, str], waiting: bool) -> None:
     for job, name in names.items():
         ids[name].append(job)
     options = ["--state=PENDING"] if waiting else []
-    for name, own in ids.items():
-        for at in range(0, len(own), 500):
-            ask(["scancel", f"--name={name}", *options, *own[at : at + 500]])
+    for name, job_ids in ids.items():
+        for at in range(0, len(job_ids), 500):
+            ask(["scancel", f"--name={name}", *options, *job_ids[at : at + 500]])
 
 
 # ---------------------------------------------------------------- sbatch

@@ -48,15 +48,15 @@ def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
-    what, found = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
+    what, evaluated = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
     if out is not None:
-        write(found, out)
-    prompts = len({(answer["split"], answer["prompt"]) for answer in found.answers})
-    width = max(map(len, found.metrics))
-    lines = [f"{what}: {len(found.answers)} responses to {prompts} prompts"]
-    lines += [f"  {name:<{width}}  {value:.4g}" for name, value in found.metrics.items()]
+        write(evaluated, out)
+    prompts = len({(answer["split"], answer["prompt"]) for answer in evaluated.answers})
+    width = max(map(len, evaluated.metrics))
+    lines = [f"{what}: {len(evaluated.answers)} responses to {prompts} prompts"]
+    lines += [f"  {name:<{width}}  {value:.4g}" for name, value in evaluated.metrics.items()]
     lines += [f"{out}: metrics.json and answers.parquet"] if out is not None else []
-    output(given, {**found.origin, "metrics": found.metrics}, lines)
+    output(given, {**evaluated.origin, "metrics": evaluated.metrics}, lines)
     return EXIT_FINE
 
 
@@ -75,14 +75,14 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
         for section, values in changes.items():
             for key, value in values.items():
                 config[section][key] = value
-        about = {**origin(folder, config, step), "changes": {key: own for key, own in changes.items() if own}}
+        about = {**origin(folder, config, step), "changes": {key: values for key, values in changes.items() if values}}
         cache = cache_folder(multirun_of(folder))
-        found = _evaluated(backends.evaluate, config, checkpoint, cache, step, about)
-    return f"run {folder.name} after step {step}", found
+        evaluated = _evaluated(backends.evaluate, config, checkpoint, cache, step, about)
+    return f"run {folder.name} after step {step}", evaluated
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
-    """The same of a model in a folder, as a run that starts from it would evaluate it. InvalidPlan: it could not."""
+    """Evaluate a model in a folder as a run that starts from it would. Raises InvalidPlan if no run could."""
     from launcher.planning import freeze, planner
     from trainer_ext import backends
 
@@ -101,10 +101,10 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
         config, cache = read_config(planned), cache_folder(given.multirun.resolve())
         about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
         try:
-            found = _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
+            evaluated = _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
         except ValueError as error:
             raise Usage(f"{model}: {error}") from error
-    return str(model), found
+    return str(model), evaluated
 
 
 def _changes(config: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, dict[str, Any]]:
@@ -162,16 +162,16 @@ def _evaluated(
     return Evaluated(about, metrics, rows)
 
 
-def write(found: Evaluated, out: Path) -> None:
+def write(evaluated: Evaluated, out: Path) -> None:
     """Write metrics.json and answers.parquet to a new folder, which appears when both are complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with files.new_folder(out) as draft:
-        files.write_json(draft / "metrics.json", {**found.origin, "metrics": dict(found.metrics)})
+        files.write_json(draft / "metrics.json", {**evaluated.origin, "metrics": dict(evaluated.metrics)})
         # responses to test prompts alone have scores
-        columns = dict.fromkeys(name for answer in found.answers for name in answer)
-        table = pa.table({name: [answer.get(name) for answer in found.answers] for name in columns})
+        columns = dict.fromkeys(name for answer in evaluated.answers for name in answer)
+        table = pa.table({name: [answer.get(name) for answer in evaluated.answers] for name in columns})
         pq.write_table(table, draft / "answers.parquet")
 
 

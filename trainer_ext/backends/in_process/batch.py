@@ -89,14 +89,14 @@ class Request:
         return both[:, :width], both[:, width:].bool(), row.repeat_interleave(self.n)
 
     def parts(self, most: int) -> list[Request]:
-        """The same in parts of whole prompts, each of at most `most` responses, or of one prompt."""
+        """Split the request into parts of whole prompts with at most `most` responses each, or one prompt."""
         size = max(1, most // self.n)
         both = zip(self.prompts.split(size), self.prompt_mask.split(size), strict=True)
         return [replace(self, prompts=prompts, prompt_mask=mask) for prompts, mask in both]
 
     @classmethod
-    def of(cls, prompts: list[list[int]], n: int, tokenizer: Any, verl: Any, device: Any) -> Request:
-        """Prompts as tokens, on a device; length and temperature as verl's tree says."""
+    def from_prompts(cls, prompts: list[list[int]], n: int, tokenizer: Any, verl: Any, device: Any) -> Request:
+        """Pad tokenised prompts on a device; verl's tree gives the length and temperature of the responses."""
         tokens, mask = (x.to(device) for x in pad(prompts, tokenizer.pad_token_id, left=True))
         length, temperature = int(verl.data.max_response_length), verl.actor_rollout_ref.rollout.temperature
         return cls(tokens, mask, n, length, temperature, tokenizer.eos_token_id, tokenizer.pad_token_id)

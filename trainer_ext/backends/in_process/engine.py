@@ -100,8 +100,8 @@ class GradVariance:
         self._gradient_sum: Tensor | None = None
         self._square_sum, self._gradient_count = 0.0, 0
         before = {"optimizer_zero_grad": self._start, "forward_step": self._forward, "optimizer_step": self._step}
-        for name, own in before.items():
-            setattr(engine, name, _after(own, getattr(engine, name)))
+        for name, setting in before.items():
+            setattr(engine, name, _after(setting, getattr(engine, name)))
 
     def _start(self, *_: Any, **__: Any) -> None:
         self._accumulated, self._forwards, self._share_squares = None, 0, 0.0

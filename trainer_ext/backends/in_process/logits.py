@@ -38,13 +38,13 @@ class _LogProbs(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         logits, labels, sums = ctx.saved_tensors
         (gradient,) = gradients
-        found = torch.empty_like(logits)
-        parts = (x.split(_rows(logits)) for x in (found, logits, labels, sums, gradient))
+        of_logits = torch.empty_like(logits)
+        parts = (x.split(_rows(logits)) for x in (of_logits, logits, labels, sums, gradient))
         for into, part, label, total, factor in zip(*parts, strict=True):
             slope = (part.float() - total[:, None]).exp_().neg_()
             slope.scatter_add_(1, label[:, None], torch.ones_like(slope[:, :1]))
             into.copy_(slope.mul_(factor[:, None]))
-        return found, None
+        return of_logits, None
 
 
 def log_probs(logits: Tensor, labels: Tensor) -> Tensor:

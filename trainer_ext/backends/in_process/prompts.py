@@ -65,14 +65,14 @@ class Prompts:
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
         """The `size` prompts of a step, counted from 1. No prompt is repeated before all have been used."""
-        found = []
+        rows = []
         for index in range((step - 1) * size, step * size):
             epoch, position = divmod(index, len(self._rows))
             if epoch not in self._orders:
                 generator = seeded(self._seed, "order", epoch)
                 self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
-            found.append(self._rows[self._orders[epoch][position]])
-        return found
+            rows.append(self._rows[self._orders[epoch][position]])
+        return rows
 
     def of_split(self, split: str, size: int) -> list[Prompt]:
         """At most `size` different prompts of a split, the same in every run of the task.
@@ -90,14 +90,14 @@ class Prompts:
         return [(name, row) for name, split, count in splits for row in self.of_split(split, count)]
 
 
-def answers_to(asked: Sequence[tuple[str, Prompt]], found: Iterable[tuple[str, Score]], each: int) -> list[Answer]:
+def answers_to(asked: Sequence[tuple[str, Prompt]], scored: Iterable[tuple[str, Score]], each: int) -> list[Answer]:
     """The answers to the prompts of an evaluation.
 
     asked: prompts with their splits; found: `each` responses to each of them in turn, the greedy one first, with their
     scores.
     """
     answers = []
-    for number, (response, score) in enumerate(found):
+    for number, (response, score) in enumerate(scored):
         (split, prompt), index = asked[number // each], number % each
         sample = index - 1 if index else None
         answers.append(Answer(prompt.text, response, score.value, prompt.ground_truth, split, sample, score.metrics))

@@ -51,9 +51,9 @@ def models_read(method: Mapping[str, Any]) -> list[str]:
 
 def proposal_of(method: Mapping[str, Any]) -> Proposal:
     """What the method's sampler draws tokens from; it takes the log-probabilities of `models_read`."""
-    sampler = registry.sampler.of(method)
+    sampler = registry.sampler.choice(method)
     if sampler.name == "geometric":
-        return FromGeometric(registry.alpha.of(method), **sampler.settings)
+        return FromGeometric(registry.alpha.choice(method), **sampler.settings)
     if sampler.name != "target":
         return from_policy
     # likelihood has no importance weights, and so no effective sample size
@@ -85,7 +85,7 @@ class Rollout:
         """The responses of a step; with the same models, the same responses every time."""
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
         request, proposal = self._request(rows, int(self._verl.actor_rollout_ref.rollout.n)), proposal_of(self._method)
-        drafting = registry.drafting.of(self._method)()
+        drafting = registry.drafting.choice(self._method)()
         # a run that trains nothing also measures plain sampling, for the speed-up
         compared = drafting is not None and self._method["loss"] == "none"
         plain_token = 0.0  # seconds for each token without drafts
@@ -130,7 +130,7 @@ class Rollout:
 
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
-        asked = [one for one in self._asked if judged or one[0] != JUDGED]
+        asked = [item for item in self._asked if judged or item[0] != JUDGED]
         n = 1 + drawn
         answers: list[Answer] = []
         width = max(1, self._most // n)
@@ -163,7 +163,7 @@ class Rollout:
         return [self._modules[name] for name in models_read(self._method)]
 
     def _request(self, rows: list[Prompt], n: int) -> Request:
-        return Request.of([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
+        return Request.from_prompts([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
 
     def _keys(self, purpose: str, step: int, request: Request) -> list[int]:
         return draws.keys(self._seed, purpose, step, range(len(request.prompts) * request.n))

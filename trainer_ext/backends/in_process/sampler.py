@@ -91,10 +91,10 @@ def load_module(
     With `weights` the module shares their memory.
     """
     if config is None:
-        own = {"attn_implementation": causal_models.attention_of(path, trust_remote_code)}
+        settings = {"attn_implementation": causal_models.attention_of(path, trust_remote_code)}
     else:
-        own, trust_remote_code = {"config": config.hf_config}, config.trust_remote_code
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=trust_remote_code, **own)
+        settings, trust_remote_code = {"config": config.hf_config}, config.trust_remote_code
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=trust_remote_code, **settings)
     module.to(devices.kind()).eval().requires_grad_(False)
     for name, parameter in module.named_parameters():
         if weights is not None:

@@ -113,18 +113,18 @@ def sample_speculatively(
         k = drafting(kept_tokens, tested)
         tokens, log_p = [last], []
         # tokens beyond the response's length are drafted like its last one, and cut off
-        own = uniform[row[:, None], (size[:, None] + torch.arange(k + 1, device=device)).clamp_max(length - 1)]
+        numbers = uniform[row[:, None], (size[:, None] + torch.arange(k + 1, device=device)).clamp_max(length - 1)]
         for step in range(k + 1):
             log_p.append(draft_reader.read(tokens[-1], position + step, temperature))
             if step < k:
-                tokens.append(draws.choose(log_p[-1][:, 0].double().exp(), own[:, step, 0])[:, None])
+                tokens.append(draws.choose(log_p[-1][:, 0].double().exp(), numbers[:, step, 0])[:, None])
         block = torch.cat(tokens, dim=1)
         theta = torch.cat(log_p, dim=1)
         there = position + torch.arange(k + 1, device=device)
         log_t = target_reader.read(block, there, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
         log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
-        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, own[..., 1:])
+        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
         emitted = torch.cat([block[:, 1:], verified.next_token[:, None]], dim=1)
         emitted[row, verified.accepted] = verified.next_token
         # emitted[:, :accepted + 1] is part of the response, up to the end token and the length

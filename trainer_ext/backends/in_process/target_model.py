@@ -45,13 +45,13 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
 
     None without a target. ValueError: the task has no demonstrations, or no response has the reward that is needed.
     """
-    folder: str | None = registry.target.of(config["method"])(Start(config, cache, model))
+    folder: str | None = registry.target.choice(config["method"])(Start(config, cache, model))
     return folder
 
 
 def samples(method: Mapping[str, Any]) -> int | None:
     """How many responses of the starting model a method's target learns from; None: it learns from none."""
-    settings = registry.target.of(method).settings
+    settings = registry.target.choice(method).settings
     return settings["prompts"] * settings["samples"] if {"prompts", "samples"} <= settings.keys() else None
 
 
@@ -170,10 +170,10 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     for first in range(0, len(rows), width):
         part = [row.tokens for row in rows[first : first + width]]
         keys = draws.keys(0, "target", 1, range(first * n, (first + len(part)) * n))
-        batch = sample([module], Request.of(part, n, tokenizer, verl, module.device), keys).batch
+        batch = sample([module], Request.from_prompts(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-    rewards = torch.tensor([one.value for one in scores_of(tasks.scorer(task), rows, texts)])
+    rewards = torch.tensor([score.value for score in scores_of(tasks.scorer(task), rows, texts)])
     weights = weigh(rewards.double().reshape(-1, n)).double().flatten().tolist()
     if not any(weights):
         raise ValueError(

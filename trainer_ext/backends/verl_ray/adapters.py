@@ -113,15 +113,15 @@ def whole_weights(base: str, settings: Any, checkpoint: Path, adapters: Mapping[
     module = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=trust)
     names = [name for name, _ in module.named_parameters()]
     module = attach(module, settings, seed=0)
-    own = {name: parameter.detach() for name, parameter in module.named_parameters() if parameter.requires_grad}
-    checkpoints.copy_weights(checkpoint, adapters, own)
-    found = dict(merged(module))
-    return {name: found[name] for name in names}
+    trained = {name: parameter.detach() for name, parameter in module.named_parameters() if parameter.requires_grad}
+    checkpoints.copy_weights(checkpoint, adapters, trained)
+    weights = dict(merged(module))
+    return {name: weights[name] for name in names}
 
 
 @EngineRegistry.register(KIND, ["fsdp2"], device=["cpu", "cuda"])
 class AdaptedEngine(FSDPEngineWithLMHead):
-    """Of a policy with adapters, and of the reference, which is the same module without them."""
+    """The engine of a policy with adapters, and of the reference, which is the same module without them."""
 
     def _build_module(self) -> Any:
         self.model_config.model_type = "language_model"  # verl's method reads it to choose a class of transformers

@@ -53,13 +53,13 @@ def packed_attention(
     if (window := more.get("sliding_window")) is not None and max(lengths) > window:
         raise ValueError(f"attention over packed sequences has no window ({window} tokens), and one has {max(lengths)}")
     pieces = zip(*(x.split(lengths, dim=1) for x in (query, key, value)), strict=True)
-    found = [
+    parts = [
         functional.scaled_dot_product_attention(
             *(x.transpose(1, 2) for x in piece), is_causal=True, scale=scaling, enable_gqa=True
         ).transpose(1, 2)
         for piece in pieces
     ]
-    output = torch.cat(found, dim=1)
+    output = torch.cat(parts, dim=1)
     if ranks > 1:
         output = gather_heads_scatter_seq(output, seq_dim=1, head_dim=2)
     return output, None
@@ -73,12 +73,12 @@ def overrides(path: str, trust_remote_code: bool, packed: str | None) -> dict[st
 
     ValueError: the model's attention needs more than torch's computes, and its sequences are packed.
     """
-    own = model_overrides(path, trust_remote_code)
+    chosen = model_overrides(path, trust_remote_code)
     if packed is None:
-        return own
-    if own["attn_implementation"] != SDPA:
+        return chosen
+    if chosen["attn_implementation"] != SDPA:
         raise ValueError(
             f"model.parallel.sequence: sequences of the model {path} are packed, and its attention needs more than "
             "torch's computes. Fix: set model.parallel.sequence=1"
         )
-    return {**own, "attn_implementation": packed}
+    return {**chosen, "attn_implementation": packed}

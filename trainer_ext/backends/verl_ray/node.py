@@ -45,7 +45,7 @@ def collect_rarely() -> None:
 
 
 def in_shared_ray() -> None:
-    """The same for a process in a Ray that the run shares with others."""
+    """Set up a process in a Ray cluster that the run shares with others: rare collections, a queue of its own."""
     collect_rarely()
     use_own_queue()
 
@@ -69,9 +69,9 @@ def held(top: psutil.Process | None = None) -> int:
     """Bytes that a process, this one by default, and all that it started hold; what they share is counted with each."""
     top = top or psutil.Process()
     total = 0
-    for one in [top, *top.children(recursive=True)]:
+    for process in [top, *top.children(recursive=True)]:
         try:
-            total += one.memory_info().rss
+            total += process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
     return total
@@ -82,14 +82,14 @@ def of_ray() -> int:
     here = psutil.Process()
     if MARK not in os.environ:
         return held(here.parents()[1])  # `ray start`
-    return sum(held(one) for one in of_share(here.parents()[0], os.environ[MARK]))
+    return sum(held(process) for process in of_share(here.parents()[0], os.environ[MARK]))
 
 
 def of_share(raylet: psutil.Process, value: str) -> list[psutil.Process]:
     """The processes that a raylet has started for the run whose MARK has this value."""
-    found = []
-    for one in raylet.children():
+    marked = []
+    for process in raylet.children():
         with suppress(psutil.Error):
-            if one.environ().get(MARK) == value:
-                found.append(one)
-    return found
+            if process.environ().get(MARK) == value:
+                marked.append(process)
+    return marked

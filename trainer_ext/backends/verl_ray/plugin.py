@@ -55,7 +55,7 @@ class CpuEngine(FSDPEngineWithLMHead):
 
 @EngineRegistry.register(VALUE_MODEL, ["fsdp2"], device=["cpu", "cuda"])
 class PackedValueEngine(FSDPEngineWithValueHead):
-    """Of a critic, which is always trained. The first rank reads the weights; verl sends the others their parts."""
+    """The engine of a critic, always trained. The first rank reads the weights; verl sends the others their parts."""
 
     def _build_module(self) -> Any:
         return value_module(self.model_config, with_weights=dist.get_rank() == 0)

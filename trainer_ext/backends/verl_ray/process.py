@@ -58,21 +58,21 @@ class VerlRay:
         with ExitStack() as started:
             self._shared = nodes.shared
             joins = self._shared is not None
-            own = environment(os.environ, nodes.count > 1, joins)
-            own |= devices.environment(devices.kind_of(config["model"]))
+            variables = environment(os.environ, nodes.count > 1, joins)
+            variables |= devices.environment(devices.kind_of(config["model"]))
             self._ray: Ray | None = self._shared
             if nodes.count > 1 and not joins:
                 options = {"num-cpus": node.cpus(trainer, nodes.count), "num-gpus": on_each}
                 options["object-store-memory"] = node.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
-                self._ray = started.enter_context(nodes.ray(own, resources))
+                self._ray = started.enter_context(nodes.ray(variables, resources))
             # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path
             # of a socket may have 107 characters.
             folder = Path(tempfile.mkdtemp(prefix="vr-"))
             started.callback(shutil.rmtree, folder, ignore_errors=True)
             ours, theirs = socket.socketpair()
             command = [sys.executable, "-m", _DRIVER, str(theirs.fileno())]
-            self._driver = subprocess.Popen(command, cwd=_ROOT, env=own, pass_fds=[theirs.fileno()])
+            self._driver = subprocess.Popen(command, cwd=_ROOT, env=variables, pass_fds=[theirs.fileno()])
             theirs.close()
             self._connection = Connection(ours.detach())
             started.callback(_end, self._driver, self._connection)
@@ -158,29 +158,29 @@ class VerlRay:
 
     def _processes(self) -> list[psutil.Process]:
         """The driver, and all that it has started; in a shared Ray, what this node's raylet has started for the run."""
-        found = []
+        processes = []
         with suppress(psutil.NoSuchProcess):
             driver = psutil.Process(self._driver.pid)
-            found = [driver, *driver.children(recursive=True)]
+            processes = [driver, *driver.children(recursive=True)]
             if self._shared is not None:
-                found += node.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
-        return found
+                processes += node.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
+        return processes
 
     def _stopped(self) -> str:
         """The processes of Ray that are stopped, in words; an empty text if there are none."""
-        found = []
-        for one in self._processes():
+        stopped = []
+        for process in self._processes():
             with suppress(psutil.NoSuchProcess):
-                if one.status() == psutil.STATUS_STOPPED:
-                    found.append(f"{' '.join(one.cmdline()[:1])} (pid {one.pid})")
-        return f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} stopped" if found else ""
+                if process.status() == psutil.STATUS_STOPPED:
+                    stopped.append(f"{' '.join(process.cmdline()[:1])} (pid {process.pid})")
+        return f"{' and '.join(stopped)} {'is' if len(stopped) == 1 else 'are'} stopped" if stopped else ""
 
     def _stall(self, doing: str, why: str) -> NoReturn:
         """Make every process of Ray print its stacks to the attempt's stderr.log, and raise Stalled."""
-        for one in self._processes():
-            if _handles(one.pid, signal.SIGUSR1):
+        for process in self._processes():
+            if _handles(process.pid, signal.SIGUSR1):
                 with suppress(psutil.NoSuchProcess):
-                    one.send_signal(signal.SIGUSR1)
+                    process.send_signal(signal.SIGUSR1)
         time.sleep(_STACKS_S)
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
 
@@ -228,7 +228,7 @@ def _end(driver: subprocess.Popen[bytes], connection: Connection) -> None:
         driver.wait(_CLOSE_S)
     driver.kill()
     driver.wait()
-    for one in started:
+    for process in started:
         with suppress(psutil.NoSuchProcess):
-            one.kill()  # psutil refuses a pid that another process has got meanwhile
+            process.kill()  # psutil refuses a pid that another process has got meanwhile
     psutil.wait_procs(started, timeout=_CLOSE_S)

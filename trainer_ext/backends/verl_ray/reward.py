@@ -28,8 +28,8 @@ def compute_score(
     verl calls it in threads, for several responses at the same time: a reward model scores those that wait at once.
     """
     prompt, messages, info = (extra_info[key] for key in (_TEXT, _MESSAGES, _INFO))
-    found = tasks.scorer(task)(solution_str, prompt, ground_truth, info, messages)
-    return {SCORE: found.value, _SECONDS: found.seconds, **found.metrics}
+    result = tasks.scorer(task)(solution_str, prompt, ground_truth, info, messages)
+    return {SCORE: result.value, _SECONDS: result.seconds, **result.metrics}
 
 
 def score_of(returned: Mapping[str, float]) -> Score:

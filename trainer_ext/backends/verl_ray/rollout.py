@@ -118,7 +118,7 @@ class HfServer(servers.Failures):
                     break
                 await asyncio.sleep(0.02)
             batch, self._waiting = self._waiting, []
-            batch.sort(key=lambda one: one[1]["seed"])  # whatever order they came in
+            batch.sort(key=lambda entry: entry[1]["seed"])  # whatever order they came in
             try:
                 outputs = []
                 for first in range(0, len(batch), self._most):
@@ -142,16 +142,16 @@ class HfServer(servers.Failures):
         else:
             greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch], device=where)
             proposal, names = greedy_where(greedy), ["policy"]
-        found = sample([self._modules[name] for name in names], request, keys, proposal)
+        sampled = sample([self._modules[name] for name in names], request, keys, proposal)
         if isinstance(proposal, (FromGeometric, FromTarget)):
             self._seen.append(torch.cat(proposal.seen).cpu())
         outputs = []
-        for row, keep in enumerate(found.batch.mask):
-            tokens = found.batch.responses[row][keep].tolist()
+        for row, keep in enumerate(sampled.batch.mask):
+            tokens = sampled.batch.responses[row][keep].tolist()
             outputs.append(
                 TokenOutput(
                     token_ids=tokens,
-                    log_probs=found.behaviour[row][keep].tolist(),
+                    log_probs=sampled.behaviour[row][keep].tolist(),
                     stop_reason="completed" if tokens[-1] == self._eos else "length",
                     extra_fields={"global_steps": self._step},
                 )
@@ -172,7 +172,7 @@ class HfReplica(RolloutReplica):
     async def launch_servers(self) -> None:
         """Start this replica's server beside its rank, and wait until it has its models."""
         name = servers.server_name(self.replica_rank)
-        node, own = await self.workers[0].__ray_call__.remote(_place)
+        node, variables = await self.workers[0].__ray_call__.remote(_place)
         server = (
             ray.remote(self.server_class)
             .options(
@@ -180,7 +180,7 @@ class HfReplica(RolloutReplica):
                 num_cpus=0,
                 max_concurrency=4096,
                 scheduling_strategy=on_node(node),
-                runtime_env={"env_vars": own},
+                runtime_env={"env_vars": variables},
             )
             .remote(self.model_config.path, self.model_config.trust_remote_code, self.config)
         )

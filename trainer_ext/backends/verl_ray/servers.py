@@ -89,15 +89,15 @@ def vllm_section(config: Mapping[str, Any], model: str, target: str | None) -> d
     on_gpu = int((config["model"].get("resources") or {}).get("devices") or 0) > 0
     length = int(verl.data.max_prompt_length) + int(verl.data.max_response_length)
     # other backends end a response at the tokenizer's token alone, and so does vLLM without the model's own file
-    own: dict[str, Any] = {"generation_config": "vllm"}
+    options: dict[str, Any] = {"generation_config": "vllm"}
     if with_target:
         assert target is not None
         # a server that sleeps gives its memory to the training; at level 1 it keeps the weights, also the target's
         arguments = engine_arguments(
             model, target, float(rollout.temperature), method, sleep_level=int(on_gpu), max_model_len=length
         )
-        own |= {name: arguments[name] for name in ("hf_overrides", "logits_processors")}
-        own["async_scheduling"] = False  # it computes q once more after the last token of a response
+        options |= {name: arguments[name] for name in ("hf_overrides", "logits_processors")}
+        options["async_scheduling"] = False  # it computes q once more after the last token of a response
     return {
         "max_model_len": length,
         "max_num_batched_tokens": max(int(rollout.max_num_batched_tokens), int(rollout.max_num_seqs), length),
@@ -106,7 +106,7 @@ def vllm_section(config: Mapping[str, Any], model: str, target: str | None) -> d
         "enable_sleep_mode": on_gpu,
         "free_cache_engine": on_gpu,
         "logprobs_mode": "processed_logprobs",
-        "engine_kwargs": {"vllm": own},
+        "engine_kwargs": {"vllm": options},
     }
 
 

@@ -34,7 +34,7 @@ from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 from trainer_ext.scores.evaluation import JUDGED, Answer
 
-_TRIES = 3  # of a start of Ray
+_TRIES = 3  # attempts to start Ray
 
 
 class Session:
@@ -136,8 +136,8 @@ class Session:
         with self.trainer.explained():
             self.trainer.global_steps = step
             prompts = [entry for entry in self._asked if judged(self._settings, step) or entry[0] != JUDGED]
-            found = self.trainer.evaluate([prompt for _, prompt in prompts])
-            return answers_to(prompts, found, 1 + int(self._settings["eval_samples"])), self._peak()
+            scored = self.trainer.evaluate([prompt for _, prompt in prompts])
+            return answers_to(prompts, scored, 1 + int(self._settings["eval_samples"])), self._peak()
 
     def _peak(self) -> int:
         """The most bytes that the run was seen to hold, in memory and on its devices."""
@@ -213,10 +213,10 @@ class Session:
 
 def _start_ray(cpus: int, gpus: int, folder: str) -> None:
     """Start a Ray with these counts of CPUs and GPUs. It gives its node 30 s; on a busy machine it is tried again."""
-    own = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": node.OBJECTS, "include_dashboard": False}
+    options = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": node.OBJECTS, "include_dashboard": False}
     for tries in reversed(range(_TRIES)):
         try:
-            _init_ray("local", **own, _temp_dir=folder)
+            _init_ray("local", **options, _temp_dir=folder)
             return
         except Exception as error:
             ray.shutdown()
@@ -241,8 +241,8 @@ def _join_ray(address: str, group: str | None) -> None:
     environment = {name: os.environ[name] for name in shared.ENVIRONMENT if name in os.environ}
     environment |= devices.environment(devices.kind())
     setup = f"{node.__name__}.{node.in_shared_ray.__name__}"
-    own = {"env_vars": {**environment, node.MARK: group}, "worker_process_setup_hook": setup}
-    _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=own)
+    runtime = {"env_vars": {**environment, node.MARK: group}, "worker_process_setup_hook": setup}
+    _init_ray(address, namespace=f"rlsweep-{group}", runtime_env=runtime)
     shared.join(group)
 
 

@@ -39,14 +39,14 @@ def load(folder: Path, engine: Any, rank: int, ranks: int) -> None:
     parts = _parts(folder)
     sharded = {name for name, p in engine.module.named_parameters() if isinstance(p, DTensor)}
 
-    def own(file: str) -> dict[str, Tensor]:
+    def load_part(file: str) -> dict[str, Tensor]:
         if len(parts) == ranks:
             return load_file(parts[rank] / file)
         # the names in the optimizer's file are those of the parameters with one more word
-        found = _joined(parts, file, sharded)
-        return {name: cut(x, rank, ranks) if _belongs(name, sharded) and x.dim() else x for name, x in found.items()}
+        joined = _joined(parts, file, sharded)
+        return {name: cut(x, rank, ranks) if _belongs(name, sharded) and x.dim() else x for name, x in joined.items()}
 
-    weights, optimizer = own(checkpoint.WEIGHTS), own(checkpoint.OPTIMIZER)
+    weights, optimizer = load_part(checkpoint.WEIGHTS), load_part(checkpoint.OPTIMIZER)
     state = json.loads((parts[0] / checkpoint.STATE).read_text())
     checkpoint.restore(folder, engine, weights, optimizer, state["schedule"])
 
@@ -58,11 +58,11 @@ def whole_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("rank*-of-*"))
-    written = int(found[0].name.rpartition("-")[2]) if found else 0
-    if not found or found != [_part(folder, one, written) for one in range(written)]:
-        raise ValueError(f"{folder}: parts of the checkpoint are missing; there are {[path.name for path in found]}")
-    return found
+    parts = sorted(folder.glob("rank*-of-*"))
+    written = int(parts[0].name.rpartition("-")[2]) if parts else 0
+    if not parts or parts != [_part(folder, rank, written) for rank in range(written)]:
+        raise ValueError(f"{folder}: parts of the checkpoint are missing; there are {[path.name for path in parts]}")
+    return parts
 
 
 def _belongs(name: str, parameters: set[str]) -> bool:
@@ -73,7 +73,7 @@ def _joined(parts: list[Path], file: str, sharded: set[str]) -> dict[str, Tensor
     """All tensors of a file, those of sharded parameters put together."""
     tensors = [load_file(part / file) for part in parts]
     return {
-        name: torch.cat([one[name] for one in tensors]) if _belongs(name, sharded) and first.dim() else first
+        name: torch.cat([part[name] for part in tensors]) if _belongs(name, sharded) and first.dim() else first
         for name, first in tensors[0].items()
     }
 

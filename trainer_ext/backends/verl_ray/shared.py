@@ -36,7 +36,7 @@ class Share:
         return PlacementGroupSchedulingStrategy(self.group, index)
 
     def on_node(self, node: str) -> PlacementGroupSchedulingStrategy:
-        """The same by Ray's id of the node."""
+        """Places a task or an actor on the node with this id of Ray's."""
         return self.bundle(self.nodes.index(node))
 
 

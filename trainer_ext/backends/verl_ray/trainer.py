@@ -121,8 +121,8 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in list(self.role_worker_mapping):
-            own = workers.ModelWorker if role == Role.Critic else workers.PolicyWorker
-            self.role_worker_mapping[role] = ray.remote(own)
+            worker = workers.ModelWorker if role == Role.Critic else workers.PolicyWorker
+            self.role_worker_mapping[role] = ray.remote(worker)
         given = self.resource_pool_manager
         self.resource_pool_manager = workers.Pools(resource_pool_spec=given.resource_pool_spec, mapping=given.mapping)
 
@@ -132,9 +132,9 @@ class Trainer(PPOTrainerSync):
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
         for key, value in self._own_actor.items():
             object.__setattr__(settings, key, value)
-        own = self._method.loss(settings)
-        if own is not None:
-            self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, own))
+        loss = self._method.loss(settings)
+        if loss is not None:
+            self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, loss))
         if self._grad_variance:
             self.actor_rollout_wg.measure_grad_variance()
         section = self._method.section
@@ -173,8 +173,8 @@ class Trainer(PPOTrainerSync):
 
     def _announce(self, requests: int) -> None:
         servers = self.llm_server_manager.server_handles
-        own = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
-        ray.get([server.announce.remote(count) for server, count in zip(servers, own, strict=True)])
+        counts = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
+        ray.get([server.announce.remote(count) for server, count in zip(servers, counts, strict=True)])
 
     def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, Score]]:
         """The policy's own responses to the prompts and their scores, in their order; a prompt's first is greedy."""
@@ -185,14 +185,14 @@ class Trainer(PPOTrainerSync):
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in prompts]
         tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
         self.agent_loop_manager.generate_sequences(batch)
-        found, _ = self.replay_buffer.sample(
+        sampled, _ = self.replay_buffer.sample(
             global_steps=self.global_steps, partition_id="val", batch_size=len(prompts)
         )
-        self._in_order(found, requests)
-        data = tq.kv_batch_get(keys=found.keys, partition_id="val", select_fields=["responses", "extra_fields"])
+        self._in_order(sampled, requests)
+        data = tq.kv_batch_get(keys=sampled.keys, partition_id="val", select_fields=["responses", "extra_fields"])
         texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in data["responses"].unbind()]
         scores = _scores(data)
-        tq.kv_clear(keys=found.keys, partition_id="val")
+        tq.kv_clear(keys=sampled.keys, partition_id="val")
         return list(zip(texts, scores, strict=True))
 
     # ------------------------------------------------------------ stages of a step
@@ -211,7 +211,7 @@ class Trainer(PPOTrainerSync):
             _answer("a process that trains", self.actor_rollout_wg.workers)  # it need not: others may hold it up
             servers = self.llm_server_manager.server_handles
             try:
-                failures = [one for some in ray.get([server.failures.remote() for server in servers]) for one in some]
+                failures = [x for some in ray.get([server.failures.remote() for server in servers]) for x in some]
             except ray.exceptions.RayActorError:  # a server whose engine is dead ends when it is asked
                 self._check()
                 raise
@@ -260,7 +260,7 @@ class Trainer(PPOTrainerSync):
         """The responses' part of what the ranks have written, nested; names: of the column in the result -> theirs."""
         fields = [*names.values(), "response_mask"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        return {own: response_from_nested(data[name], data["response_mask"]) for own, name in names.items()}
+        return {column: response_from_nested(data[name], data["response_mask"]) for column, name in names.items()}
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         batch = super()._compute_ref_log_prob(batch, metrics)
@@ -341,18 +341,18 @@ class Trainer(PPOTrainerSync):
         assert scored is not None and updates is not None
         if updates.policy is None:
             return batch
-        own, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
+        trained, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
         if now.trained_pairs is not None:
-            own, rows = now.trained_pairs, 2
-            tokens = sum(int(tag["response_len"]) for tag in own.tags)
+            trained, rows = now.trained_pairs, 2
+            tokens = sum(int(tag["response_len"]) for tag in trained.tags)
         elif now.kept is not None:
-            own = self._with_kept(batch, now.kept)
+            trained = self._with_kept(batch, now.kept)
             tokens = int((scored.mask & now.kept[:, None]).sum())
         else:
             tokens = int(scored.mask.sum())
         now.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
-        self._set_updates(own, rows, tokens)
-        output = self.actor_rollout_wg.update_actor(own)
+        self._set_updates(trained, rows, tokens)
+        output = self.actor_rollout_wg.update_actor(trained)
         now.values |= policy_loss.finish(_means("actor", output["metrics"]))
         variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
         if variance is not None:
@@ -382,8 +382,8 @@ class Trainer(PPOTrainerSync):
     def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
         """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        found = zip(batch.keys, data["response_mask"].unbind(), strict=True)
-        rows = [mask * bool(kept[self._now.row_of[key]]) for key, mask in found]
+        masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)
+        rows = [mask * bool(kept[self._now.row_of[key]]) for key, mask in masks]
         mask = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         return self._put(batch, {"response_mask": mask, "loss_mask": mask})
 
@@ -439,7 +439,7 @@ def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequen
         "loss_mask": mask,
     }
     keys = [f"pair-{step:08d}-{row:06d}" for row in range(len(both))]
-    tags = [{"seq_len": len(row), "response_len": len(own)} for row, own in zip(both, second, strict=True)]
+    tags = [{"seq_len": len(row), "response_len": len(response)} for row, response in zip(both, second, strict=True)]
     fields = TensorDict(columns, batch_size=len(keys))
     tq.kv_batch_put(keys=keys, partition_id=_PAIRS, fields=fields, tags=tags)
     return KVBatchMeta(keys=keys, tags=tags, partition_id=_PAIRS)  # of all columns, also of later ones
@@ -504,10 +504,10 @@ def _means(model: str, reported: Mapping[str, Any]) -> dict[str, float]:
 
     verl's own reduction takes a mean, a maximum or a minimum, as the name sounds.
     """
-    found = {}
+    means = {}
     for name, value in reported.items():
         if name == "grad_norm" or ("/" in name and not name.startswith("perf/")):
             values = value if isinstance(value, list) else [value]
-            numbers = np.ravel([one.aggregate() if isinstance(one, Metric) else one for one in values])
-            found[f"{model}/grad_norm" if name == "grad_norm" else name] = float(numbers.mean())
-    return found
+            numbers = np.ravel([value.aggregate() if isinstance(value, Metric) else value for value in values])
+            means[f"{model}/grad_norm" if name == "grad_norm" else name] = float(numbers.mean())
+    return means

@@ -28,7 +28,7 @@ def whole_tree(
     """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
     tree: DictConfig = deepcopy(config["verl"])
     section, steps = config["method"], int(config["trainer"]["steps"])
-    ranks, parallel = int(config["trainer"]["ranks"]), Parallel.of(config["model"])
+    ranks, parallel = int(config["trainer"]["ranks"]), Parallel.from_model(config["model"])
     kind, precision = devices.kind_of(config["model"]), str(config["trainer"]["dtype"])
     trust = bool(tree.actor_rollout_ref.model.trust_remote_code)
     flash = kind == devices.CUDA and precision == devices.BFLOAT16 and find_spec("flash_attn") is not None

@@ -1,4 +1,4 @@
-"""vLLM as the rollout server: verl's own, with the keys of this project's draws, and with q* where a method has it."""
+"""The rollout server on vLLM: verl's server, with a generator for each response, and with q* if the method uses it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 from trainer_ext.backends.verl_ray import servers, vllm_worker  # noqa: E402
 from trainer_ext.backends.verl_ray.rollout import on_node  # noqa: E402
 
-_LOOK_S = 1.0
+_WATCH_S = 1.0  # seconds between two checks that the engine lives
 _WORKER = f"{vllm_worker.__name__}.{vllm_worker.RolloutWorker.__name__}"
 
 
 class VllmServer(servers.Failures, vLLMHttpServer):
-    """A vLLM engine, asked by Ray's calls alone; verl's server also listens for HTTP, without asking who sends."""
+    """A vLLM engine that answers only calls of Ray; verl's own server also listens for HTTP, without authentication."""
 
     def __init__(self, *given: Any, **more: Any):
         servers.Failures.__init__(self)
@@ -63,30 +63,30 @@ class VllmServer(servers.Failures, vLLMHttpServer):
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """End this process once its engine is dead: then all who wait for it know."""
+        """End this process when its engine is dead, so that callers get an error in place of waiting."""
         while not self.engine.errored:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_WATCH_S)
         os._exit(1)
 
     async def failures(self) -> list[tuple[str, bool]]:
-        """As its parent's. Whoever asks why something failed sees a dead server, if the engine is dead."""
+        """The failures so far. If the engine is dead, the process ends, and the caller sees a dead server."""
         if self.engine.errored:
             os._exit(1)
         return await super().failures()
 
     async def announce(self, requests: int) -> None:
-        """New requests come: forget what was seen of those before. vLLM makes its batches itself."""
+        """Forget what was recorded of earlier requests, because new ones follow. vLLM forms its batches itself."""
         self._failures, self._purpose = [], None
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **more: Any
     ) -> TokenOutput:
-        """One response, drawn with a generator of its own. FloatingPointError: the model's outputs are not numbers."""
-        own = {key: value for key, value in sampling_params.items() if key not in ("row", "purpose", "greedy")}
+        """Draw one response with its own generator. Raises FloatingPointError if the model's outputs are not finite."""
+        params = {key: value for key, value in sampling_params.items() if key not in ("row", "purpose", "greedy")}
         if sampling_params["greedy"]:
-            own["temperature"] = 0.0
+            params["temperature"] = 0.0
         await self._draw_for(sampling_params["purpose"])
-        output = await super().generate(prompt_ids, own, request_id, **more)
+        output = await super().generate(prompt_ids, params, request_id, **more)
         if not all(map(math.isfinite, output.log_probs or ())):
             raise FloatingPointError("logits")
         return output
@@ -99,7 +99,7 @@ class VllmServer(servers.Failures, vLLMHttpServer):
             self._purpose = purpose
 
     async def seen(self) -> list[Tensor]:
-        """What the proposal saw since the last announcement, in an order of vLLM's."""
+        """The rows that the proposal recorded since the last `announce`, in the order that vLLM gave them."""
         columns, numbers = (await self.engine.collective_rpc("qstar_seen"))[0]
         return [torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(-1, columns)] if numbers else []
 
@@ -111,7 +111,7 @@ class VllmServer(servers.Failures, vLLMHttpServer):
 
 
 class VllmReplica(vLLMReplica):
-    """verl's, with our server."""
+    """verl's replica of vLLM, with VllmServer as its server."""
 
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
@@ -125,7 +125,7 @@ class VllmReplica(vLLMReplica):
         if get_device_name() != "cpu":
             await super().launch_servers()
             return
-        # verl's method asks Ray for the accelerators of the ranks
+        # verl's method asks Ray for accelerators, and these ranks have none
         node = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
         server = self.server_class.options(
             name=servers.server_name(self.replica_rank),

@@ -120,7 +120,7 @@ class PolicyWorker(_KeepsShards, ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="ref"))
     def compute_target_log_prob(self, data: TensorDict) -> TensorDict | None:
-        """As verl's compute_ref_log_prob."""
+        """See verl's compute_ref_log_prob."""
         output = self.target.infer_batch(data=data)
         return output.cpu() if output is not None else None
 
@@ -148,11 +148,11 @@ def on_packed(
     Its metrics are shares of the mini-batch, of which verl takes the ranks' mean.
     """
     padded = {name: no_padding_2_padding(x, data) for name, x in model_output.items()}
-    own = data.select(*[name for name in _COLUMNS if name in data]).to_padded_tensor()
-    own["response_mask"] = own["response_mask"].bool()
+    columns = data.select(*[name for name in _COLUMNS if name in data]).to_padded_tensor()
+    columns["response_mask"] = columns["response_mask"].bool()
     for name in ("dp_size", "batch_num_tokens", "global_batch_size"):
-        tu.assign_non_tensor_data(own, name, tu.get_non_tensor_data(data, name, None))
-    value, metrics = loss(padded, own, dp_group)
+        tu.assign_non_tensor_data(columns, name, tu.get_non_tensor_data(data, name, None))
+    value, metrics = loss(padded, columns, dp_group)
     ranks = tu.get_non_tensor_data(data, "dp_size", 1)
     for name, metric in metrics.items():
         if isinstance(metric, Metric) and name not in _LOSSES:
@@ -163,7 +163,7 @@ def on_packed(
 def _device_of(address: str) -> str:
     """The network device that has an address of this host."""
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address == address for one in addresses):
+        if any(known.address == address for known in addresses):
             return name
     raise RuntimeError(f"no network device of this host has the address of its Ray, {address}")
 
@@ -189,7 +189,7 @@ class _Pool(RayResourcePool):
                 there = [{NODE_ID_LABEL_KEY: node}] * count
                 bundles = [{"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}] * count
                 self.pgs.append(placement_group(bundles, strategy, bundle_label_selector=there))
-            ray.get([one.ready() for one in self.pgs])
+            ray.get([group.ready() for group in self.pgs])
         return self.pgs
 
 
@@ -248,9 +248,9 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
         key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
         # `seed` is also a field of vLLM's sampling parameters
-        own = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
+        params = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
         try:
-            return await super()._run_agent_loop(own, trajectory, **kwargs)
+            return await super()._run_agent_loop(params, trajectory, **kwargs)
         except Exception as error:
             await report(error, row)
             raise

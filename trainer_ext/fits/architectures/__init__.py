@@ -163,12 +163,12 @@ def of_model(path: Any, trust_remote_code: bool = False, key: str = "model.path"
     except (OSError, UnicodeDecodeError):
         return None
     try:
-        found = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+        architecture = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
     except Objection as refused:
-        found = refused
-    if isinstance(found, Objection):
-        raise Objection(key, path, found.rule, found.fix)
-    return found
+        architecture = refused
+    if isinstance(architecture, Objection):
+        raise Objection(key, path, architecture.rule, architecture.fix)
+    return architecture
 
 
 def _in_hubs_cache(name: str) -> Path | None:
@@ -179,10 +179,10 @@ def _in_hubs_cache(name: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        cached = try_to_load_from_cache(name, "config.json")
     except HFValidationError:
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -244,11 +244,11 @@ def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture
     if asked.returncode:
         return None
     try:
-        found = json.loads((asked.stdout.splitlines() or [""])[-1])
+        counted = json.loads((asked.stdout.splitlines() or [""])[-1])
     except ValueError:
         return unusable("the code that comes with it ends before it has built the model", "correct that code")
-    if "unusable" in found:
-        return unusable(*found["unusable"])
-    shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in found["shapes"].items()}
-    whole = {name: tuple(found[name]) for name in ("of_layers", "windows")}
-    return Architecture(**{**found, **whole, "shapes": shapes})
+    if "unusable" in counted:
+        return unusable(*counted["unusable"])
+    shapes = {name: [(inputs, outputs) for inputs, outputs in sizes] for name, sizes in counted["shapes"].items()}
+    whole = {name: tuple(counted[name]) for name in ("of_layers", "windows")}
+    return Architecture(**{**counted, **whole, "shapes": shapes})

@@ -39,10 +39,10 @@ def attention(config: Any, trust_remote_code: bool = False) -> str:
     """
     if getattr(config, "attn_logit_softcapping", None):
         return EAGER
-    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # None: it comes with the model
-    if own is None and trust_remote_code:
-        own = type(without_weights(config, trust_remote_code))
-    return EAGER if own is not None and not own._supports_sdpa else SDPA
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)  # None: it comes with the model
+    if model_class is None and trust_remote_code:
+        model_class = type(without_weights(config, trust_remote_code))
+    return EAGER if model_class is not None and not model_class._supports_sdpa else SDPA
 
 
 def attention_of(path: str, trust_remote_code: bool = False) -> str:
@@ -114,26 +114,26 @@ def check(config: Any) -> None:
     )
     if masked or not known:
         raise unusable(f"{what}which is no causal language model", _OTHER)
-    own: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if own is not None:
-        _check_class(own)
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if model_class is not None:
+        _check_class(model_class)
 
 
-def _check_class(own: Any) -> None:
+def _check_class(model_class: Any) -> None:
     """Whether a module can be sampled with a cache of keys and values, and its layers be shared by ranks."""
-    given = inspect.signature(own.forward).parameters
-    every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
-    if own._is_stateful or "past_key_values" not in given:
+    given = inspect.signature(model_class.forward).parameters
+    every = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in given.values())
+    if model_class._is_stateful or "past_key_values" not in given:
         rule = "does not keep keys and values of earlier tokens, as a transformer does, and the samplers need them"
-    elif not issubclass(own, GenerationMixin):
+    elif not issubclass(model_class, GenerationMixin):
         rule = "does not generate text"
-    elif not own._no_split_modules:
+    elif not model_class._no_split_modules:
         rule = "does not name its layers (_no_split_modules), which FSDP needs"
     elif not every and (missing := [name for name in _ARGUMENTS if name not in given]):
         rule = f"does not take {', '.join(missing)}, which the samplers give"
     else:
         return
-    raise unusable(f"its class {own.__name__} {rule}", _OTHER)
+    raise unusable(f"its class {model_class.__name__} {rule}", _OTHER)
 
 
 def without_weights(config: Any, trust_remote_code: bool = False) -> Any:
@@ -158,13 +158,13 @@ def _parameters(module: nn.Module) -> int:
 
 
 def _linear(layer: nn.Module) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
+    shapes: dict[str, list[tuple[int, int]]] = {}
     for name, part in layer.named_modules():
         if isinstance(part, nn.Linear):
-            found.setdefault(name.rpartition(".")[2], []).append((part.in_features, part.out_features))
+            shapes.setdefault(name.rpartition(".")[2], []).append((part.in_features, part.out_features))
         elif isinstance(part, Conv1D):
-            found.setdefault(name.rpartition(".")[2], []).append((part.weight.shape[0], part.weight.shape[1]))
-    return found
+            shapes.setdefault(name.rpartition(".")[2], []).append((part.weight.shape[0], part.weight.shape[1]))
+    return shapes
 
 
 def _intermediate_size(config: Any) -> int:
