@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from analysis.spec import registry as analysis_registry
 from launcher.application.isolated import Ended, Isolated
 from tests import registered
 from tests.launcher.conftest import ROOT
@@ -188,6 +189,7 @@ def test_a_package_of_the_report_that_cannot_be_imported_is_refused(package, con
     points = package["own.py"].parent / "own-1.dist-info/entry_points.txt"
     points.write_text("[rlsweep.analysis]\nown = other\n")
     package["own.py"].with_name("other.py").write_text(f"\n{code}\n")
+    analysis_registry.load.cache_clear()  # a test before this one may have loaded the packages that there were
     (line,) = refused("method=c0_grpo", conf=conf)
     worded(line)
 
