@@ -20,6 +20,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from launcher.errors import missing_extra
 from launcher.project import Dropping, drop_what_cannot_be_written
@@ -30,22 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drop_what_cannot_be_written()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m analysis", description="What finished runs say.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
-    add = report.add_argument
-    add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
-    add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
-    add("--figures", type=_formats, default=(), metavar="FORMATS", help="pdf, png or pdf,png: write figures so, too")
-    add("--judge", action="store_true", help="have the responses judged first, if analysis.win_rate says how")
-    add("--json", action="store_true", help="print the report as JSON instead of the table")
-    _import_arguments(
-        commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
-    )
-    commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
-    commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
-    looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
-    looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
-    looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
+    add_commands(parser.add_subparsers(dest="command", required=True))
     if arguments[:1] == ["judge"]:
         from analysis.judging.commands import main as judge
 
@@ -66,6 +52,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {message}", file=sys.stderr)
         return 2
+
+
+def add_commands(commands: Any) -> None:
+    """Add the parsers of all commands to those of a program, as its `add_subparsers` has returned them."""
+    report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
+    add = report.add_argument
+    add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
+    add("--figures", type=_formats, default=(), metavar="FORMATS", help="pdf, png or pdf,png: write figures so, too")
+    add("--judge", action="store_true", help="have the responses judged first, if analysis.win_rate says how")
+    add("--json", action="store_true", help="print the report as JSON instead of the table")
+    _import_arguments(
+        commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
+    )
+    commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
+    _power_arguments(
+        commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
+    )
+    looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
+    looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -170,13 +177,19 @@ def _looks(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _power_arguments(parser: argparse.ArgumentParser) -> None:
+    from launcher.commands import completion
+
+    add = parser.add_argument
+    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", "as for launch.py: experiment=NAME ...", "+")
+    add("--from", dest="earlier", type=Path, metavar="SWEEP", help="an earlier experiment, such as multirun/quickstart")
+    add("--json", action="store_true", help="print one JSON object instead of the text")
+
+
 def _power(words: Sequence[str]) -> int:
     """The power of an experiment that need not have been launched: it is composed as `python -m launcher plan` does."""
     parser = argparse.ArgumentParser(prog="python -m analysis power", description="What the planned seeds can find.")
-    add = parser.add_argument
-    add("overrides", nargs="+", metavar="KEY=VALUE", help="as for launch.py: experiment=NAME ...")
-    add("--from", dest="earlier", type=Path, metavar="SWEEP", help="an earlier experiment, such as multirun/quickstart")
-    add("--json", action="store_true", help="print one JSON object instead of the text")
+    _power_arguments(parser)
     given = parser.parse_intermixed_args(words)
 
     from analysis.data.sweep import read_sweep

@@ -63,13 +63,12 @@ def all_commands() -> Mapping[str, str]:
     return {**{name: f"launcher.commands.{name}" for name in COMMANDS}, **application().commands}
 
 
-def build_parser(modules: Mapping[str, str]) -> argparse.ArgumentParser:
-    """The parser of commands, whose modules it imports."""
+def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argparse.ArgumentParser:
+    """The parser of commands, whose modules it imports. of_analysis: with those of the analysis."""
     parser = argparse.ArgumentParser(
         prog=program(),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"Commands of the analysis, each with its own --help: {', '.join(ANALYSIS)}",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in modules.items():
@@ -84,6 +83,10 @@ def build_parser(modules: Mapping[str, str]) -> argparse.ArgumentParser:
                 "--multirun", type=Path, metavar="FOLDER", default=multirun(), help="default: this project's multirun/"
             )
         command.set_defaults(run_command=module.run)
+    if of_analysis:
+        from analysis.__main__ import add_commands
+
+        add_commands(commands)
     return parser
 
 
@@ -110,10 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete
 
-        autocomplete(build_parser(known))  # prints the completions, and ends the process
+        autocomplete(build_parser(known, of_analysis=True))  # prints the completions, and ends the process
     if name in _IN_THE_PROJECT and root() != ROOT:
         os.chdir(root())
-    parser = build_parser({name: known[name]} if name in known else known)
+    parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)
     given, more = parser.parse_known_args(words)
     # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
     taken: list[str] | None = getattr(given, "names", getattr(given, "overrides", None))

@@ -87,9 +87,11 @@ def experiments_and_runs(prefix: str, parsed_args: argparse.Namespace, **_: Any)
     return [*catalog.experiments(multirun), *(catalog.run_ids(multirun) if prefix else ())]
 
 
-def overrides(**_: Any) -> list[str]:
-    """`experiment=NAME` and `campaign=NAME` for each file of conf/experiment and conf/campaign."""
-    return [f"{group}={name}" for group in ("experiment", "campaign") for name in catalog.declared(group)]
+def overrides(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """The configuration groups with their files, and the keys with their values."""
+    from launcher.config.hydra_compose import of_project
+
+    return of_project().completions(parsed_args.overrides or [], prefix)
 
 
 def _multirun(parsed_args: argparse.Namespace) -> Path:

@@ -1,7 +1,8 @@
 """python -m launcher verify: the commands that repeat one run; --run repeats it here. Also `reproduce`.
 
 Nothing is checked out: the commands are printed. --run executes the run again with the present code and packages, in a
-new folder, and compares the metrics step by step.
+new folder, and compares the metrics step by step. A program of @hydra.main and packages of your own have the code that
+the run used, from the commits and patches of their repositories.
 
 Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from the run's, 2 no such run.
 """
@@ -21,13 +22,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from launcher import files
-from launcher.application import application, packages
 from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
-from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT
-from launcher.run import catalog, code, transitions
+from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
+from launcher.project import root as project_root
+from launcher.run import catalog, code, launch_record, transitions
 from launcher.run.folder import (
     base_path,
     is_imported,
@@ -36,6 +39,7 @@ from launcher.run.folder import (
     read_config,
     read_provenance,
     read_state,
+    read_summary,
     run_folder,
     write_state,
 )
@@ -56,7 +60,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: id, identity {recorded, computed, wrong}, differences, steps, not_restored, run {...} or null."""
+    """JSON: id, identity {recorded, computed, wrong}, differences, repositories {path, commit, patches}, steps,
+    not_restored, run {...} or null."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     checked = check_identity(folder)
     again = None
@@ -67,6 +72,7 @@ def run(given: argparse.Namespace) -> int:
         "identity": checked,
         "differences": differences(folder, ROOT),
         "steps": steps(folder, ROOT),
+        "repositories": repositories(folder),
         "not_restored": not_restored(folder),
         "run": again,
     }
@@ -85,19 +91,30 @@ def check_identity(folder: Path) -> dict[str, Any]:
     recorded = config.get("identity") or {}
     wrong: list[str] = []
     named = str(config.get("base"))
-    base = base_path(multirun_of(folder), named)
-    try:
-        hashed = identity.content_hash(base.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        wrong.append(f"{base} is gone")
-        hashed = named
-    if hashed != named:
-        wrong.append(f"{base} was changed: its content hashes to {hashed}")
+    hashes = {"": ""}  # that of a program of @hydra.main
+    for base in _bases(folder, config):
+        try:
+            hashes[base.stem] = identity.content_hash(base.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            wrong.append(f"{base} is gone")
+            continue
+        if hashes[base.stem] != base.stem:
+            wrong.append(f"{base} was changed: its content hashes to {hashes[base.stem]}")
     try:
         identity.verify(config, folder.name)
     except ValueError as error:
         wrong.append(f"{folder / 'config.yaml'}: {error}")
-    return {"recorded": str(recorded.get("hash")), "computed": identity.identity(hashed, config), "wrong": wrong}
+    return {
+        "recorded": str(recorded.get("hash")),
+        "computed": identity.identity(hashes.get(named, named), config),
+        "wrong": wrong,
+    }
+
+
+def _bases(folder: Path, config: Mapping[str, Any]) -> list[Path]:
+    """The files below multirun/bases that belong to the configuration of a run with this folder."""
+    names = config["base"], (config.get("start") or {}).get("composition")
+    return [base_path(multirun_of(folder), name) for name in names if name]
 
 
 def differences(folder: Path, root: Path) -> dict[str, Any]:
@@ -140,16 +157,31 @@ def _changed(folder: Path) -> dict[str, str]:
     unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
     records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
     names = {name for record in records if record is not None for name in code.changes(record)}
-    outside = {
-        name: "changed" for name in names if name.partition("/")[0] not in {*packages(), *application().libraries}
-    }
-    return {**outside, **unknown, **content.changes(config)}
+    return {**dict.fromkeys(filter(code.is_users, names), "changed"), **unknown, **content.changes(config)}
 
 
 def not_restored(folder: Path) -> list[str]:
     """What is not as the run used it, and remains so if the commands of `steps` are followed."""
-    patch = (read_provenance(folder) or {}).get("patch") or {}
-    return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *_changed(folder)]
+    record = read_provenance(folder) or {}
+    patch = record.get("patch") or {}
+    kept = [path for path, source in (record.get(launch_record.USER_CODE) or {}).items() if source["commit"]]
+    kept += launch_record.repositories(record)
+    changed = [name for name in _changed(folder) if not any(_belongs(name, Path(path)) for path in kept)]
+    return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *changed]
+
+
+def _belongs(name: str, place: Path) -> bool:
+    """Whether a recorded module is below a folder, or of the package or module with this path."""
+    return Path(name).is_relative_to(place) or name.partition("/")[0] == place.name
+
+
+def repositories(folder: Path) -> list[dict[str, Any]]:
+    """The repositories of the user's code that the run used: path, commit, patches (paths)."""
+    known = launch_record.repositories(read_provenance(folder) or {})
+    return [
+        {"path": path, "commit": commit, "patches": [str(folder / patch) for patch in patches]}
+        for path, (commit, patches) in known.items()
+    ]
 
 
 def steps(folder: Path, root: Path) -> list[str]:
@@ -161,14 +193,18 @@ def steps(folder: Path, root: Path) -> list[str]:
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
     again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
-    if not commit:
-        return [shlex.join(["cd", str(root)]), shlex.join([sys.executable, *again])]
+    own = bool(record.get(launch_record.USER_CODE))  # whose project the command belongs to
+    if not commit or (own and not {"commit", "uncommitted changes"} & differences(folder, root).keys()):
+        return [shlex.join(["cd", str(project_root())]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
     ]
     if patch.is_file():
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
+    if own:
+        commands.append(shlex.join(["cd", str(project_root())]))
+        return [*commands, shlex.join([f"PYTHONPATH={tree}", sys.executable, *again])]
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
         return [*commands, shlex.join([sys.executable, *again])]
@@ -178,24 +214,37 @@ def steps(folder: Path, root: Path) -> list[str]:
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
 
-    Metrics that depend on a clock are ignored; all others must be equal to the last bit. Returns the repetition's
-    `folder` and `state`, how many `equal_steps` it has, and the `first_difference` in words or None.
+    The user's own code is that of the run. Metrics that depend on a clock are ignored; all others, and what a program
+    of @hydra.main returned, must be equal to the last bit. Returns the repetition's `folder` and `state`, how many
+    `equal_steps` it has, and the `first_difference` in words or None. Usage: the user's code cannot be restored.
     """
     config = read_config(folder)
     if config.get(identity.FORK):
         raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
     again = run_folder(scratch, folder.name)
     again.mkdir(parents=True)
-    copied = base_path(scratch, config["base"])
-    copied.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(base_path(multirun_of(folder), config["base"]), copied)
-    shutil.copyfile(folder / "config.yaml", again / "config.yaml")
+    record = read_provenance(folder) or {}
+    environment = {**os.environ, **(record.get("threads") or ONE_THREAD)}
+    if record.get(launch_record.USER_CODE):
+        from launcher.schedulers.batch import code_snapshot
+
+        near = code_snapshot.restore(root, root := scratch / "copy", folder)
+        environment["PYTHONPATH"] = python_path(root, *near)
+    for base in _bases(folder, config):
+        copied = base_path(scratch, base.stem)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(base, copied)
+    if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
+        start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
+    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     write_state(again, transitions.created(folder.name))
-    environment = {**os.environ, **((read_provenance(folder) or {}).get("threads") or ONE_THREAD)}
     command = [sys.executable, "-m", "launcher.worker", str(again)]
     subprocess.run(command, cwd=root, env=environment, check=False)
     then, now = read_state(folder).state, read_state(again)
     equal, difference = compare(folder, again)
+    old, new = ((read_summary(place) or {}).get("value") for place in (folder, again))
+    if not difference and not _same(old, new):
+        difference = f"it returned {old!r}, and now {new!r}"
     if now.state != then:
         difference = f"the repetition ended as {now.state} ({now.message}), but the run as {then}"
     return {"folder": str(again), "state": now.state, "equal_steps": equal, "first_difference": difference}
@@ -230,6 +279,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"not the same run: {line}"
     if not wrong:
         yield f"{document['id']}: the frozen configuration is unchanged: it gives the same identity"
+    for used in document["repositories"]:
+        patched = "".join(f" with {patch}" for patch in used["patches"])
+        yield f"code: {used['path']} at commit {used['commit'][:12]}{patched}"
     differences = dict(document["differences"])
     packages = differences.pop("packages", {})
     for name, both in differences.items():

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from launcher.application import application, packages
+from launcher.application import KEY, application, packages
 from launcher.config.identity import DATA, INPUTS, replaced
 from launcher.files import content_digest
 
@@ -51,9 +51,9 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def recorded(config: Mapping[str, Any]) -> dict[str, str | None]:
     """The digest of each path that a frozen configuration names, or None if an older version did not record it."""
-    if INPUTS in config:
-        return dict(config[INPUTS])
-    named = (_named(key, text) for key, text in _texts(config))
+    if INPUTS in config or KEY in config:
+        return dict(config.get(INPUTS) or {})
+    named = (_named(key, text) for key, text in texts(config))
     unknown: dict[str, str | None] = {str(place[0]): None for place in named if place is not None}
     data = config.get(DATA) or {}
     return unknown | {os.path.abspath(os.path.expanduser(text)): then for text, then in data.items()}
@@ -137,7 +137,7 @@ def _imported_names(file: Path, *_stamp: int) -> frozenset[str]:
 
 def hub_names(config: Mapping[str, Any]) -> list[str]:
     """The models and data sets on the hub that a settled configuration names: models/NAME, datasets/NAME."""
-    named = [(key, text) for key, text in _texts(config) if _PATH_KEY.fullmatch(key) and _HUB_NAME.fullmatch(text)]
+    named = [(key, text) for key, text in texts(config) if _PATH_KEY.fullmatch(key) and _HUB_NAME.fullmatch(text)]
     return sorted(f"{'datasets' if key.startswith('task.') else 'models'}/{text}" for key, text in named)
 
 
@@ -168,11 +168,12 @@ def file_of(key: str, text: str) -> Path | None:
 
 def named_files(config: Mapping[str, Any]) -> dict[Path, float]:
     """The files, no folders, that a run's configuration names, with the times of their last changes."""
-    paths = (file_of(key, text) for key, text in _texts(config))
+    paths = (file_of(key, text) for key, text in texts(config))
     return {path: path.stat().st_mtime for path in paths if path is not None}
 
 
-def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The texts in the sections that can change a result, with their dotted keys."""
     texts: list[tuple[str, str]] = []
 
     def note(key: str, text: str) -> str:

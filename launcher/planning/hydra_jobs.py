@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import itertools
 import json
 import math
@@ -224,7 +223,7 @@ class Composition:
         except (pickle.PicklingError, AttributeError):  # classes that were made at run time go as they are
             data = cloudpickle.dumps(self.config)
         text = json.dumps({"composition": base64.b64encode(data).decode("ascii")})
-        return Base(hashlib.sha256(data).hexdigest()[: identity.ID_DIGITS], text, {})
+        return Base(identity.content_hash(text), text, {})
 
     def replace(self, overrides: Mapping[str, Override]) -> list[Objection]:
         """Set the values of a job; what the configuration has against them."""

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from launcher.application import application
+from launcher.application import application, packages
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
 from launcher.run.folder import latest_checkpoint, run_folder
@@ -98,11 +98,14 @@ def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
     return digest, hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_DIGITS]
 
 
-def find(module: str) -> Path | None:
-    """The file of a recorded module as it is now, or None: it is gone. Nothing of its package is imported."""
-    file = ROOT / module
-    if file.is_file():
-        return file
+def find(module: str, near: Iterable[Path] = ()) -> Path | None:
+    """The file of a recorded module as it is now, or None: it is gone. Nothing of its package is imported.
+
+    near: folders that may have it, before others; of a module that is recorded by its absolute path, below them.
+    """
+    for file in (*(place / module.lstrip("/") for place in near), ROOT / module):
+        if file.is_file():
+            return file
     beside = [place.parent / module for place in places(module.partition("/")[0].removesuffix(".py"))]
     return next(filter(Path.is_file, beside), None)
 
@@ -162,16 +165,21 @@ def choices(experiment: Path) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- differences
 
 
-def changes(then: Code) -> dict[str, tuple[str, str]]:
-    """What a record has that is otherwise now, by name: its value then and now (`gone` for a file that is gone)."""
-    values = {name: (value, _present(then, name, value)) for name, value in sorted(then.values().items())}
+def changes(then: Code, near: Sequence[Path] = ()) -> dict[str, tuple[str, str]]:
+    """What a record has that is otherwise now, by name: its value then and now (`gone` for a file that is gone).
+
+    near: folders that may have its modules, before others.
+    """
+    # A program's packages are below the folder of its script, or beside that.
+    near = near or [*dict.fromkeys(at for name in then.modules if name[0] == "/" for at in Path(name).parents)]
+    values = {name: (value, _present(then, name, value, near)) for name, value in sorted(then.values().items())}
     return {name: both for name, both in values.items() if both[0] != both[1]}
 
 
-def _present(then: Code, name: str, value: str) -> str:
+def _present(then: Code, name: str, value: str, near: Iterable[Path]) -> str:
     """The present value of what has this value in a record; the same where it is not another one."""
     if name in then.modules:
-        path = find(name)
+        path = find(name, near)
         file, syntax = (GONE, GONE) if path is None else hashes(path)
         # The syntax tree alone does not decide: each version of Python dumps it in its own way.
         return value if file == then.modules[name] else syntax
@@ -180,6 +188,11 @@ def _present(then: Code, name: str, value: str) -> str:
     if name in then.libraries:
         return versions().get(name, GONE)
     return hub_commit(name) or value  # one that is not on this machine is not another one
+
+
+def is_users(name: str) -> bool:
+    """Whether what a record names is code from outside of the project."""
+    return name.partition("/")[0] not in {*packages(), *application().libraries, "hydra_plugins", "rlsweep.py"}
 
 
 def hub_commit(name: str) -> str | None:

@@ -46,6 +46,17 @@ class Launch(Record):
         return {**{name: name for name in further}, **({"dirty.patch": self.patch} if self.patch else {})}
 
 
+def repositories(provenance: Mapping[str, Any]) -> dict[str, tuple[str, list[str]]]:
+    """The git repositories of a run's code from outside of the project: the commit of each, and the names of its
+    patches in the run's folder."""
+    sources = [source for source in (provenance.get(USER_CODE) or {}).values() if source["commit"]]
+    found: dict[str, tuple[str, list[str]]] = {}
+    for source in sources:
+        _, patches = found.setdefault(source["repository"], (source["commit"], []))
+        patches += {source["patch"]} - {None, *patches}
+    return found
+
+
 def launches_folder(multirun: Path) -> Path:
     """The folder of all launch records."""
     return multirun / "launches"

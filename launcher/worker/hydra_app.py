@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.application import KEY, Application, Identity, Length, Shape, seconds
+from launcher.config import content
 
 #: What a run's `application` says.
 NAME = f"{__name__}:HydraApplication"
@@ -41,6 +42,7 @@ class HydraApplication(Application):
         return (config["program"],) * 3
 
     def imports(self, config: Mapping[str, Any]) -> Sequence[str]:
-        """The program: its file, or its module if it was run by `python -m`."""
+        """The program's file and module, and what its configuration names as `_target_`."""
         start = config["start"]
-        return [start["module"] or start["file"]]
+        targets = {text for key, text in content.texts(config) if key.endswith("._target_")}
+        return [*filter(None, (start["file"], start["module"])), *targets]

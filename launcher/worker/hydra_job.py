@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from launcher import files
 from launcher.application import KEY
 from launcher.config import content
-from launcher.project import COPIES
+from launcher.project import COPIES, ROOT
 from launcher.run.folder import base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
@@ -54,6 +54,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     main = sys.modules["__main__"]
     file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if inspect.isroutine(task) else Path()
     spec = getattr(main, "__spec__", None)
+    is_main = task.__module__ == "__main__"
     name = getattr(task, "__qualname__", type(task).__qualname__)
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
@@ -62,8 +63,8 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "task": f"{shown}:{name}",
         "file": str(file),
         "function": name,
-        "module": spec.name if spec is not None and task.__module__ == "__main__" else None,
-        "main": task.__module__ == "__main__",
+        "module": getattr(spec, "name", None) if is_main else task.__module__,
+        "main": is_main,
         "path": sys.path[0],
         "cwd": os.getcwd(),
     }
@@ -181,7 +182,9 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
 
     setup_globals()
     file = _copied(start["file"]) or Path(start["file"])
-    sys.path[:0] = [str(place) for place in (_copied(start["path"]), start["path"]) if place is not None]
+    sys.path[:0] = filter(None, [str(_copied(start["path"]) or "")])
+    copies = [at for at, place in enumerate(sys.path, 1) if COPIES.exists() and Path(place).is_relative_to(ROOT)]
+    sys.path.insert(max(copies, default=0), start["path"])
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
     function: Any = module

@@ -52,9 +52,9 @@ def note() -> None:
     versions()
     new = [key for key in list(sys.modules) if key not in _seen]
     _seen.update(new)
-    for module in map(sys.modules.get, new):
+    for key, module in ((key, sys.modules.get(key)) for key in new):
         spec = getattr(module, "__spec__", None)
-        name = spec.name if spec is not None else getattr(module, "__name__", None)  # a script has none
+        name = getattr(module, "__name__", None) if spec is None or key == "__main__" else spec.name
         file = getattr(module, "__file__", None)
         if not isinstance(name, str) or not isinstance(file, str) or name in _noted:
             continue

@@ -29,6 +29,12 @@ _LISTED = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
+_NO_TREE: tuple[dict[str, Any], None] = (
+    {"commit": None, "dirty": None, "patch": {"exact": True, "left_out": []}},
+    None,
+)
+
+
 @dataclass(frozen=True)
 class Provenance:
     """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None.
@@ -52,10 +58,11 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
-    tree, patch = _tree(root, _without(root, multirun))
+    # What an installed wheel is in may be a repository of somebody else.
+    tree, patch = _tree(root, _without(root, multirun)) if (root / ".git").exists() else _NO_TREE
     record = {
         **tree,
-        launch_record.USER_CODE: {str(source.path): _source(source) for source in user_code},
+        launch_record.USER_CODE: _sources(user_code),
         "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -84,18 +91,23 @@ def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]
     return record, patch
 
 
-def _source(source: Source) -> dict[str, Any]:
-    """The provenance of a user's package or file: its content, and the commit and changes of its repository."""
-    record: dict[str, Any] = {"digest": content.digest(source.path)}
-    path = source.path.resolve()
-    output = _git(path.parent, ["rev-parse", "--show-toplevel"])
-    if output is None:
-        return {**record, "repository": None, "commit": None, "dirty": None, "patch": None}
-    top = Path(os.fsdecode(output.rstrip(b"\n")))
-    places = [path] if path.is_dir() else [file.resolve() for file in source.files]
-    inside = [f":(literal){place.relative_to(top)}" for place in places if place.is_relative_to(top)]
-    tree, patch = _tree(top, inside)
-    return {**record, "repository": str(top), **tree, "patch": patch}
+def _sources(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+    """The provenance of the user's packages and files, by path: the content of each, and the commit of its repository
+    with the changes of all that are in it."""
+    top_of = {source: _top(source.path.resolve().parent) for source in sources}
+    trees: dict[Path | None, dict[str, Any]] = {None: dict.fromkeys(("repository", "commit", "dirty", "patch"))}
+    for top in filter(None, {*top_of.values()}):
+        files = [file for source in top_of for file in ([source.path] if source.path.is_dir() else source.files)]
+        inside = {f":(literal){file.relative_to(top)}" for file in map(Path.resolve, files) if file.is_relative_to(top)}
+        tree, patch = _tree(top, sorted(inside))
+        trees[top] = {"repository": str(top), **tree, "patch": patch}
+    return {str(source.path): {"digest": content.digest(source.path), **trees[top]} for source, top in top_of.items()}
+
+
+def _top(folder: Path) -> Path | None:
+    """The git repository that a folder is in."""
+    output = _git(folder, ["rev-parse", "--show-toplevel"])
+    return None if output is None else Path(os.fsdecode(output.rstrip(b"\n")))
 
 
 @cache

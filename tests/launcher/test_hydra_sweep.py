@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +82,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *words: str, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *words: str, more: Mapping[str, str] | None = None, program: Sequence[str] = ("train.py",)
+) -> subprocess.Popen[str]:
     environment = {**os.environ, **(more or {}), "PYTHONPATH": str(ROOT)}
     environment.pop("RLSWEEP_MULTIRUN", None)
-    command = [sys.executable, "train.py", "-m", "hydra/sweeper=rlsweep", *words]
+    command = [sys.executable, *program, "-m", "hydra/sweeper=rlsweep", *words]
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 
-def sweep(folder: Path, *words: str, code: int = 0) -> str:
-    process = start(folder, *words)
+def sweep(folder: Path, *words: str, code: int = 0, program: Sequence[str] = ("train.py",)) -> str:
+    process = start(folder, *words, program=program)
     said = process.communicate()[0]
     assert process.returncode == code, said
     return said
@@ -255,3 +257,73 @@ def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_
     (tmp_path / "data.txt").write_text("two")  # which jobs only read
     sweep(tmp_path, "x=1,2", "hydra.sweeper.code=accept")
     assert len(runs(tmp_path)) == 4
+
+
+REPEATED = {
+    "train.py": "from pkg import task\n\nif __name__ == '__main__':\n    task.main()\n",
+    "pkg/__init__.py": "",
+    "pkg/__main__.py": "from .task import main\n\nmain()\n",
+    "pkg/task.py": """
+        import hydra, rlsweep
+        from hydra.core.config_store import ConfigStore
+        from pkg.rate import RATE
+
+        ConfigStore.instance().store("config", {"x": 1, "offset": {"_target_": "offsets.offset"}})
+
+        @hydra.main(version_base=None, config_name="config")
+        def main(config):
+            offset = hydra.utils.instantiate(config.offset)
+            for step in range(1, 4):
+                rlsweep.log(step, {"score": config.x * step * RATE + offset})
+            return {"offset": offset}
+
+        if __name__ == "__main__":
+            main()
+    """,
+    "pkg/rate.py": "RATE = 2\n",
+    "offsets.py": "def offset():\n    return 5\n",
+}
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=n@n.org", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def verify(folder: Path, run: Path, code: int = 0) -> str:
+    environment = {**os.environ, "TMPDIR": str(folder.parent)}
+    for name in ("PYTHONPATH", "RLSWEEP_MULTIRUN"):
+        environment.pop(name, None)
+    command = [str(Path(sys.executable).with_name("rlsweep")), "verify", run.name, "--run"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.task"], ["-m", "pkg"]])
+def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list[str]) -> None:
+    folder = tmp_path / "my program"
+    for name, text in REPEATED.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    (folder / ".gitignore").write_text("multirun\n__pycache__\n")
+    git(folder, "init", "-q")
+    git(folder, "add", "pkg", "train.py", ".gitignore")
+    git(folder, "commit", "-q", "-m", "all")
+    (folder / "pkg" / "rate.py").write_text("RATE = 3\n")  # the patch has it, and offsets.py, which is new
+    sweep(folder, "x=1", program=program)
+    (run,) = runs(folder)
+    links = {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()}
+    (folder / "pkg" / "rate.py").write_text("RATE = 4\n")
+    (folder / "offsets.py").unlink()
+    git(folder, "commit", "-q", "-a", "-m", "later")
+    said = verify(folder, run)
+    assert "3 steps are equal" in said
+    (patch,) = (path for path in run.glob("*.patch") if path.name != "dirty.patch")  # that is rlsweep's own
+    assert f"{folder} at commit {git(folder, 'rev-parse', 'HEAD~1')[:12]} with {patch}" in said
+    assert {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()} == links
+    (patch.parent / patch.name).write_text(patch.read_text().replace("return 5", "return '***'"))  # a masked secret
+    said = verify(folder, run, code=2)
+    assert "has offsets.py as" in said or f"has {folder}/offsets.py as" in said
+    (folder / "offsets.py").write_text(REPEATED["offsets.py"])
+    assert "3 steps are equal" in verify(folder, run)

@@ -10,7 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.application import packages
+from launcher.errors import Usage
 from launcher.project import CONF, COPIES, PACKAGES
+from launcher.run import code, launch_record
+from launcher.run.folder import multirun_of, read_provenance, read_state
+from launcher.text import one_line
 from launcher.worker.loaded import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
@@ -42,6 +46,54 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
             if source.path.is_symlink():
                 shutil.copy2(source.path, place)
     return to
+
+
+def restore(root: Path, to: Path, folder: Path) -> list[Path]:
+    """Copy the project's present sources to a new folder, with the user's code as a run had it: from its repositories.
+
+    folder: the run's. A file that its commit and patch do not give is taken from its place if it is unchanged there.
+    Returns the folders of the user's code in the copy. Usage: some of it is not available any more.
+    """
+    copy(root, to, multirun_of(folder))
+    record, copies = read_provenance(folder) or {}, to / COPIES.name
+    why = []
+    for top, (commit, patches) in launch_record.repositories(record).items():
+        why += _check_out(top, commit, [folder / name for name in patches], copies / top.lstrip("/"))
+    places = [Path(path).parent for path in record[launch_record.USER_CODE]]
+    near = [copies, *(copies / place.relative_to("/") for place in places)]
+    lacking = []
+    for used in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
+        gone = code.changes(used, places)
+        for name in filter(code.is_users, used.modules.keys() & code.changes(used, near).keys()):
+            file = code.find(name, places)
+            if file is None or name in gone:
+                lacking.append(name)
+                continue
+            place = copies / file.relative_to("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, place)
+    if lacking:
+        named = ", ".join(dict.fromkeys(lacking))
+        why.insert(0, f"neither its repository nor its folder has {named} as the run used it")
+        fix = "restore it in the folder, or the commit in the repository, and repeat the command"
+        raise Usage(f"run {folder.name}: its code cannot be restored: {'; '.join(why)}. Fix: {fix}")
+    return near[1:]
+
+
+def _check_out(repository: str, commit: str, patches: Iterable[Path], to: Path) -> list[str]:
+    """Check a commit out into a new folder, and apply patches; why that is not possible. The repository stays as it
+    is."""
+    git = ["git", "-C", str(to)]
+    commands = [
+        ["git", "clone", "-q", "--shared", "--no-checkout", repository, str(to)],
+        [*git, "checkout", "-q", "--detach", commit],
+        *([*git, "apply", str(patch.absolute())] for patch in patches),
+    ]
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            return [f"{repository} at {commit}: {one_line(done.stderr)}"]
+    return []
 
 
 def _copy(root: Path, names: Iterable[str], to: Path) -> None:
