@@ -96,7 +96,7 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
     it replaces the pool on this machine. more: further folders of configurations.
     """
     from launcher.campaign import campaign, stages
-    from launcher.config.hydra_compose import of_project
+    from launcher.config.hydra_compose import hidden, of_project
     from launcher.execution import sweep
     from launcher.planning import planner
     from launcher.planning.overrides import is_override, key_of
@@ -107,6 +107,8 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
         print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
         return EXIT_USAGE
 
+    for line in hidden():
+        print(line, flush=True)
     composer = of_project(conf, more)
 
     def make(added: planner.AddedSeeds | None = None) -> Plan:

@@ -234,6 +234,18 @@ def of_project(conf: Path | None = None, more: Sequence[Path] | None = None) -> 
     return Composer(conf or included, ROOT_CONFIG, further, () if own is None else (own,))
 
 
+def hidden() -> list[str]:
+    """A line for each file of a configuration group that no composition sees, and the one that hides it."""
+    included, own = configurations()
+    first: dict[Path, Path] = {}
+    lines = []
+    for place in filter(None, (own, included, *installed_parts.folders())):
+        for file in sorted(place.rglob("*.yaml")):
+            if (winner := first.setdefault(file.relative_to(place), file)) != file:
+                lines.append(f"{winner} hides {file}")
+    return lines
+
+
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:
     """A file's content over a tree, as OmegaConf merges untyped nodes: mappings key by key, anything else whole.
 

@@ -27,6 +27,7 @@ from launcher import files
 from launcher.application import application, shape
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import content, identity
+from launcher.config.hydra_compose import hidden
 from launcher.planning import added_seeds, preregistration
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import compute
@@ -201,7 +202,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
-        "warnings": [*preregistration.warnings(planned), *warnings(planned, forecast)],
+        "warnings": [*hidden(), *preregistration.warnings(planned), *warnings(planned, forecast)],
     }
 
 

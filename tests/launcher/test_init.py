@@ -53,6 +53,18 @@ def test_a_study_is_planned_with_its_own_code_and_files(study: Path) -> None:
 
 
 @pytest.mark.processes
+def test_a_file_that_hides_one_of_rlsweeps_is_named_with_it(study: Path) -> None:
+    hidden = ROOT / "conf" / "method" / "c0_grpo.yaml"
+    own = study / "conf" / "method" / "c0_grpo.yaml"
+    assert "hides" not in rlsweep(study, "plan", "experiment=first")
+    own.write_text(hidden.read_text().replace("name: c0_grpo", "name: mine"))
+    assert f"{own} hides {hidden}\n" in rlsweep(study, "plan", "experiment=first")
+    assert f"{own} hides {hidden}" in json.loads(rlsweep(study, "plan", "experiment=first", "--json"))["warnings"]
+    # The launch says it first, and refuses this one for another reason.
+    assert rlsweep(study, "launch", "experiment=first", "no=1", code=2).startswith(f"{own} hides {hidden}\n")
+
+
+@pytest.mark.processes
 def test_ids_do_not_depend_on_the_folder(tmp_path: Path, study: Path) -> None:
     rlsweep(tmp_path, "init", "elsewhere/my-study")
 
