@@ -260,9 +260,9 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         curves = metric_log.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
     except FileNotFoundError:
         if state == RunState.DONE:
-            problem = problem or f"done, but {path.name} is missing"
+            problem = problem or "done, but it logged no metric"
     if problem is None and curves.steps.size == 0:
-        problem = f"done, but {path.name} holds no step"
+        problem = "done, but it logged no metric"
     if problem is not None and curves.steps.size and state != RunState.DONE:
         problem += f" (last step {int(curves.steps[-1])})"
     try:

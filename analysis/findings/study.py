@@ -61,6 +61,13 @@ class Measure:
     axis: str = "steps"
 
     @property
+    def definition(self) -> str:
+        """The first line of the summary's docstring: "final value: mean over the last tenth of the steps."; or ""."""
+        registered = registry.summary_of(self.summary)
+        first = (registered.function.__doc__ or "").strip().partition("\n")[0] if registered else ""
+        return f"{registered.title.rstrip(',')}: {first[:1].lower()}{first[1:]}" if registered and first else ""
+
+    @property
     def title(self) -> str:
         """For a heading: final value of mean reward of a response."""
         label = describe(self.metric).label

@@ -212,8 +212,9 @@ def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | Non
 
 
 def _measured(study: Study) -> str:
-    """Up to which step the answer is about, and which runs set it."""
-    return capital(wording.measured(study, study.primary.measure.metric))
+    """Up to which step the answer is about, which runs set it, and what the measure is."""
+    measure = study.primary.measure
+    return f"{capital(wording.measured(study, measure.metric))} {capital(measure.definition)}".strip()
 
 
 def _statement(study: Study, leader: Comparison, compared: int) -> str:
@@ -221,14 +222,15 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
     block, label = study.primary, study.sweep.label(leader.group)
     measure, base, first = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
     gain = measure.sign * leader.difference
-    if measure.better is not None and gain <= 0:
+    decided = leader.outcome in (Outcome.HIGHER, Outcome.LOWER)
+    if measure.better is not None and gain <= 0 and not (decided and compared == 1):
         which = "method" if compared == len(block.comparisons) else "compared method"
         text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {first}."
-    elif leader.outcome in (Outcome.HIGHER, Outcome.LOWER):
-        how = "better" if measure.better else ("higher" if gain > 0 else "lower")
+    elif decided:
+        how = ("better", "worse") if measure.better else ("higher", "lower")
         among = f", with the largest difference among {compared}" if compared > 1 else ""
         among += wording.if_normal(leader.contrast)
-        text = f"{label} is {how} than {base} in the {measure.title}{among}: {first}."
+        text = f"{label} is {how[gain <= 0]} than {base} in the {measure.title}{among}: {first}."
     elif compared > 1:
         text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
         text += f"not decided: {first}."
@@ -258,7 +260,7 @@ def _incomparable(study: Study) -> str:
     baseline, metric = block.comparisons[0].baseline, block.measure.metric
     if not any(estimate.recorded for estimate in block.estimates):
         if metric == WIN_RATE:
-            command = f"python -m analysis judge {sweep.place} judge.base_url=URL judge.model=NAME"
+            command = f"rlsweep judge {sweep.place} judge.base_url=URL judge.model=NAME"
             return f"No judge has compared the responses yet: {command}, or --by reward"
         names = sorted({name for run in sweep.runs for name in run.curves.values})
         close = difflib.get_close_matches(metric, names, n=1)

@@ -224,7 +224,7 @@ def _at(level: Mapping[str, Any]) -> str:
 
 def _report(multirun: Path, experiment: str) -> dict[str, Any]:
     path = multirun / experiment / "report" / "report.json"
-    fix = f"write the report again: python -m analysis report {multirun / experiment}"
+    fix = f"write the report again: rlsweep report {multirun / experiment}"
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -103,6 +103,9 @@ def _plan(
 ) -> Plan:
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
     name = declared.name or _name(program["name"], words, section.seed_key)
+    analysis = dict(section.analysis) if (section.analysis.get("primary") or {}).get("metric") else {}
+    if not analysis:
+        print(f"{name}: no report, because hydra.sweeper.analysis.primary.metric names no metric", flush=True)
     experiment = Experiment(
         experiment=name,
         command=_command(),
@@ -111,7 +114,7 @@ def _plan(
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
         groups={group: {"label": group} for group in groups},
         factors={key: {"levels": levels} for key, levels in jobs.levels.items()},
-        analysis=dict(section.analysis) if (section.analysis.get("primary") or {}).get("metric") else {},
+        analysis=analysis,
         runs=tuple(jobs.entries),
     )
     return Plan(

@@ -33,11 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: folder, files."""
-    name = given.folder.name
+    name = given.folder.absolute().name
     if not _NAME.fullmatch(name):
         raise Usage(f"folder = {given.folder}: its name must be letters, digits, - and _. Fix: name another")
     if given.folder.exists() and any(given.folder.iterdir()):
-        raise Usage(f"folder = {given.folder}: it exists and is not empty. Fix: name a new folder")
+        fix = 'name a new folder; its README says under "Your script" how a script is swept where it is'
+        raise Usage(f"folder = {given.folder}: it exists and is not empty. Fix: {fix}")
     study = "" if given.plain else application().study
     package, _, below = (study or _PLAIN).partition(":")
     values = {"name": name, "package": name.replace("-", "_").lower()}

@@ -156,7 +156,7 @@ def _changed(folder: Path) -> dict[str, str]:
     config = read_config(folder)
     unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
     records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
-    names = {name for record in records if record is not None for name in code.changes(record)}
+    names = {code.placed(name, record.root) for record in records if record for name in code.changes(record)}
     return {**dict.fromkeys(filter(code.is_users, names), "changed"), **unknown, **content.changes(config)}
 
 

@@ -34,7 +34,8 @@ def find(plan: Plan) -> Others:
 
 
 def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Others:
-    """The runs of other code that the launch runs anew or accepts, as the plan's `code_choice` says; writes nothing.
+    """The runs of other code that the launch runs anew or accepts, as the plan's `code_choice` says. It writes nothing,
+    and prints which runs of other code stay in an experiment that is complete.
 
     `resumed`: runs that will run although they are not missing now; `anew`: those that will run from their beginning.
 
@@ -48,6 +49,9 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
     for experiment in plan.experiments:
         waiting = experiment.members.keys() & missing
         refused = [other for other in others.get(experiment.name, ()) if not other.accepted and {*other.runs} - {*anew}]
+        for other in refused if not waiting else ():
+            choice = plan.spelled(CodeChoice.RERUN)
+            print(f"{experiment.name}: {other.sentence()}. They stay as they are; {choice} runs them anew", flush=True)
         for other in refused if waiting else ():
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
             fix = (

@@ -4,7 +4,8 @@ and what it loaded from the hub.
     multirun/code/<id>.json                     one file for all attempts with equal code; state.json names it
     multirun/<experiment>/code_choices.jsonl    a line for each `accept_code=true`
 
-A module is named by its path below the folder of its top-level package: analysis/stats/paired.py. It has two
+A module is named by its path below the folder of its top-level package: analysis/stats/paired.py. That of a program
+is named by its path below the project's folder, ./train.py, and one from elsewhere by its absolute path. It has two
 hashes: of the file, and of the syntax tree without docstrings, which neither comments nor the layout change.
 """
 
@@ -23,6 +24,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from launcher import project
 from launcher.application import application, packages
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
@@ -34,6 +36,7 @@ from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 CHOICES = "code_choices.jsonl"
 GONE = "gone"
 _DIGITS = 16
+_NOT_COMPUTING = ("launcher", "analysis")
 _NAMED = 4
 
 
@@ -43,7 +46,7 @@ class Code(Record):
 
     `data` has the hash of each data file that the task read and that is not part of the run's identity, by path;
     `libraries` the versions of the application's libraries; `hub` the commits of the hub's models/NAME and
-    datasets/NAME.
+    datasets/NAME. `root` is the project's folder, absolute, if a module is named by its path below it.
     """
 
     format: Literal[1] = field(default=FORMAT, kw_only=True)
@@ -52,6 +55,7 @@ class Code(Record):
     data: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict, metadata=LATER)
+    root: str = field(default="", metadata=LATER)
 
     @cached_property
     def id(self) -> str:
@@ -60,10 +64,10 @@ class Code(Record):
 
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
-        commit of each model and data set of the hub. Modules of `launcher` compute nothing.
+        commit of each model and data set of the hub. Modules of `launcher` and `analysis` compute nothing.
         """
         modules = {name: self.syntax.get(name, digest) for name, digest in self.modules.items()}
-        computing = {name: digest for name, digest in modules.items() if not name.startswith("launcher/")}
+        computing = {name: digest for name, digest in modules.items() if name.split("/")[0] not in _NOT_COMPUTING}
         return {**computing, **self.data, **self.libraries, **self.hub}
 
 
@@ -96,6 +100,11 @@ def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 node.body = node.body[1:]
     return digest, hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_DIGITS]
+
+
+def placed(name: str, root: str) -> str:
+    """The absolute path of what a record names ./NAME, in a project with this folder; any other name as it is."""
+    return str(Path(root, name)) if name.startswith("./") else name
 
 
 def find(module: str, near: Iterable[Path] = ()) -> Path | None:
@@ -165,21 +174,23 @@ def choices(experiment: Path) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- differences
 
 
-def changes(then: Code, near: Sequence[Path] = ()) -> dict[str, tuple[str, str]]:
+def changes(then: Code, near: Sequence[Path] = (), root: str = "") -> dict[str, tuple[str, str]]:
     """What a record has that is otherwise now, by name: its value then and now (`gone` for a file that is gone).
 
-    near: folders that may have its modules, before others.
+    near: folders that may have its modules, before others; root: the project's folder now, by default that of then.
     """
+    root = root or then.root
     # A program's packages are below the folder of its script, or beside that.
-    near = near or [*dict.fromkeys(at for name in then.modules if name[0] == "/" for at in Path(name).parents)]
-    values = {name: (value, _present(then, name, value, near)) for name, value in sorted(then.values().items())}
+    files = [Path(name) for name in (placed(name, root) for name in then.modules) if name[0] == "/"]
+    near = near or [*dict.fromkeys(at for file in files for at in file.parents)]
+    values = {name: (value, _present(then, name, value, near, root)) for name, value in sorted(then.values().items())}
     return {name: both for name, both in values.items() if both[0] != both[1]}
 
 
-def _present(then: Code, name: str, value: str, near: Iterable[Path]) -> str:
+def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str) -> str:
     """The present value of what has this value in a record; the same where it is not another one."""
     if name in then.modules:
-        path = find(name, near)
+        path = find(placed(name, root), near)
         file, syntax = (GONE, GONE) if path is None else hashes(path)
         # The syntax tree alone does not decide: each version of Python dumps it in its own way.
         return value if file == then.modules[name] else syntax
@@ -233,7 +244,7 @@ def said(name: str, value: tuple[str, str]) -> str:
     if name.startswith(("models/", "datasets/")):
         then, now = then[:12], now[:12]
     elif name not in application().libraries:
-        return name
+        return name.removeprefix("./")
     return f"{name} {then} is {now}"
 
 
@@ -281,6 +292,8 @@ def others(
     take over those of runs with these records. A run without a record, of an older version or without a step, has no
     known code.
     """
+    # Of a project that was moved or copied with its multirun, the modules are those of the present folder.
+    moved = str(project.root()) if project.multirun().resolve() == multirun.resolve() else ""
     known: dict[str, Mapping[str, tuple[str, str]]] = {}
     alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
     for run_id, (state, code_ids) in runs.items():
@@ -289,7 +302,7 @@ def others(
             continue
         for code_id in set(code_ids) - known.keys():
             record = read(multirun, code_id)
-            known[code_id] = changes(record) if record is not None else {}
+            known[code_id] = changes(record, root=moved) if record is not None else {}
         if different := dict(change for code_id in code_ids for change in known[code_id].items()):
             alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
     accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()

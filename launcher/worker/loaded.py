@@ -22,7 +22,7 @@ from launcher.application import application, packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
-from launcher.project import COPIES, ROOT
+from launcher.project import COPIES, ROOT, root
 from launcher.run import code
 from launcher.run.code import Code, hashes, hub_commit, read, versions
 from launcher.run.folder import multirun_of
@@ -81,10 +81,17 @@ def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> C
     ]
     known = {_shown(path) for path in (*inputs, *modules)}
     loaded = {*_noted.values(), *later_modules(config)}
-    noted = sorted(module for module in loaded if module[0] not in known)
+    cwd = (config.get("start") or {}).get("cwd")  # of a program of @hydra.main
+    folder = f"{root(Path(cwd))}/" if cwd else ""
+    noted = sorted(
+        (f"./{place.removeprefix(folder)}" if cwd and place.startswith(folder) else place, *both)
+        for place, *both in loaded
+        if place not in known
+    )
     return Code(
         modules={place: file for place, file, _ in noted},
         syntax={place: syntax for place, _, syntax in noted},
+        root=folder.rstrip("/"),
         data={path: digest for path, digest in _data(config).items() if path not in known},
         libraries=versions(),
         hub=hub or {},

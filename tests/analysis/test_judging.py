@@ -115,7 +115,7 @@ def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, 
     folder = judgeable(primary={"metric": "eval/win_rate", "summary": "final"}, hypotheses={"H1": claim})
     assert main(["report", str(folder)]) == 0
     assert (
-        f"No judge has compared the responses yet: python -m analysis judge multirun/{folder.name} "
+        f"No judge has compared the responses yet: rlsweep judge multirun/{folder.name} "
         in capsys.readouterr().out
     )
     with serving() as server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,35 @@ def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
 def test_an_edit_changes_no_job_of_the_launch(folder: Path) -> None:
     process = start(folder, "x=1,2,3", "steps=4", "hydra.sweeper.cluster={name: local, slots: 1}")
     edited_while_it_waits(folder, process)
+
+
+def test_jobs_of_edited_code_are_named_also_in_a_copy_of_the_folder(tmp_path: Path, folder: Path) -> None:
+    study, copy = tmp_path / "study", tmp_path / "copy"
+    study.mkdir()
+    (folder / "train.py").rename(study / "train.py")
+    (study / "rlsweep.toml").touch()
+    first = sweep(study, "x=1,2")
+    assert "no report, because hydra.sweeper.analysis.primary.metric names no metric" in first
+    (record,) = (json.loads(path.read_text()) for path in (study / "multirun/code").glob("*.json"))
+    assert record["root"] == str(study) and "./train.py" in record["modules"]
+    shutil.copytree(study, copy)
+    assert "other code" not in sweep(copy, "x=1,2")
+    script = copy / "train.py"
+    script.write_text(script.read_text().replace("2 * config.x", "3 * config.x"))
+    said = sweep(copy, "x=1,2")
+    assert "2 done by other code: train.py changed since. They stay as they are; hydra.sweeper.code=rerun runs" in said
+    name = "hydra.sweeper.experiment.name=more"
+    assert "2 done by other code: train.py changed since; 1 run to run" in sweep(copy, "x=1,2,3", name, code=2)
+    shutil.rmtree(study)
+    sweep(copy, "x=1,2", "hydra.sweeper.code=rerun")
+    assert sorted(read_summary(run)["value"]["twice"] for run in runs(copy)) == [3.0, 6.0]
+
+
+def test_a_wrong_section_of_the_analysis_is_refused_before_a_job_runs(folder: Path) -> None:
+    words = ["x=1,2", "hydra.sweeper.analysis.primary.metric=score", "hydra.sweeper.analysis.primary.summary=last"]
+    said = sweep(folder, *words, code=2)
+    assert "hydra.sweeper.analysis.primary.summary = last: must be one of final, auc" in said
+    assert "Traceback" not in said and not (folder / "multirun").exists()
 
 
 def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:

@@ -65,7 +65,7 @@ def restore(root: Path, to: Path, folder: Path) -> list[Path]:
     for used in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
         gone = code.changes(used, places)
         for name in filter(code.is_users, used.modules.keys() & code.changes(used, near).keys()):
-            file = code.find(name, places)
+            file = code.find(code.placed(name, used.root), places)
             if file is None or name in gone:
                 lacking.append(name)
                 continue
