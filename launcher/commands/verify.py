@@ -13,7 +13,6 @@ import argparse
 import math
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,11 @@ from typing import Any
 
 import yaml
 
-from launcher import files
+from launcher import files, project
 from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
-from launcher.project import root as project_root
 from launcher.run import catalog, code, launch_record, transitions
 from launcher.run.folder import (
     base_path,
@@ -60,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: id, identity {recorded, computed, wrong}, differences, repositories {path, commit, patches}, steps,
+    """JSON: id, identity {recorded, computed, wrong}, differences, repositories {path: {commit, patch}}, steps,
     not_restored, run {...} or null."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     checked = check_identity(folder)
@@ -72,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
         "identity": checked,
         "differences": differences(folder, ROOT),
         "steps": steps(folder, ROOT),
-        "repositories": repositories(folder),
+        "repositories": launch_record.repositories(folder),
         "not_restored": not_restored(folder),
         "run": again,
     }
@@ -91,30 +89,23 @@ def check_identity(folder: Path) -> dict[str, Any]:
     recorded = config.get("identity") or {}
     wrong: list[str] = []
     named = str(config.get("base"))
-    hashes = {"": ""}  # that of a program of @hydra.main
-    for base in _bases(folder, config):
+    hashes: dict[str, str] = {}
+    # The tree of which a run is a difference, and for a program of @hydra.main what Hydra has composed.
+    for name in filter(None, (config["base"], (config.get("start") or {}).get("composition"))):
+        base = base_path(multirun_of(folder), name)
         try:
-            hashes[base.stem] = identity.content_hash(base.read_text(encoding="utf-8"))
+            hashes[name] = identity.content_hash(base.read_text(encoding="utf-8"))
         except FileNotFoundError:
             wrong.append(f"{base} is gone")
             continue
-        if hashes[base.stem] != base.stem:
-            wrong.append(f"{base} was changed: its content hashes to {hashes[base.stem]}")
+        if hashes[name] != name:
+            wrong.append(f"{base} was changed: its content hashes to {hashes[name]}")
     try:
         identity.verify(config, folder.name)
     except ValueError as error:
         wrong.append(f"{folder / 'config.yaml'}: {error}")
-    return {
-        "recorded": str(recorded.get("hash")),
-        "computed": identity.identity(hashes.get(named, named), config),
-        "wrong": wrong,
-    }
-
-
-def _bases(folder: Path, config: Mapping[str, Any]) -> list[Path]:
-    """The files below multirun/bases that belong to the configuration of a run with this folder."""
-    names = config["base"], (config.get("start") or {}).get("composition")
-    return [base_path(multirun_of(folder), name) for name in names if name]
+    computed = identity.identity(hashes.get(named, named), config)
+    return {"recorded": str(recorded.get("hash")), "computed": computed, "wrong": wrong}
 
 
 def differences(folder: Path, root: Path) -> dict[str, Any]:
@@ -164,24 +155,11 @@ def not_restored(folder: Path) -> list[str]:
     """What is not as the run used it, and remains so if the commands of `steps` are followed."""
     record = read_provenance(folder) or {}
     patch = record.get("patch") or {}
-    kept = [path for path, source in (record.get(launch_record.USER_CODE) or {}).items() if source["commit"]]
-    kept += launch_record.repositories(record)
-    changed = [name for name in _changed(folder) if not any(_belongs(name, Path(path)) for path in kept)]
+    tops, sources = launch_record.repositories(folder), record.get(launch_record.USER_CODE) or {}
+    kept = {Path(path).name for path, source in sources.items() if source["commit"]}
+    changed = [name for name in _changed(folder) if name.partition("/")[0] not in kept]
+    changed = [name for name in changed if not any(Path(name).is_relative_to(top) for top in tops)]
     return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *changed]
-
-
-def _belongs(name: str, place: Path) -> bool:
-    """Whether a recorded module is below a folder, or of the package or module with this path."""
-    return Path(name).is_relative_to(place) or name.partition("/")[0] == place.name
-
-
-def repositories(folder: Path) -> list[dict[str, Any]]:
-    """The repositories of the user's code that the run used: path, commit, patches (paths)."""
-    known = launch_record.repositories(read_provenance(folder) or {})
-    return [
-        {"path": path, "commit": commit, "patches": [str(folder / patch) for patch in patches]}
-        for path, (commit, patches) in known.items()
-    ]
 
 
 def steps(folder: Path, root: Path) -> list[str]:
@@ -195,7 +173,7 @@ def steps(folder: Path, root: Path) -> list[str]:
     again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
     own = bool(record.get(launch_record.USER_CODE))  # whose project the command belongs to
     if not commit or (own and not {"commit", "uncommitted changes"} & differences(folder, root).keys()):
-        return [shlex.join(["cd", str(project_root())]), shlex.join([sys.executable, *again])]
+        return [shlex.join(["cd", str(project.root())]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
         shlex.join(["cd", str(tree)]),
@@ -203,8 +181,8 @@ def steps(folder: Path, root: Path) -> list[str]:
     if patch.is_file():
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
     if own:
-        commands.append(shlex.join(["cd", str(project_root())]))
-        return [*commands, shlex.join([f"PYTHONPATH={tree}", sys.executable, *again])]
+        commands.append(shlex.join(["cd", str(project.root())]))
+        return [*commands, shlex.join(["env", f"PYTHONPATH={tree}", sys.executable, *again])]
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
         return [*commands, shlex.join([sys.executable, *again])]
@@ -230,10 +208,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
 
         near = code_snapshot.restore(root, root := scratch / "copy", folder)
         environment["PYTHONPATH"] = python_path(root, *near)
-    for base in _bases(folder, config):
-        copied = base_path(scratch, base.stem)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(base, copied)
+    (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
     if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
         start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
     files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
@@ -279,9 +254,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"not the same run: {line}"
     if not wrong:
         yield f"{document['id']}: the frozen configuration is unchanged: it gives the same identity"
-    for used in document["repositories"]:
-        patched = "".join(f" with {patch}" for patch in used["patches"])
-        yield f"code: {used['path']} at commit {used['commit'][:12]}{patched}"
+    for path, used in document["repositories"].items():
+        yield f"code: {path} at commit {used['commit'][:12]}{f' with {patch}' if (patch := used['patch']) else ''}"
     differences = dict(document["differences"])
     packages = differences.pop("packages", {})
     for name, both in differences.items():

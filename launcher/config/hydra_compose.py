@@ -238,12 +238,9 @@ def hidden() -> list[str]:
     """A line for each file of a configuration group that no composition sees, and the one that hides it."""
     included, own = configurations()
     first: dict[Path, Path] = {}
-    lines = []
-    for place in filter(None, (own, included, *installed_parts.folders())):
-        for file in sorted(place.rglob("*.yaml")):
-            if (winner := first.setdefault(file.relative_to(place), file)) != file:
-                lines.append(f"{winner} hides {file}")
-    return lines
+    places = filter(None, (own, included, *installed_parts.folders()))
+    files = [(file.relative_to(place), file) for place in places for file in sorted(place.rglob("*.yaml"))]
+    return [f"{first[name]} hides {file}" for name, file in files if first.setdefault(name, file) != file]
 
 
 def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:

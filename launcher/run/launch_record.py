@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.files import mark_used, write_atomic, write_json
+from launcher.run.folder import read_provenance
 from launcher.run.records import LATER, Record, read_record, write_record
 
 #: The provenance of code from outside of the project: by path (provenance.collect).
@@ -46,15 +47,13 @@ class Launch(Record):
         return {**{name: name for name in further}, **({"dirty.patch": self.patch} if self.patch else {})}
 
 
-def repositories(provenance: Mapping[str, Any]) -> dict[str, tuple[str, list[str]]]:
-    """The git repositories of a run's code from outside of the project: the commit of each, and the names of its
-    patches in the run's folder."""
-    sources = [source for source in (provenance.get(USER_CODE) or {}).values() if source["commit"]]
-    found: dict[str, tuple[str, list[str]]] = {}
-    for source in sources:
-        _, patches = found.setdefault(source["repository"], (source["commit"], []))
-        patches += {source["patch"]} - {None, *patches}
-    return found
+def repositories(folder: Path) -> dict[str, dict[str, Any]]:
+    """The git repositories of a run's code from outside of the project, by path: `commit`, and `patch`, a path or
+    None."""
+    known = ((read_provenance(folder) or {}).get(USER_CODE) or {}).values()
+    found = [(one["repository"], one["commit"], one["patch"]) for one in known if one["commit"]]
+    at = folder.absolute()
+    return {top: {"commit": commit, "patch": patch and str(at / patch)} for top, commit, patch in found}
 
 
 def launches_folder(multirun: Path) -> Path:

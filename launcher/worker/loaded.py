@@ -113,11 +113,11 @@ def _shown(path: Path) -> str:
 def _place(name: str, path: Path) -> str:
     """How a module is recorded: by its path below the folder of its top-level package.
 
-    A file that was loaded by its path, under another name than its own, is recorded by that path, and so are the
-    modules beside it: another process does not have their folder on sys.path.
+    A file that was loaded by its path, under another name than its own, or as a program, is recorded by that path, and
+    so are the modules beside it: another process does not have their folder on sys.path.
     """
     parts = name.split(".")
-    if path.stem not in (parts[-1], "__init__"):
+    if name == "__main__" or path.stem not in (parts[-1], "__init__"):
         _by_path.add(path.parent)
     if path.parent in _by_path:
         return _shown(path)

@@ -29,12 +29,6 @@ _LISTED = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-_NO_TREE: tuple[dict[str, Any], None] = (
-    {"commit": None, "dirty": None, "patch": {"exact": True, "left_out": []}},
-    None,
-)
-
-
 @dataclass(frozen=True)
 class Provenance:
     """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None.
@@ -58,8 +52,7 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
-    # What an installed wheel is in may be a repository of somebody else.
-    tree, patch = _tree(root, _without(root, multirun)) if (root / ".git").exists() else _NO_TREE
+    tree, patch = _tree(root, _without(root, multirun))
     record = {
         **tree,
         launch_record.USER_CODE: _sources(user_code),
@@ -76,7 +69,8 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
 
 def _tree(root: Path, paths: Sequence[str]) -> tuple[dict[str, Any], str | None]:
     """The commit of a repository, and the patch of its changes at these paths (git's pathspecs; none: all)."""
-    commit = _git(root, ["rev-parse", "HEAD"])
+    # What an installed wheel is in may be the repository of somebody else.
+    commit = _git(root, ["rev-parse", "HEAD"]) if (root / ".git").exists() else None
     changes = _git(root, ["status", "--porcelain", "--untracked-files=no", "--", *paths]) if commit else None
     new, left_out = _new_files(root, paths) if commit else ([], {})
     patch, exact = _patch(root, new, left_out, paths) if changes or new else (None, True)

@@ -320,12 +320,13 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def verify(folder: Path, run: Path, code: int = 0) -> str:
+def command(folder: Path, *words: str, code: int = 0) -> str:
+    """A command of the installed program, which does not have the program's folder on its path."""
     environment = {**os.environ, "TMPDIR": str(folder.parent)}
     for name in ("PYTHONPATH", "RLSWEEP_MULTIRUN"):
         environment.pop(name, None)
-    command = [str(Path(sys.executable).with_name("rlsweep")), "verify", run.name, "--run"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    program = str(Path(sys.executable).with_name("rlsweep"))
+    done = subprocess.run([program, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -343,17 +344,18 @@ def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list
     (folder / "pkg" / "rate.py").write_text("RATE = 3\n")  # the patch has it, and offsets.py, which is new
     sweep(folder, "x=1", program=program)
     (run,) = runs(folder)
+    assert "other code" not in command(folder, "status")
     links = {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()}
     (folder / "pkg" / "rate.py").write_text("RATE = 4\n")
     (folder / "offsets.py").unlink()
     git(folder, "commit", "-q", "-a", "-m", "later")
-    said = verify(folder, run)
+    said = command(folder, "verify", run.name, "--run")
     assert "3 steps are equal" in said
     (patch,) = (path for path in run.glob("*.patch") if path.name != "dirty.patch")  # that is rlsweep's own
     assert f"{folder} at commit {git(folder, 'rev-parse', 'HEAD~1')[:12]} with {patch}" in said
     assert {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()} == links
     (patch.parent / patch.name).write_text(patch.read_text().replace("return 5", "return '***'"))  # a masked secret
-    said = verify(folder, run, code=2)
+    said = command(folder, "verify", run.name, "--run", code=2)
     assert "has offsets.py as" in said or f"has {folder}/offsets.py as" in said
     (folder / "offsets.py").write_text(REPEATED["offsets.py"])
-    assert "3 steps are equal" in verify(folder, run)
+    assert "3 steps are equal" in command(folder, "verify", run.name, "--run")

@@ -138,6 +138,8 @@ def test_a_clean_tree_has_no_patch_and_a_folder_without_git_no_commit(tree: Path
     (tmp_path / "none").mkdir()
     none = provenance.collect(tmp_path / "none", "command")
     assert (none.record["commit"], none.record["dirty"], none.patch) == (None, None, None)
+    (tree / "site-packages").mkdir()  # rlsweep as a wheel, in an environment inside somebody's repository
+    assert provenance.collect(tree / "site-packages", "command").record["commit"] is None
 
 
 def test_the_record_says_what_a_run_depends_on(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

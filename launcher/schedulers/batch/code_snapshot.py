@@ -23,6 +23,12 @@ LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
 _ROOMS = (*packages(), CONF.name, "hydra_plugins", "launch.py", "rlsweep.py")
 
+# A commit of a repository in a new folder, with a patch if there is one; the repository stays as it is.
+_CHECK_OUT = """
+git clone -q --shared --no-checkout "$1" "$2"; cd "$2"
+git checkout -q --detach "$3"; [ -z "$4" ] || git apply "$4"
+"""
+
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:
     """Copy the project's sources (tracked and new files, not ignored ones) to a new folder, and return it.
@@ -55,17 +61,19 @@ def restore(root: Path, to: Path, folder: Path) -> list[Path]:
     Returns the folders of the user's code in the copy. Usage: some of it is not available any more.
     """
     copy(root, to, multirun_of(folder))
-    record, copies = read_provenance(folder) or {}, to / COPIES.name
-    why = []
-    for top, (commit, patches) in launch_record.repositories(record).items():
-        why += _check_out(top, commit, [folder / name for name in patches], copies / top.lstrip("/"))
-    places = [Path(path).parent for path in record[launch_record.USER_CODE]]
+    why, copies = [], to / COPIES.name
+    for top, used in launch_record.repositories(folder).items():
+        words = (top, str(copies / top.lstrip("/")), used["commit"], used["patch"] or "")
+        command = ["sh", "-ec", _CHECK_OUT, "sh", *words]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        why += [f"{top} at {used['commit']}: {one_line(done.stderr)}"] if done.returncode else []
+    places = [Path(path).parent for path in (read_provenance(folder) or {})[launch_record.USER_CODE]]
     near = [copies, *(copies / place.relative_to("/") for place in places)]
     lacking = []
-    for used in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
-        gone = code.changes(used, places)
-        for name in filter(code.is_users, used.modules.keys() & code.changes(used, near).keys()):
-            file = code.find(code.placed(name, used.root), places)
+    for then in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
+        gone = code.changes(then, places)
+        for name in filter(code.is_users, then.modules.keys() & code.changes(then, near).keys()):
+            file = code.find(code.placed(name, then.root), places)
             if file is None or name in gone:
                 lacking.append(name)
                 continue
@@ -78,22 +86,6 @@ def restore(root: Path, to: Path, folder: Path) -> list[Path]:
         fix = "restore it in the folder, or the commit in the repository, and repeat the command"
         raise Usage(f"run {folder.name}: its code cannot be restored: {'; '.join(why)}. Fix: {fix}")
     return near[1:]
-
-
-def _check_out(repository: str, commit: str, patches: Iterable[Path], to: Path) -> list[str]:
-    """Check a commit out into a new folder, and apply patches; why that is not possible. The repository stays as it
-    is."""
-    git = ["git", "-C", str(to)]
-    commands = [
-        ["git", "clone", "-q", "--shared", "--no-checkout", repository, str(to)],
-        [*git, "checkout", "-q", "--detach", commit],
-        *([*git, "apply", str(patch.absolute())] for patch in patches),
-    ]
-    for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            return [f"{repository} at {commit}: {one_line(done.stderr)}"]
-    return []
 
 
 def _copy(root: Path, names: Iterable[str], to: Path) -> None:
