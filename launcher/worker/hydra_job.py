@@ -29,7 +29,7 @@ from launcher import files
 from launcher.application import KEY
 from launcher.config import content
 from launcher.project import COPIES
-from launcher.run.folder import base_path, metrics_path, multirun_of
+from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
@@ -75,12 +75,15 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     function, context = _live or _loaded(start)
     composed = _configuration(config, attempt)
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
-    job = current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
+    left = attempt.folder / FOLDER
+    if left.exists() and not returned.exists():  # a job that continues may begin its log anew
+        _read_log(left, attempt_folder(attempt.folder, attempt.attempt - 1))
+    job = current.begin(attempt, left, resumes=start["resumes"] or returned.exists())
     if returned.exists():
         job.restore_log()
         return read_object(returned)
     os.chdir(start["cwd"])
-    _link(composed, attempt.folder / FOLDER)
+    _link(composed, left)
     began, before = time.monotonic(), content.named_files(config)
     try:
         ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
@@ -92,7 +95,8 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    _collect(attempt.folder)
+    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
+        _collect(attempt, job.continues)
     _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
     summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
     files.write_json(returned, summary)
@@ -112,15 +116,26 @@ def _note_outputs(multirun: Path, before: Mapping[Path, float], after: Mapping[P
             file.write("".join(f"{path}\n" for path in sorted(written)))
 
 
-def _collect(run: Path) -> None:
-    """Take the metrics from another tool's log in the job's folder, if the job has not logged any by rlsweep.log."""
-    if metrics_path(run).exists() and metrics_path(run).stat().st_size:
+def _collect(attempt: Attempt, continues: bool) -> None:
+    """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
+    run, lines = attempt.folder, dict[int, dict[str, Any]]()
+    _read_log(run / FOLDER, run)
+    if not continues:
         return
+    for number in range(1, attempt.attempt + 1):
+        rows = files.json_lines(metrics_path(attempt_folder(run, number) if number < attempt.attempt else run))
+        lines = {step: line for step, line in lines.items() if not rows or step < rows[0]["step"]}
+        lines |= {row["step"]: {**row, "attempt": number} for row in rows}
+    files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
+
+
+def _read_log(folder: Path, into: Path) -> None:
+    """Make metrics.jsonl in a folder of the log that another tool has left below `folder`, if there is one."""
     from analysis.sources.import_runs import collect
     from analysis.spec.validation import BadPlan
 
     try:
-        collect(run / FOLDER, run)
+        collect(folder, into)
     except BadPlan as error:
         print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
 

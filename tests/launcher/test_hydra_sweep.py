@@ -232,6 +232,35 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     assert finals == [3, 6] and "val/acc" in said
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: Path, mode: str) -> None:
+    program = """
+        import hydra, os, signal
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            checkpoint = Path("step")
+            done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+            with open("progress.csv", config.mode) as file:
+                if not file.tell():
+                    print("step,score", file=file)
+                for step in range(done + 1, 7):
+                    print(f"{step},{done}", file=file, flush=True)
+                    checkpoint.write_text(str(step - step % 2))
+                    if step == done + 3:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    sweep(tmp_path, f"+mode={mode}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
+    (run,) = runs(tmp_path)
+    rows = read_log(metrics_path(run)).records
+    assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
+
+
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
     program = """
         import hydra
