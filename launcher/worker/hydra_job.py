@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext
@@ -52,9 +54,11 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     _live = task, context
     loaded.note()  # before anybody edits the files; forks inherit it
     main = sys.modules["__main__"]
-    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if inspect.isroutine(task) else Path()
     spec = getattr(main, "__spec__", None)
     name = getattr(task, "__qualname__", type(task).__qualname__)
+    named = _named(getattr(task, "__module__", ""), name) is task
+    of_main = not named or task.__module__ == "__main__"
+    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(getattr(main, "__file__", ""))
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
         KEY: NAME,
@@ -62,11 +66,20 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "task": f"{shown}:{name}",
         "file": str(file),
         "function": name,
-        "module": spec.name if spec is not None and task.__module__ == "__main__" else None,
-        "main": task.__module__ == "__main__",
+        "object": None if named else _pickled(task),
+        "module": (spec.name if spec is not None else None) if of_main else task.__module__,
+        "main": of_main,
         "path": sys.path[0],
         "cwd": os.getcwd(),
     }
+
+
+def _pickled(task: Task) -> str | None:
+    """A function that no module names, or another object that is called, for processes on other hosts."""
+    for dumps in (pickle.dumps, cloudpickle.dumps):  # the second takes the text of functions along
+        with suppress(pickle.PicklingError, AttributeError, TypeError):
+            return base64.b64encode(dumps(task)).decode("ascii")
+    return None
 
 
 def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
@@ -199,11 +212,22 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     sys.path[:0] = [str(place) for place in (_copied(start["path"]), start["path"]) if place is not None]
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
-    function: Any = module
-    for part in start["function"].split("."):
-        function = getattr(function, part)
     JobRuntime.instance().set("name", start["name"])
-    return inspect.unwrap(function), HydraContext(config_loader=None, callbacks=Callbacks())
+    context = HydraContext(config_loader=None, callbacks=Callbacks())
+    if start["object"] is not None:
+        return pickle.loads(base64.b64decode(start["object"])), context
+    return _named(module.__name__, start["function"]), context
+
+
+def _named(module: str, name: str) -> Any:
+    """What Hydra calls of a function of a module: all that is below @hydra.main; None without such a function."""
+    function: Any = sys.modules.get(module)
+    for part in name.split("."):
+        function = getattr(function, part, None)
+    wrapper = function
+    while wrapper is not None and getattr(wrapper, "__globals__", None) is not hydra.main.__globals__:
+        wrapper = getattr(wrapper, "__wrapped__", None)
+    return function if wrapper is None else wrapper.__wrapped__
 
 
 def _copied(path: str) -> Path | None:

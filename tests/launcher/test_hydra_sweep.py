@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.folder import find_state, metrics_path, read_summary, runs_folder
+from launcher.run.folder import find_state, metrics_path, read_config, read_summary, runs_folder
 from launcher.run.lifecycle import RunState
 from tests.launcher.made import read_log
 from tests.waiting import until
@@ -230,6 +230,55 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
     finals = sorted(read_log(metrics_path(run)).records[-1]["val/acc"] for run in runs(tmp_path))
     assert finals == [3, 6] and "val/acc" in said
+
+
+TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
+    "decorated": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
+    "renamed": "main = hydra.main(version_base=None, config_path=None)(doubled(task))",
+    "object": "main = hydra.main(version_base=None, config_path=None)(Twice(task))",
+    "closure": "main = hydra.main(version_base=None, config_path=None)(twice(task))",
+    "elsewhere": "from inner.beside import main",
+}
+
+
+@pytest.mark.parametrize("form", TASKS)
+def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, form: str) -> None:
+    program = """
+        import functools
+        import hydra
+
+        def task(config):
+            return config.x
+
+        def doubled(function):
+            return functools.wraps(function)(lambda config: 2 * function(config))
+
+        def twice(function):
+            return lambda config: 2 * function(config)
+
+        class Twice:
+            def __init__(self, function):
+                self.function = function
+            def __call__(self, config):
+                return 2 * self.function(config)
+    """
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "__init__.py").touch()
+    (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
+    (tmp_path / "train.py").write_text(
+        f"{textwrap.dedent(program)}{TASKS[form]}\nif __name__ == '__main__':\n    main()\n"
+    )
+    sweep(tmp_path, "+x=2", "hydra.job.name=it")
+    (run,) = runs(tmp_path)
+    assert read_summary(run)["value"] == 4  # type: ignore[index]
+    config = read_config(run)
+    assert config["program"].startswith("inner/beside.py:" if form == "elsewhere" else "train.py:")
+    again = f"from launcher.worker import hydra_job; from omegaconf import OmegaConf; start = {config['start']!r}"
+    call = "print(hydra_job._loaded(start)[0](OmegaConf.create({'x': 3})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{again}; {call}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "6\n", done.stderr
 
 
 @pytest.mark.parametrize("mode", ["w", "a"])
