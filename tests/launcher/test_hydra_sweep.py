@@ -173,6 +173,19 @@ def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None
     assert (folder / "multirun" / "first" / "report" / "index.html").is_file() and "B" in said
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("analysis.primary.direction=min", "must be higher, lower or null"),
+        ("experiment.baseline=a", "must be one of the groups: train"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, word: str, said: str) -> None:
+    refused = sweep(folder, "x=1,2", "hydra.sweeper.analysis.primary.metric=score", f"hydra.sweeper.{word}", code=2)
+    assert said in refused and "Fix: " in refused and "Traceback" not in refused, refused
+    assert not (folder / "multirun").exists()
+
+
 def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
     (folder / "go").touch()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
