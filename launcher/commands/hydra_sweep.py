@@ -20,6 +20,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
+from analysis.spec.settings import Settings
+from analysis.spec.validation import Context
 from launcher import project
 from launcher.config import identity
 from launcher.errors import InvalidPlan, Objection
@@ -103,8 +105,9 @@ def _plan(
 ) -> Plan:
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
     name = declared.name or _name(program["name"], words, section.seed_key)
-    analysis = dict(section.analysis) if (section.analysis.get("primary") or {}).get("metric") else {}
-    if not analysis:
+    asked = section.analysis if (section.analysis.get("primary") or {}).get("metric") else {}
+    hydra_jobs.checked(Settings, asked, "hydra.sweeper.analysis", Context(groups, declared.baseline))
+    if not asked:
         print(f"{name}: no report, because hydra.sweeper.analysis.primary.metric names no metric", flush=True)
     experiment = Experiment(
         experiment=name,
@@ -114,7 +117,7 @@ def _plan(
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
         groups={group: {"label": group} for group in groups},
         factors={key: {"levels": levels} for key, levels in jobs.levels.items()},
-        analysis=analysis,
+        analysis=dict(asked),
         runs=tuple(jobs.entries),
     )
     return Plan(

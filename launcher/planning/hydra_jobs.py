@@ -29,7 +29,7 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import Field, Strict
 
-from analysis.spec.validation import Listed, Section, objections
+from analysis.spec.validation import Context, Listed, Section, objections
 from launcher.application import KEY, Base
 from launcher.config import content, identity
 from launcher.config.hydra_compose import assign, interpolates, lookup
@@ -277,13 +277,13 @@ class Composition:
             self._tree = _set(self._tree, path, _plain(node))
 
 
-def checked(model: type[_Model], given: Any, at: str) -> _Model:
+def checked(model: type[_Model], given: Any, at: str, context: Context | None = None) -> _Model:
     """A part of the sweeper's section; at: its key. Raises InvalidPlan with everything that is wrong."""
     problems = Diagnostics()
-    for objection in objections(model, given, at):
+    for objection in objections(model, given, at, context):
         report(problems, PROGRAM, objection)
     problems.raise_any()
-    return model.model_validate(given)
+    return model.model_validate(given, context=context)
 
 
 def _resources(asked: Any) -> dict[str, Any]:
@@ -381,7 +381,12 @@ def jobs(
     except HydraException as error:
         problems.add(COMMAND_LINE, " ".join(words), None, one_line(str(error)), "correct the word")
         problems.raise_any()
-    groups = section.experiment.groups or {program["name"]: {}}
+    groups, baseline = section.experiment.groups or {program["name"]: {}}, section.experiment.baseline
+    if baseline is not None and baseline not in groups:
+        rule = f"must be one of the groups: {', '.join(groups)}"
+        problems.add(
+            PROGRAM, "hydra.sweeper.experiment.baseline", baseline, rule, "name one of them, or add it to groups"
+        )
     for group, fixed in groups.items():
         for key in sorted({*fixed} & {*swept}):
             rule = f"group {group} holds this key fixed"

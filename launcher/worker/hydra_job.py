@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, run_job, setup_globals
 from hydra.types import HydraContext
@@ -29,7 +31,7 @@ from launcher import files
 from launcher.application import KEY
 from launcher.config import content
 from launcher.project import COPIES, ROOT
-from launcher.run.folder import base_path, metrics_path, multirun_of
+from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of
 from launcher.run.records import read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
@@ -52,10 +54,11 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     _live = task, context
     loaded.note()  # before anybody edits the files; forks inherit it
     main = sys.modules["__main__"]
-    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if inspect.isroutine(task) else Path()
     spec = getattr(main, "__spec__", None)
-    is_main = task.__module__ == "__main__"
     name = getattr(task, "__qualname__", type(task).__qualname__)
+    named = _named(getattr(task, "__module__", ""), name) is task
+    of_main = not named or task.__module__ == "__main__"
+    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(getattr(main, "__file__", ""))
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
         KEY: NAME,
@@ -63,11 +66,20 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "task": f"{shown}:{name}",
         "file": str(file),
         "function": name,
-        "module": getattr(spec, "name", None) if is_main else task.__module__,
-        "main": is_main,
+        "object": None if named else _pickled(task),
+        "module": (spec.name if spec is not None else None) if of_main else task.__module__,
+        "main": of_main,
         "path": sys.path[0],
         "cwd": os.getcwd(),
     }
+
+
+def _pickled(task: Task) -> str | None:
+    """A function that no module names, or another object that is called, for processes on other hosts."""
+    for dumps in (pickle.dumps, cloudpickle.dumps):  # the second takes the text of functions along
+        with suppress(pickle.PicklingError, AttributeError, TypeError):
+            return base64.b64encode(dumps(task)).decode("ascii")
+    return None
 
 
 def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
@@ -76,12 +88,15 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     function, context = _live or _loaded(start)
     composed = _configuration(config, attempt)
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
-    job = current.begin(attempt, attempt.folder / FOLDER, resumes=start["resumes"] or returned.exists())
+    left = attempt.folder / FOLDER
+    if left.exists() and not returned.exists():  # a job that continues may begin its log anew
+        _read_log(left, attempt_folder(attempt.folder, attempt.attempt - 1))
+    job = current.begin(attempt, left, resumes=start["resumes"] or returned.exists())
     if returned.exists():
         job.restore_log()
         return read_object(returned)
     os.chdir(start["cwd"])
-    _link(composed, attempt.folder / FOLDER)
+    _link(composed, left)
     began, before = time.monotonic(), content.named_files(config)
     try:
         ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
@@ -93,7 +108,8 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    _collect(attempt.folder)
+    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
+        _collect(attempt, job.continues)
     _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
     summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
     files.write_json(returned, summary)
@@ -113,15 +129,26 @@ def _note_outputs(multirun: Path, before: Mapping[Path, float], after: Mapping[P
             file.write("".join(f"{path}\n" for path in sorted(written)))
 
 
-def _collect(run: Path) -> None:
-    """Take the metrics from another tool's log in the job's folder, if the job has not logged any by rlsweep.log."""
-    if metrics_path(run).exists() and metrics_path(run).stat().st_size:
+def _collect(attempt: Attempt, continues: bool) -> None:
+    """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
+    run, lines = attempt.folder, dict[int, dict[str, Any]]()
+    _read_log(run / FOLDER, run)
+    if not continues:
         return
+    for number in range(1, attempt.attempt + 1):
+        rows = files.json_lines(metrics_path(attempt_folder(run, number) if number < attempt.attempt else run))
+        lines = {step: line for step, line in lines.items() if not rows or step < rows[0]["step"]}
+        lines |= {row["step"]: {**row, "attempt": number} for row in rows}
+    files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
+
+
+def _read_log(folder: Path, into: Path) -> None:
+    """Make metrics.jsonl in a folder of the log that another tool has left below `folder`, if there is one."""
     from analysis.sources.import_runs import collect
     from analysis.spec.validation import BadPlan
 
     try:
-        collect(run / FOLDER, run)
+        collect(folder, into)
     except BadPlan as error:
         print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
 
@@ -187,11 +214,22 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     sys.path.insert(max(copies, default=0), start["path"])
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
-    function: Any = module
-    for part in start["function"].split("."):
-        function = getattr(function, part)
     JobRuntime.instance().set("name", start["name"])
-    return inspect.unwrap(function), HydraContext(config_loader=None, callbacks=Callbacks())
+    context = HydraContext(config_loader=None, callbacks=Callbacks())
+    if start["object"] is not None:
+        return pickle.loads(base64.b64decode(start["object"])), context
+    return _named(module.__name__, start["function"]), context
+
+
+def _named(module: str, name: str) -> Any:
+    """What Hydra calls of a function of a module: all that is below @hydra.main; None without such a function."""
+    function: Any = sys.modules.get(module)
+    for part in name.split("."):
+        function = getattr(function, part, None)
+    wrapper = function
+    while wrapper is not None and getattr(wrapper, "__globals__", None) is not hydra.main.__globals__:
+        wrapper = getattr(wrapper, "__wrapped__", None)
+    return function if wrapper is None else wrapper.__wrapped__
 
 
 def _copied(path: str) -> Path | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.folder import find_state, metrics_path, read_summary, runs_folder
+from launcher.run.folder import find_state, metrics_path, read_config, read_summary, runs_folder
 from launcher.run.lifecycle import RunState
 from tests.launcher.made import read_log
 from tests.waiting import until
@@ -176,6 +176,19 @@ def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None
     assert (folder / "multirun" / "first" / "report" / "index.html").is_file() and "B" in said
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("analysis.primary.direction=min", "must be higher, lower or null"),
+        ("experiment.baseline=a", "must be one of the groups: train"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, word: str, said: str) -> None:
+    refused = sweep(folder, "x=1,2", "hydra.sweeper.analysis.primary.metric=score", f"hydra.sweeper.{word}", code=2)
+    assert said in refused and "Fix: " in refused and "Traceback" not in refused, refused
+    assert not (folder / "multirun").exists()
+
+
 def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
     (folder / "go").touch()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -262,6 +275,84 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
     finals = sorted(read_log(metrics_path(run)).records[-1]["val/acc"] for run in runs(tmp_path))
     assert finals == [3, 6] and "val/acc" in said
+
+
+TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
+    "decorated": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
+    "renamed": "main = hydra.main(version_base=None, config_path=None)(doubled(task))",
+    "object": "main = hydra.main(version_base=None, config_path=None)(Twice(task))",
+    "closure": "main = hydra.main(version_base=None, config_path=None)(twice(task))",
+    "elsewhere": "from inner.beside import main",
+}
+
+
+@pytest.mark.parametrize("form", TASKS)
+def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, form: str) -> None:
+    program = """
+        import functools
+        import hydra
+
+        def task(config):
+            return config.x
+
+        def doubled(function):
+            return functools.wraps(function)(lambda config: 2 * function(config))
+
+        def twice(function):
+            return lambda config: 2 * function(config)
+
+        class Twice:
+            def __init__(self, function):
+                self.function = function
+            def __call__(self, config):
+                return 2 * self.function(config)
+    """
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "__init__.py").touch()
+    (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
+    (tmp_path / "train.py").write_text(
+        f"{textwrap.dedent(program)}{TASKS[form]}\nif __name__ == '__main__':\n    main()\n"
+    )
+    sweep(tmp_path, "+x=2", "hydra.job.name=it")
+    (run,) = runs(tmp_path)
+    assert read_summary(run)["value"] == 4  # type: ignore[index]
+    config = read_config(run)
+    assert config["program"].startswith("inner/beside.py:" if form == "elsewhere" else "train.py:")
+    again = f"from launcher.worker import hydra_job; from omegaconf import OmegaConf; start = {config['start']!r}"
+    call = "print(hydra_job._loaded(start)[0](OmegaConf.create({'x': 3})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{again}; {call}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "6\n", done.stderr
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: Path, mode: str) -> None:
+    program = """
+        import hydra, os, signal
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            checkpoint = Path("step")
+            done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+            with open("progress.csv", config.mode) as file:
+                if not file.tell():
+                    print("step,score", file=file)
+                for step in range(done + 1, 7):
+                    print(f"{step},{done}", file=file, flush=True)
+                    checkpoint.write_text(str(step - step % 2))
+                    if step == done + 3:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    sweep(tmp_path, f"+mode={mode}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
+    (run,) = runs(tmp_path)
+    rows = read_log(metrics_path(run)).records
+    assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
 
 
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
