@@ -83,7 +83,7 @@ def brief(study: Study) -> Table:
         shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
         entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
     level = format_level(alpha)
-    adjusted = f"p adjusted for {counted(len(block.comparisons), 'comparison')}"
+    adjusted = f"p adjusted for {counted(len(block.every), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
     notes = (note, capital(wording.measured(study, block.measure.metric)))
     columns = ("method", "seeds", block.measure.with_unit, "difference")

@@ -131,6 +131,26 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
 
+def which_differ(study: Study) -> str:
+    """Which of all pairs of methods the primary measure tells apart, and which may be the best; "" unless all pairs are
+    compared."""
+    block, label = study.primary, study.sweep.label
+    if study.settings.compare != "all_pairs" or not block.every:
+        return ""
+    decided = [c for c in block.every if c.outcome in (Outcome.HIGHER, Outcome.LOWER)]
+    above: dict[str, list[str]] = {}
+    for c in decided:
+        ahead, behind = (c.group, c.baseline) if block.measure.sign * c.difference > 0 else (c.baseline, c.group)
+        above.setdefault(label(ahead), []).append(label(behind))
+    word, top = ("better", "best") if block.measure.better else ("higher", "highest")
+    found = "; ".join(f"{ahead} is {word} than {_listed(behind)}" for ahead, behind in above.items())
+    may = " or ".join(label(group) for group, (first, _) in block.ranks.items() if first == 1)
+    rests = next((if_normal(c.contrast) for c in decided), "")
+    count = f"{len(decided) or 'None'} of {counted(len(block.every), 'pair')} of methods is decided"
+    count = count if len(decided) < 2 else count.replace(" is ", " are ")
+    return f"{count}{f': {found}{rests}' if found else ''}.{f' The {top} may be {may}.' if may else ''}"
+
+
 def if_normal(contrast: Contrast) -> str:
     """What a decision by a t test rests on with fewer than FEW seeds; "" with more, or by another test."""
     if contrast.test not in T_TESTS or contrast.n >= FEW:
@@ -259,7 +279,7 @@ def test_name(test: str) -> str:
 
 def standard(study: Study) -> str:
     """The one rule for differences: which test decides, what it is adjusted for, and what the interval is."""
-    settings, size = study.settings, len(study.primary.comparisons)
+    settings, size = study.settings, len(study.primary.every)
     seeds = "over the same seeds" if settings.pairing == "seed" else "of the means of all seeds; seeds are not paired"
     times = settings.test_of("time_to")
     other = f" Times are decided by {TESTS[times]}." if settings.time_to and times != settings.test else ""
