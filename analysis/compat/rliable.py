@@ -82,8 +82,9 @@ class StratifiedBootstrap:
 
     def _drawn(self, counts: Counts) -> Array:
         """The scores with each run drawn as often as counts (runs, tasks) say."""
-        runs = (np.cumsum(counts, axis=0) <= np.arange(len(counts) - 1)[:, None, None]).sum(axis=1)
-        return self.scores[runs, np.arange(counts.shape[1])].view(_Drawn)
+        seen = np.cumsum(counts, axis=0, dtype=np.int64)
+        runs = (seen <= np.arange(len(counts) - 1)[:, None, None]).sum(axis=1)
+        return np.asarray(self.scores[runs, np.arange(counts.shape[1])]).view(_Drawn)
 
 
 def get_interval_estimates(
@@ -100,7 +101,7 @@ def get_interval_estimates(
         points[key] = func(*pair or (scores,))
         drawn = StratifiedBootstrap(pair[0] if pair else scores, random_state, task_bootstrap)
         if pair:
-            found = resample.probability_of_improvement(*pair, alpha, resamples=reps, seed=drawn.seed)
+            found = resample.probability_of_improvement(pair[0], pair[1], alpha, resamples=reps, seed=drawn.seed)
         intervals[key] = _ends(found, method) if pair else drawn.conf_int(func, reps, method, confidence_interval_size)
     return points, intervals
 

@@ -141,6 +141,10 @@ def many_table(study: Study, scored: Many) -> Table:
         f"IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs; "
         f"{resample.NO_MEDIAN.replace('task', 'cell')}.",
     ]
+    if any(2 in scores.runs for scores in scored.scores.values()):
+        notes.append(
+            "Two runs tell little of a cell's spread: if cells differ in it, 95% intervals hold 85% of the time."
+        )
     if bounded:
         notes.append("Optimality gap: how much scores are below 1 on average.")
     heads = list(statistics)

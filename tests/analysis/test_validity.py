@@ -23,6 +23,10 @@ KEPT: list[tuple[Any, ...]] = [
     ("verdicts", 70, 6, "normal", "signflip", "holm", 1),
     ("joints", 14, 5, "normal"),
     *(("intervals", 120, n) for n in (3, 5)),
+    ("intervals", 60, 3, "collapses in 10%"),
+    ("intervals", 60, 2, "real", 25.0),
+    ("all_pairs", 30, 3, "paired_t", "holm"),
+    ("all_pairs", 20, 7, "signflip", "max_t"),
     ("deciding_tests", 60, 4),
     *(("wordings", 30, n, test) for n, test in ((3, "paired_t"), (6, "signflip"), (5, "relabel"))),
     ("equivalences", 60, 6),
@@ -44,6 +48,7 @@ CAUGHT: list[tuple[tuple[Any, ...], int | None, str, float, float]] = [
     (("added_seeds", 50, (1, 4)), None, "futility ignored", 0.02, 1.0),
     (("efficiencies", 200, 10), None, "by their test, collapsing", 0.0, 0.7),
     (("noisy_maxima", 60, 10), None, "", 0.5, 1.0),
+    (("beside_rliable", 80, 3, 150), 1, "rliable's", 0.7, 0.93),
 ]
 
 
