@@ -142,9 +142,7 @@ def many_table(study: Study, scored: Many) -> Table:
         f"{resample.NO_MEDIAN.replace('task', 'cell')}.",
     ]
     if any(2 in scores.runs for scores in scored.scores.values()):
-        notes.append(
-            "Two runs tell little of a cell's spread: if cells differ in it, 95% intervals hold 85% of the time."
-        )
+        notes.append("Two runs of a cell tell little: where spreads differ, 95% intervals hold in 85% of experiments.")
     if bounded:
         notes.append("Optimality gap: how much scores are below 1 on average.")
     heads = list(statistics)
