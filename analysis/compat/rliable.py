@@ -63,8 +63,7 @@ class StratifiedBootstrap:
     """Intervals of a function of scores whose runs are redrawn within each task, one draw fewer than there are runs."""
 
     def __init__(self, scores: ArrayLike, random_state: RandomState | None = None, task_bootstrap: bool = False):
-        if task_bootstrap:
-            raise ValueError("task_bootstrap = True: intervals are of the given tasks; only False is allowed")
+        _only("task_bootstrap", task_bootstrap, False)
         self.scores = np.asarray(scores, dtype=np.float64)
         self.seed = 0 if random_state is None else int(random_state.randint(2**31))
 
@@ -72,13 +71,14 @@ class StratifiedBootstrap:
         self, func: Callable[..., Any], reps: int = 1000, method: str = "percentile", size: float = 0.95
     ) -> Array:
         """The interval (2, k) of the k numbers func(scores) at the level `size`."""
+        _only("method", method, "percentile")
 
         def statistic(_: Array, counts: Counts | None) -> Array:
             drawn = [self.scores] if counts is None else map(self._drawn, counts)
             return np.stack([np.atleast_1d(np.asarray(func(scores), dtype=np.float64)) for scores in drawn])
 
         whole = self.scores.reshape(*self.scores.shape[:2], -1)
-        return _ends(resample.stratified(whole, statistic, 1 - size, resamples=reps, seed=self.seed), method)
+        return _ends(resample.stratified(whole, statistic, 1 - size, resamples=reps, seed=self.seed))
 
     def _drawn(self, counts: Counts) -> Array:
         """The scores with each run drawn as often as counts (runs, tasks) say."""
@@ -93,6 +93,7 @@ def get_interval_estimates(
 ) -> Estimates:  # fmt: skip
     """func of the scores of each entry, and its interval (2, k). Of an entry with two arrays, x and y, only
     `probability_of_improvement` has one."""
+    _only("method", method, "percentile")
     points, intervals = {}, {}
     for key, scores in score_dict.items():
         pair, alpha = () if isinstance(scores, np.ndarray) else tuple(scores), 1 - confidence_interval_size
@@ -102,7 +103,7 @@ def get_interval_estimates(
         drawn = StratifiedBootstrap(pair[0] if pair else scores, random_state, task_bootstrap)
         if pair:
             found = resample.probability_of_improvement(pair[0], pair[1], alpha, resamples=reps, seed=drawn.seed)
-        intervals[key] = _ends(found, method) if pair else drawn.conf_int(func, reps, method, confidence_interval_size)
+        intervals[key] = _ends(found) if pair else drawn.conf_int(func, reps, size=confidence_interval_size)
     return points, intervals
 
 
@@ -112,6 +113,7 @@ def create_performance_profile(
     reps: int = 2000, confidence_interval_size: float = 0.95,
 ) -> Estimates:  # fmt: skip
     """Of each entry the share of scores, or of means of tasks, above each of k thresholds, and its interval (2, k)."""
+    _only("method", method, "percentile")
     size = confidence_interval_size
     if (of := custom_profile_func) is not None:
         return get_interval_estimates(score_dict, lambda s: of(s, tau_list), method, task_bootstrap, reps, size)
@@ -121,8 +123,13 @@ def create_performance_profile(
         shown = whole if use_score_distribution else whole.mean(axis=0, keepdims=True)
         found = resample.performance_profile(shown, tau_list, 1 - size)
         points[key] = _value(found)
-        intervals[key] = _ends(found if use_score_distribution else replace(found, low=None), method)
+        intervals[key] = _ends(found if use_score_distribution else replace(found, low=None))
     return points, intervals
+
+
+def _only(name: str, value: object, allowed: object) -> None:
+    if value != allowed:
+        raise ValueError(f"{name} = {value!r}: there is one kind of interval, of the given tasks: choose {allowed!r}")
 
 
 def _value(found: Resampled) -> Array:
@@ -131,10 +138,8 @@ def _value(found: Resampled) -> Array:
     return found.value
 
 
-def _ends(found: Resampled, method: str) -> Array:
+def _ends(found: Resampled) -> Array:
     """The ends (2, k), NaN without an interval, which a warning explains."""
-    if method != "percentile":
-        raise ValueError(f"method = {method!r}: there is one kind of interval; only 'percentile' is allowed")
     value = np.atleast_1d(_value(found))
     ends = value * np.nan, value * np.nan
     if found.low is not None and found.high is not None:

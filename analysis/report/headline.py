@@ -356,7 +356,6 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
         detail = ": ".join(filter(None, (adjusted, p)))
         by = f"{wording.test_name(test)} " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
         text = f"How sure: {by}{outcome}{f' ({detail})' if detail else ''}."
-    text = f"{text} {wording.other_test(leader, alpha)}".rstrip()
     others = [f"{study.sweep.label(c.group)} {_outcome(study, c)}" for c in decided if c is not leader]
     return f"{text} Also decided: {'; '.join(others)}." if others else text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level
 from analysis.tables import wording
-from analysis.tables.comparison import comparison_cells, figures
+from analysis.tables.comparison import COLUMNS, comparison_cells, figures
 from analysis.tables.table import Entry, Table, ends, table
 
 
@@ -16,9 +16,9 @@ def all_pairs_tables(study: Study) -> list[Table]:
     ranked: list[Entry] = []
     asked = study.settings.compare == "all_pairs"
     for c in block.every if asked else ():
-        difference, better, _, _, p, outcome = comparison_cells(study, block.measure, c)
-        row = (sweep.label(c.group), sweep.label(c.baseline), c.sizes, difference, better, p, outcome)
-        record = {"group": c.group, "against": c.baseline, **figures(c, block.measure), "verdict": outcome}
+        found = comparison_cells(study, block.measure, c)
+        row = (sweep.label(c.group), sweep.label(c.baseline), c.sizes, *found)
+        record = {"group": c.group, "against": c.baseline, **figures(c, block.measure), "verdict": found[-1]}
         pairs.append(("", row, record))
     order = {e.group: -block.measure.sign * e.mean for e in block.estimates if e.mean is not None}
     for group in sorted(order, key=order.__getitem__) if asked else ():
@@ -32,7 +32,7 @@ def all_pairs_tables(study: Study) -> list[Table]:
         f"Ranks: those that no decided pair excludes; 1 is the {best}. They hold for all methods "
         f"together in at least {format_level(alpha)} of experiments, because the pairs are one family.",
     )
-    columns = ("method", "against", "seeds", "difference", "better in", "p adjusted", "verdict")
+    columns = ("method", "against", "seeds", *COLUMNS)
     return [
         table("all_pairs", "Every two methods", columns, pairs, notes[:1]),
         table("ranks", "Ranks", ("method", block.measure.with_unit, "ranks"), ranked, notes[1:]),

@@ -22,7 +22,7 @@ from analysis.spec.validation import counted, some
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.dispersion import Split
-from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
 _MOST_SEEDS_NAMED = 10
 _MOST_CELLS_NAMED = 6
@@ -158,20 +158,6 @@ def if_normal(contrast: Contrast) -> str:
     return f", if the {'differences' if contrast.paired else 'values'} of {contrast.n} seeds are normal"
 
 
-def other_test(comparison: Comparison, alpha: float) -> str:
-    """The p of the test of the same design that rests on something else, and whether it disagrees; "" without one."""
-    test, name = _BESIDE.get(comparison.contrast.test, ("", ""))
-    p = getattr(comparison.result, name, None)
-    if p is None:
-        return ""
-    text = f"On its own and not adjusted, {TESTS[test]}, gives p {equals(p, alpha)}."
-    if comparison.outcome not in (Outcome.HIGHER, Outcome.LOWER) or p <= alpha:
-        return text
-    needed = seeds_needed(alpha, 1, test)
-    cannot = f": it needs {needed} seeds" if comparison.n < needed else ""
-    return f"{text} The two tests disagree, because this one does not find a difference{cannot}."
-
-
 def excluded_bounds(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep) -> list[str]:
     """A sentence on how far the excluded runs could move the differences on a measure; none without such runs."""
     if not cases:
@@ -256,11 +242,6 @@ TESTS = {
     "welch": "Welch's t test of two samples, which rests on normal values",
     "relabel": "the exact permutation of the methods' labels, whose null hypothesis is that nothing changes at all",
 }
-#: Beside each test, the one of the same design that is also shown, and the name of its p.
-_BESIDE = {
-    "paired_t": ("signflip", "p_signflip"), "signflip": ("paired_t", "p_t"), "welch": ("relabel", "p_relabel"),
-    "relabel": ("welch", "p_t"),
-}  # fmt: skip
 NO_INTERVAL_OF_TIMES = (
     "A mean time has no interval where so few runs do not tell how far it could be: one more run, at the budget, would "
     "make the interval more than 1.3 times as wide."
