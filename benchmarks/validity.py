@@ -285,14 +285,15 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
     grid = {(("a", i), ("b", j)): float(0.3 * i + 0.2 * j + 0.1 * (i == j)) for i in range(3) for j in range(2)}
     truth = {(e.factors, e.levels): e.value for e in factorial.effects({0: grid})}
     tasks, scale = np.linspace(0.0, 1.0, TASKS), 0.5 / np.repeat([1.0, spread], [TASKS - TASKS // 4, TASKS // 4])
-    many, rival = (tasks + by * draw(random, 100_000, TASKS) for by in (scale, 0.5 / spread))
+    whole = size(100_000, 5_000)  # draws of which the truth is computed
+    many, rival = (tasks + by * draw(random, whole, TASKS) for by in (scale, 0.5 / spread))
     iqm, gap, above = float(resample.iqm(many)), 1 - np.minimum(many, 1).mean(), float((many > 0.5).mean())
     chance = float(np.mean([((np.searchsorted(np.sort(rival[:, k]), many[:, k])) / len(rival)).mean()
                             for k in range(TASKS)]))  # fmt: skip
-    whole = 1 + 0.3 * draw(random, 200_000)
-    budget = float(np.quantile(whole, 0.9))
-    mean_time = float(np.clip(whole, 0, budget).mean())
-    strength = float(special.logit(special.expit(0.5 + 0.5 * draw(random, 200_000)).mean()))
+    uncut = 1 + 0.3 * draw(random, whole)
+    budget = float(np.quantile(uncut, 0.9))
+    mean_time = float(np.clip(uncut, 0, budget).mean())
+    strength = float(special.logit(special.expit(0.5 + 0.5 * draw(random, whole)).mean()))
     curves = Pool(luck, draw, 0.9, 0.9, 50)
 
     def count(name: str, interval: tuple[Any, Any] | None, true: float) -> None:
@@ -303,9 +304,9 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
         a, b = 1 + draw(random, n), draw(random, n) / spread
         for test in ("paired_t", "signflip", "welch", *(["relabel"] if place < experiments // 8 else [])):
             count(f"difference, {test}", Contrast(test, a, b).interval(ALPHA), 1)
-        size, base = np.log10([1e8, 1e9, 1e10]), draw(random, n, 3) / spread
-        line = np.outer(0.3 + 0.2 * draw(random, n), size) + draw(random, n, 3)
-        count("size slope", scaling.size_trend(10**size, line, base).interval, 0.3)
+        sizes, base = np.log10([1e8, 1e9, 1e10]), draw(random, n, 3) / spread
+        line = np.outer(0.3 + 0.2 * draw(random, n), sizes) + draw(random, n, 3)
+        count("size slope", scaling.size_trend(10**sizes, line, base).interval, 0.3)
         scores = tasks + scale * draw(random, n, TASKS)
         if place < experiments // 4:  # dearer than all the others
             count("ratio", Contrast("paired_t", 19 + a, 10 + b).ratio_interval(ALPHA), 2)

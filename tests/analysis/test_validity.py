@@ -87,6 +87,14 @@ def test_a_verdict_rests_on_what_the_study_has_compared_as_on_its_own_comparison
         assert judge(hypothesis, found) == judge(hypothesis, replace(found, blocks=())), hypothesis.id
 
 
+def test_the_table_has_a_line_for_each_interval_and_a_column_for_each_number_of_seeds() -> None:
+    found = simulated("intervals", 120, 3)
+    lines = list(validity.table([*found, Rate("something else, n = 3", 1, 2)]))
+    assert len(lines) == len(found)
+    (line,) = (line for line in lines if line.endswith("IQM: normal"))
+    assert line.split()[:4] == ["-", f"{next(rate.share for rate in found if 'IQM' in rate.name):.3f}", "-", "-"]
+
+
 def test_looks_save_seeds_and_cost_little_power() -> None:
     found = {rate.name: rate for rate in simulated("added_power", 80)}
     assert found["seeds of 10 that were needed, 1.5 standard deviations, 1 methods"].most == 0.7
