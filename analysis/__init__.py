@@ -11,6 +11,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     judging     which of two responses is better, by a language model, a score or people
     data        finished runs as arrays
     sources     formats of logs that other tools write, and experiments made of them
+    compat      the names of other libraries on these statistics
     spec        the section `analysis` of an experiment, checked without any run
     stats       statistics: numbers in, numbers out
     numbers     numbers as text, with no more digits than the data justify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,7 +208,8 @@ class Comparison:
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. selected[group]: what counts of it. left_out[group]: seeds that its comparison leaves out, with the reason."""
+    axis. comparisons: with the baseline; others: with `analysis.compare: all_pairs`, every further two groups, of one
+    family with them. selected[group]: what counts of it."""
 
     measure: Measure
     start: float
@@ -218,7 +220,24 @@ class Block:
     comparisons: tuple[Comparison, ...]
     family: FamilyResult | None
     selected: Mapping[str, Selected] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    others: tuple[Comparison, ...] = ()
+
+    @property
+    def every(self) -> tuple[Comparison, ...]:
+        """The whole family of comparisons."""
+        return (*self.comparisons, *self.others)
+
+    @property
+    def ranks(self) -> dict[str, tuple[int, int]]:
+        """By group, the first and the last rank, 1 for the best, that the family does not exclude."""
+        groups = [estimate.group for estimate in self.estimates if estimate.seeds]
+        sides = np.zeros((len(groups), len(groups)))
+        for c in self.every:
+            if c.outcome in (Outcome.HIGHER, Outcome.LOWER):
+                above = self.measure.sign * (1 if c.outcome is Outcome.HIGHER else -1)
+                one, other = groups.index(c.group), groups.index(c.baseline)
+                sides[one, other], sides[other, one] = above, -above
+        return dict(zip(groups, multiplicity.ranks(sides), strict=True))
 
     @property
     def choices(self) -> dict[str, Choice]:
@@ -352,13 +371,12 @@ def versus(
     common: CommonRange,
     measure: Measure,
     against: Mapping[str, str],
-    left_out: Mapping[str, Mapping[int, str]] | None = None,
     filled: Mapping[str, Value] | None = None,
 ) -> Block:
-    """Summarise every group on one measure, and compare each group of `against` with the one it names there.
+    """Summarise every group on one measure, and compare each group of `against` with the one it names there, and if
+    asked every further two groups.
 
-    left_out[group]: seeds that its comparison leaves out, with the reason. filled[run id]: values in place of those of
-    the runs, which do not choose levels.
+    filled[run id]: values in place of those of the runs, which do not choose levels.
     """
     recorded = {
         run.id: value_of(common, run.id, measure.summary, settings.window, measure.direction, measure.threshold)
@@ -372,40 +390,46 @@ def versus(
     estimates = [_estimate(name, sweep, chosen, values, measure, common, settings) for name, chosen in selected.items()]
     by_seed = settings.pairing == "seed"
 
-    def paired(group: str, without: Mapping[int, str]) -> cells.Pairs:
-        both = group, against[group]
+    def paired(both: tuple[str, str], without: Mapping[int, str]) -> cells.Pairs:
         return (cells.pair if by_seed else cells.samples)(kept[both[0]], kept[both[1]], both, without)
 
     planned = {group: {run.seed for run in sweep.runs_of(group)} for group in sweep.groups}
     test = settings.test_of(measure.summary)
+    every = [*against.items()]
+    if settings.compare == "all_pairs":
+        two = itertools.combinations(sweep.groups, 2)
+        every += [(b, a) for a, b in two if not {(a, b), (b, a)} & {*against.items()}]
     if schedule is None:
-        pairs = {group: paired(group, (left_out or {}).get(group, {})) for group in against}
+        pairs = {both: paired(both, {}) for both in every}
         asked = {
-            group: ComparedSeeds(pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed))
-            for group, pair in pairs.items()
+            both: ComparedSeeds(pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed))
+            for both, pair in pairs.items()
         }
     else:
-        asked = interim.asked(
+        looked_at = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
-            lambda group, seeds: paired(group, dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")),
+            lambda group, seeds: paired(
+                (group, against[group]), dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")
+            ),
             stops=(measure.metric, measure.summary) == (settings.metric, settings.summary),
         )  # fmt: skip
+        asked = {(group, against[group]): seeds for group, seeds in looked_at.items()}
     is_judged = registry.is_judged(measure.summary)
     of_drawn = describe(measure.metric).of_drawn
-    compared = [g for g, b in against.items() if is_judged and not (of_drawn and sweep.draw_apart(g, b))]
-    family = _family([asked[group] for group in compared], settings, measure) if compared else None
+    compared = [both for both in every if is_judged and not (of_drawn and sweep.draw_apart(*both))]
+    family = _family([asked[both] for both in compared], settings, measure) if compared else None
     comparisons = []
-    for group, baseline in against.items():
-        pair, contrast, standing = asked[group].pairs, asked[group].contrast, asked[group].standing
-        is_asked = group in compared
-        reached = _reached(sweep, values, pair, selected, (group, baseline)) if measure.summary == "time_to" else None
+    for both in every:
+        (group, baseline), is_asked = both, both in compared
+        pair, contrast, standing = asked[both].pairs, asked[both].contrast, asked[both].standing
+        reached = _reached(sweep, values, pair, selected, both) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
         result = _described(contrast, measure, settings, is_asked and not nowhere)
         if nowhere:
             result = replace(result, mean_difference=None)
         p = contrast.p() if is_asked and not nowhere else None
-        q = family.p[compared.index(group)] if family and p is not None else None
-        level = family.levels[compared.index(group)] if family and is_asked else settings.alpha
+        q = family.p[compared.index(both)] if family and p is not None else None
+        level = family.levels[compared.index(both)] if family and is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
         ground: Ground | None
@@ -425,7 +449,7 @@ def versus(
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
             times = 1 if family is None else multiplied(family.method, len(compared))
-            outcome, ground = _outcome(contrast, result, q, times, settings.alpha, (group, baseline))
+            outcome, ground = _outcome(contrast, result, q, times, settings.alpha, both)
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
                 ground = Ground(Reason.FUTILE, n=standing.seeds, needed=standing.most, value=standing.chance)
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
@@ -436,8 +460,8 @@ def versus(
                        outcome, ground, gaps, pair.notes, reached, standing)
         )  # fmt: skip
     return Block(
-        measure, common.start, common.stop, common.budget, values, tuple(estimates), tuple(comparisons), family,
-        selected, left_out or {},
+        measure, common.start, common.stop, common.budget, values, tuple(estimates),
+        tuple(comparisons[: len(against)]), family, selected, tuple(comparisons[len(against) :]),
     )  # fmt: skip
 
 

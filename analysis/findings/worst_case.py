@@ -56,20 +56,17 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
     """The worst case of each comparison of a block that has a difference but lacks planned runs, by group. Empty if no
     run has a value, such as a time that no run reached.
 
-    Not counted as excluded: runs of groups that never record the metric, runs that were never planned, and seeds that a
-    comparison leaves out. Of a group at its best level of a factor, only the runs that judge it count, and the level
-    stays as chosen. The win rate of the baseline is 0.5 by definition if the others are judged against it.
+    Not counted as excluded: runs of groups that never record the metric, and runs that were never planned. Of a group
+    at its best level of a factor, only the runs that judge it count, and the level stays as chosen. The win rate of the
+    baseline is 0.5 by definition if the others are judged against it.
     """
     sweep, ends = study.sweep, _range(study, block)
     against = {c.group: c.baseline for c in block.comparisons}
-    without = {name: block.left_out.get(group, {}) for pair in against.items() for group in pair[:1] for name in pair}
     gone = {
         estimate.group: {
             run.id
             for run in sweep.runs_of(estimate.group)
-            if block.values[run.id].value is None
-            and (run.seed, run.cell) in block.selected[estimate.group].places
-            and run.seed not in without.get(estimate.group, {})
+            if block.values[run.id].value is None and (run.seed, run.cell) in block.selected[estimate.group].places
         }
         for estimate in block.estimates
         if estimate.recorded
@@ -89,7 +86,7 @@ def worst_cases(study: Study, block: Block) -> dict[str, WorstCase]:
             run: of_baseline if name in baselines else group for name, runs in gone.items() for run in sorted(runs)
         }
         common = study.ranges[block.measure.metric]
-        made = versus(study.sweep, study.settings, common, block.measure, against, block.left_out, values)
+        made = versus(study.sweep, study.settings, common, block.measure, against, values)
         return {comparison.group: comparison for comparison in made.comparisons}
 
     lowest, highest = Value(ends[0], reached=True), Value(ends[1], reached=False)

@@ -86,7 +86,7 @@ def to_json(report: Report) -> bytes:
 
     def comparison(block: Block) -> dict[str, object]:
         measure = block.measure
-        words = [wording.outcome(pair, measure, compared.sweep, compared.settings.alpha) for pair in block.comparisons]
+        words = [wording.outcome(pair, measure, compared.sweep, compared.settings.alpha) for pair in block.every]
         return {
             "metric": measure.metric,
             "summary": measure.summary,
@@ -97,7 +97,7 @@ def to_json(report: Report) -> bytes:
             "primary": block is compared.primary,
             "family": block.family,
             "groups": [with_gaps(e, clusters=clusters(e)) for e in block.estimates],
-            "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.comparisons, words, strict=True)],
+            "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.every, words, strict=True)],
             "runs": dict(sorted(block.values.items())),
         }
 

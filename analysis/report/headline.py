@@ -169,6 +169,8 @@ def _detail(detail: object) -> str:
 
 def _question(study: Study) -> str:
     sweep, title = study.sweep, study.primary.measure.title
+    if study.settings.compare == "all_pairs" and len(sweep.groups) > 1:
+        return f"Which methods differ in the {title}?"
     if sweep.baseline is None:
         return f"What {title} do the methods reach?"
     names = [sweep.label(group) for group in sweep.groups if group != sweep.baseline]
@@ -193,13 +195,15 @@ def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | Non
         shown = [(e, format_estimate(e.mean, e.interval) or "no result") for e in block.estimates]
         values = [f"{sweep.label(e.group)} {text} ({counted(len(e.seeds), 'seed')})" for e, text in shown]
         why = "There is no other method to compare with."
-        if len(values) > 1:
+        if block.others:
+            why = wording.which_differ(study)
+        elif len(values) > 1:
             why = "No baseline is declared (experiment.baseline), so no method is compared with another."
         return f"{capital(block.measure.title)}: {'; '.join(values)}. {_measured(study)}".rstrip(), why
     if leader is None:
         return "No method can be compared with the baseline.", f"{_incomparable(study)}."
     base = sweep.label(leader.baseline)
-    text = f"{_statement(study, leader, len(usable))} {_measured(study)}".rstrip()
+    text = f"{wording.which_differ(study)} {_statement(study, leader, len(usable))} {_measured(study)}".strip()
     reached, theirs = leader.reached or (None, None)
     numbers = float(np.mean(leader.a)), float(np.mean(leader.b))
     digits = decimals_of_means([(mean, None) for mean in numbers], (leader.difference, leader.interval), 3)
@@ -340,7 +344,7 @@ def _difference(study: Study, comparison: Comparison) -> str:
 
 
 def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -> str:
-    alpha, size = study.settings.alpha, len(study.primary.comparisons)
+    alpha, size = study.settings.alpha, len(study.primary.every)
     decided = [c for c in usable if c.adjusted is not None and c.adjusted <= alpha]
     outcome, test = _outcome(study, leader), leader.contrast.test
     if leader in decided:
@@ -354,7 +358,6 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
         detail = ": ".join(filter(None, (adjusted, p)))
         by = f"{wording.test_name(test)} " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
         text = f"How sure: {by}{outcome}{f' ({detail})' if detail else ''}."
-    text = f"{text} {wording.other_test(leader, alpha)}".rstrip()
     others = [f"{study.sweep.label(c.group)} {_outcome(study, c)}" for c in decided if c is not leader]
     return f"{text} Also decided: {'; '.join(others)}." if others else text
 
@@ -374,7 +377,7 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
     n, m = contrast.a.size, contrast.b.size
     # Holm's method asks the first at alpha / m; the levels of the others are known once there are results
-    several, lone = len(study.primary.comparisons) > 1, settings.alpha / times
+    several, lone = len(study.primary.every) > 1, settings.alpha / times
     level = lone if settings.family == "holm" else min((c.level for c in members), default=lone)
     smallest = min(1.0, times * smallest_p(test, n, m))
     text = ""
@@ -402,7 +405,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
     family, measure = block.family, block.measure
-    times = 1 if family is None else multiplied(family.method, len(block.comparisons))
+    times = 1 if family is None else multiplied(family.method, len(block.every))
     lines: list[str] = []
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)

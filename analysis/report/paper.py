@@ -10,7 +10,7 @@ from analysis.report import Report
 from analysis.report.files import write_all
 from analysis.tables.table import Table, latex_escape, to_latex
 
-_ROWS = 30  # rows of a table that fit on a page
+_ROWS = 24  # rows of a table that fit on a page
 _FLOATS = 8  # floats that LaTeX may collect before it must place them
 
 

@@ -23,7 +23,7 @@ _GAPS = 3  # missing results that are named
 _VERDICT = 24  # columns that verdicts need, to be read
 _GAP = 2  # columns between columns
 # What a narrow terminal leaves out, in this order.
-_LEFT_OUT = ("p sign-flip", "seeds", "p paired t", "better in", "p adjusted", "value")
+_LEFT_OUT = ("seeds", "better in", "p adjusted", "value")
 
 
 def text(written: Report) -> str:

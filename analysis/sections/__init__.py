@@ -9,6 +9,7 @@ from analysis.figures.canvas import Sketch
 from analysis.figures.figures import Drawing, saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
+from analysis.sections.all_pairs import all_pairs_tables
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many, many_figure, many_table
@@ -39,6 +40,7 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
         return PageSection(id, title, saved(*drawings, note=note), [table for table in tables if table and table.rows])
 
     every = (
+        section("all_pairs", "Which methods differ?", all_pairs_tables(study)),
         section("overview", "Every method in one row", [overview(study)]),
         section(
             "equal_cost",

@@ -141,6 +141,8 @@ def many_table(study: Study, scored: Many) -> Table:
         f"IQM: mean of the middle half of all runs and cells. Median: over cells, of the mean over runs; "
         f"{resample.NO_MEDIAN.replace('task', 'cell')}.",
     ]
+    if any(2 in scores.runs for scores in scored.scores.values()):
+        notes.append("Two runs of a cell tell little: where spreads differ, 95% intervals hold in 85% of experiments.")
     if bounded:
         notes.append("Optimality gap: how much scores are below 1 on average.")
     heads = list(statistics)

@@ -52,13 +52,14 @@ def undecidable_primary(
     if baseline is None:
         return None
     counts = {group: _seeds(asked, listed, seeds[baseline]) for group, listed in seeds.items() if group != baseline}
-    times, needed = _least(asked, asked.summary, len(counts))
+    size = asked.family_size(len(seeds))
+    times, needed = _least(asked, asked.summary, size)
     few = {group: n for group, n in counts.items() if n < needed}
     if not few:
         return None
     fewest = min(few.values())
     smallest = times * smallest_p(asked.test_of(asked.summary), fewest)
-    return UndecidablePrimary(tuple(few), fewest, needed, min(1.0, smallest) or None, len(counts))
+    return UndecidablePrimary(tuple(few), fewest, needed, min(1.0, smallest) or None, size)
 
 
 def _seeds(asked: Settings, ours: Sequence[int], theirs: Sequence[int]) -> int:
@@ -101,13 +102,14 @@ def findable(asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str 
     if baseline is None or not others:
         return None
     n = min(_seeds(asked, listed, seeds[baseline]) for listed in others)
-    return _findable(asked, asked.summary, n, len(others))
+    return _findable(asked, asked.summary, n, asked.family_size(len(seeds)))
 
 
 def findable_hypotheses(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> dict[str, Findable]:
     """What each hypothesis of TWO_GROUPS can find, by its id. seeds: of each group of the plan. It loads SciPy."""
+    size = asked.family_size(len(seeds))
     return {
-        h.id: _findable(asked, h.compared, _seeds(asked, seeds[h.group], seeds[h.against[0]]), len(seeds) - 1)
+        h.id: _findable(asked, h.compared, _seeds(asked, seeds[h.group], seeds[h.against[0]]), size)
         for h in asked.hypotheses
         if h.kind in TWO_GROUPS
     }
@@ -154,7 +156,7 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         shared = min(_seeds(asked, listed, groups[0]) for listed in groups)
         needed = 2
         if hypothesis.kind in TWO_GROUPS:
-            needed = _least(asked, hypothesis.compared, len(seeds) - 1)[1]
+            needed = _least(asked, hypothesis.compared, asked.family_size(len(seeds)))[1]
         elif hypothesis.kind == "extreme":  # supported if every rival is told from it at alpha itself
             needed = seeds_needed(asked.alpha, 1, asked.test_of(hypothesis.compared))
         elif hypothesis.kind == "spread":

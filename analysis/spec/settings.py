@@ -181,7 +181,8 @@ def _unknown_factors(factors: Collection[str], cells: Sequence[Cell]) -> list[_U
 class Settings(Section):
     """How the runs are summarised and compared.
 
-    pairing: whether the same seed under two methods is a pair. test: what decides, by default a t test.
+    pairing: whether the same seed under two methods is a pair. test: what decides, by default a t test. compare: each
+    group with the baseline, or every two groups; what is compared of a measure is one family.
 
     metrics are compared and drawn, the primary one first; figures are only drawn. axis: what curves and times are over;
     window: a length in steps, or a number of points, of what smooths a curve. end: whether final values, areas and best
@@ -206,6 +207,7 @@ class Settings(Section):
     alpha: float = Field(0.05, gt=0, lt=1)
     pairing: Literal["seed", "none"] = "seed"
     family: Literal["holm", "max_t", "bh"] = "holm"
+    compare: Literal["baseline", "all_pairs"] = "baseline"
     test: _Test = Field(None, validate_default=True, description="a test of the pairing, or null")
     incomplete: Literal["exclude", "carry"] = "exclude"
     end: Literal["common", "own"] = "common"
@@ -227,10 +229,21 @@ class Settings(Section):
             raise refusal(rule, "choose another primary metric, or fix the number of seeds")
         if info.data.get("family") == "max_t":
             raise refusal("family: max_t has no levels for several looks", "choose family: holm")
+        if info.data.get("compare") == "all_pairs":
+            rule = "with analysis.compare: all_pairs, a group would need seeds until it is told from every other"
+            raise refusal(rule, "choose compare: baseline, or fix the number of seeds")
         if info.data.get("select"):
             rule = "with analysis.select, each new seed would change which seeds choose the level"
             raise refusal(rule, "leave out analysis.select, or fix the number of seeds")
         return sequential
+
+    @field_validator("compare")
+    @classmethod
+    def _simultaneous(cls, compare: str, info: ValidationInfo) -> str:
+        if compare == "all_pairs" and info.data.get("family") == "bh":
+            rule = "family: bh bounds the share of false findings, so methods cannot be ranked by its intervals"
+            raise refusal(rule, "choose family: holm or max_t")
+        return compare
 
     @field_validator("metrics")
     @classmethod
@@ -291,9 +304,9 @@ class Settings(Section):
     def _record(self) -> dict[str, Any]:
         """The settings as a report keeps them: what was asked for, with every default."""
         names = (
-            "metric summary direction metrics figures time_to hypotheses alpha pairing test family incomplete end axis"
+            "metric summary direction metrics figures time_to hypotheses alpha pairing test family compare incomplete"
         )
-        names += " window normalize select seed sequential"
+        names += " end axis window normalize select seed sequential"
         return {name: getattr(self, name) for name in names.split()}
 
     @property
@@ -315,6 +328,10 @@ class Settings(Section):
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         """The declared hypotheses, in the order of their declaration."""
         return tuple(hypothesis(name, declared) for name, declared in (self.declared or {}).items())
+
+    def family_size(self, groups: int) -> int:
+        """How many comparisons of so many groups are one family."""
+        return groups - 1 if self.compare == "baseline" else groups * (groups - 1) // 2
 
     def test_of(self, summary: str) -> str:
         """The test that decides a comparison of this summary: of times, which a budget may cut, an exact one."""

@@ -11,7 +11,7 @@ from typing import Any
 
 _NAMES = {
     "compare": ("PairedResult", "UnpairedResult", "EquivalenceResult", "paired", "unpaired", "equivalence"),
-    "multiplicity": ("FamilyResult", "family", "holm", "benjamini_hochberg"),
+    "multiplicity": ("FamilyResult", "family", "holm", "benjamini_hochberg", "ranks"),
     "sequential": ("Look", "boundary", "chance", "looks", "spending"),
     "exact": ("signflip", "wilcoxon", "mann_whitney", "relabel"),
     "t_test": ("t_interval", "welch"),

@@ -104,6 +104,19 @@ def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> Fami
     )
 
 
+def ranks(sides: ArrayLike) -> list[tuple[int, int]]:
+    """For each of k methods the first and the last rank that the comparisons do not exclude; 1 is the highest.
+
+    sides (k, k): 1 where the comparison of a family finds the row's method above the column's, -1 below, 0 where it is
+    not decided. A method has at least one rank for each that is surely above it, and as many below: all sets hold the
+    true ranks together wherever no comparison of the family errs in its direction (Mogstad et al. 2024, "Inference for
+    ranks", section 3; Klein, Wright and Wieczorek 2020). A rank is one more than the number of methods above.
+    """
+    decided = np.asarray(sides)
+    first, last = 1 + (decided < 0).sum(axis=1), len(decided) - (decided > 0).sum(axis=1)
+    return [(int(low), int(high)) for low, high in zip(first, last, strict=True)]
+
+
 def _why_none(d: Array) -> str:
     """Why differences d (n,) have no p."""
     if d.size < 2:

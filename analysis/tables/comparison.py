@@ -24,11 +24,8 @@ from analysis.tables.table import Entry, Record, Table, ends, share, table
 from launcher.run.compute import unit
 
 DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
-#: The columns of a comparison, by analysis.pairing.
-COLUMNS = {
-    "seed": ("difference", "better in", "p paired t", "p sign-flip", "p adjusted", "verdict"),
-    "none": ("difference", "better in", "p Welch", "p relabelling", "p adjusted", "verdict"),
-}
+#: The columns of a comparison.
+COLUMNS = ("difference", "better in", "p adjusted", "verdict")
 
 
 #: The summaries that have a window.
@@ -83,7 +80,7 @@ def brief(study: Study) -> Table:
         shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
         entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
     level = format_level(alpha)
-    adjusted = f"p adjusted for {counted(len(block.comparisons), 'comparison')}"
+    adjusted = f"p adjusted for {counted(len(block.every), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
     notes = (note, capital(wording.measured(study, block.measure.metric)))
     columns = ("method", "seeds", block.measure.with_unit, "difference")
@@ -146,7 +143,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         notes |= dict.fromkeys(wording.excluded_bounds(cases[0], blocks[0].measure, study.sweep))
     for block, worst in zip(blocks, cases, strict=True):
         notes |= dict.fromkeys(wording.overturned(worst, block.measure, study.sweep, study.settings.alpha))
-    columns = ("measure", "method", "seeds", "value", *COLUMNS[study.settings.pairing])
+    columns = ("measure", "method", "seeds", "value", *COLUMNS)
     return table(name, title, columns, entries, notes)
 
 
@@ -188,18 +185,17 @@ def _row(
         value += f" (reached {estimate.reached[0]} of {estimate.reached[1]})"
     row = (capital(block.measure.title), study.sweep.label(estimate.group), seeds, value)
     if comparison is None:
-        return (*row, "", "", "", "", "", "baseline" if estimate.group == study.sweep.baseline else "")
+        return (*row, "", "", "", "baseline" if estimate.group == study.sweep.baseline else "")
     return (*row, *comparison_cells(study, block.measure, comparison))
 
 
 def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
     """What a table shows in COLUMNS."""
     result, alpha = comparison.result, study.settings.alpha
-    exact = result.p_signflip if isinstance(result, PairedResult) else result.p_relabel
     return (
         format_estimate(result.mean_difference, comparison.interval, signed=True) or "-",
         better(result, measure),
-        *(format_p(p, alpha) or "-" for p in (result.p_t, exact, comparison.adjusted)),
+        format_p(comparison.adjusted, alpha) or "-",
         wording.outcome(comparison, measure, study.sweep, alpha),
     )
 

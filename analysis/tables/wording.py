@@ -22,7 +22,7 @@ from analysis.spec.validation import counted, some
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.dispersion import Split
-from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide, seeds_needed
+from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
 _MOST_SEEDS_NAMED = 10
 _MOST_CELLS_NAMED = 6
@@ -131,25 +131,31 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     return f"not evaluable: {text}" if ground.reason in _NOT_EVALUABLE else text
 
 
+def which_differ(study: Study) -> str:
+    """Which of all pairs of methods the primary measure tells apart, and which may be the best; "" unless all pairs are
+    compared."""
+    block, label = study.primary, study.sweep.label
+    if study.settings.compare != "all_pairs" or not block.every:
+        return ""
+    decided = [c for c in block.every if c.outcome in (Outcome.HIGHER, Outcome.LOWER)]
+    above: dict[str, list[str]] = {}
+    for c in decided:
+        ahead, behind = (c.group, c.baseline) if block.measure.sign * c.difference > 0 else (c.baseline, c.group)
+        above.setdefault(label(ahead), []).append(label(behind))
+    word, top = ("better", "best") if block.measure.better else ("higher", "highest")
+    found = "; ".join(f"{ahead} is {word} than {_listed(behind)}" for ahead, behind in above.items())
+    may = " or ".join(label(group) for group, (first, _) in block.ranks.items() if first == 1)
+    rests = next((if_normal(c.contrast) for c in decided), "")
+    count = f"{len(decided) or 'None'} of {counted(len(block.every), 'pair')} of methods is decided"
+    count = count if len(decided) < 2 else count.replace(" is ", " are ")
+    return f"{count}{f': {found}{rests}' if found else ''}.{f' The {top} may be {may}.' if may else ''}"
+
+
 def if_normal(contrast: Contrast) -> str:
     """What a decision by a t test rests on with fewer than FEW seeds; "" with more, or by another test."""
     if contrast.test not in T_TESTS or contrast.n >= FEW:
         return ""
     return f", if the {'differences' if contrast.paired else 'values'} of {contrast.n} seeds are normal"
-
-
-def other_test(comparison: Comparison, alpha: float) -> str:
-    """The p of the test of the same design that rests on something else, and whether it disagrees; "" without one."""
-    test, name = _BESIDE.get(comparison.contrast.test, ("", ""))
-    p = getattr(comparison.result, name, None)
-    if p is None:
-        return ""
-    text = f"On its own and not adjusted, {TESTS[test]}, gives p {equals(p, alpha)}."
-    if comparison.outcome not in (Outcome.HIGHER, Outcome.LOWER) or p <= alpha:
-        return text
-    needed = seeds_needed(alpha, 1, test)
-    cannot = f": it needs {needed} seeds" if comparison.n < needed else ""
-    return f"{text} The two tests disagree, because this one does not find a difference{cannot}."
 
 
 def excluded_bounds(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep) -> list[str]:
@@ -236,11 +242,6 @@ TESTS = {
     "welch": "Welch's t test of two samples, which rests on normal values",
     "relabel": "the exact permutation of the methods' labels, whose null hypothesis is that nothing changes at all",
 }
-#: Beside each test, the one of the same design that is also shown, and the name of its p.
-_BESIDE = {
-    "paired_t": ("signflip", "p_signflip"), "signflip": ("paired_t", "p_t"), "welch": ("relabel", "p_relabel"),
-    "relabel": ("welch", "p_t"),
-}  # fmt: skip
 NO_INTERVAL_OF_TIMES = (
     "A mean time has no interval where so few runs do not tell how far it could be: one more run, at the budget, would "
     "make the interval more than 1.3 times as wide."
@@ -259,7 +260,7 @@ def test_name(test: str) -> str:
 
 def standard(study: Study) -> str:
     """The one rule for differences: which test decides, what it is adjusted for, and what the interval is."""
-    settings, size = study.settings, len(study.primary.comparisons)
+    settings, size = study.settings, len(study.primary.every)
     seeds = "over the same seeds" if settings.pairing == "seed" else "of the means of all seeds; seeds are not paired"
     times = settings.test_of("time_to")
     other = f" Times are decided by {TESTS[times]}." if settings.time_to and times != settings.test else ""

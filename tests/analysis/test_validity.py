@@ -23,6 +23,10 @@ KEPT: list[tuple[Any, ...]] = [
     ("verdicts", 70, 6, "normal", "signflip", "holm", 1),
     ("joints", 14, 5, "normal"),
     *(("intervals", 120, n) for n in (3, 5)),
+    ("intervals", 60, 3, "collapses in 10%"),
+    ("intervals", 60, 2, "real", 25.0),
+    ("all_pairs", 30, 3, "paired_t", "holm"),
+    ("all_pairs", 20, 7, "signflip", "max_t"),
     ("deciding_tests", 60, 4),
     *(("wordings", 30, n, test) for n, test in ((3, "paired_t"), (6, "signflip"), (5, "relabel"))),
     ("equivalences", 60, 6),
@@ -44,6 +48,7 @@ CAUGHT: list[tuple[tuple[Any, ...], int | None, str, float, float]] = [
     (("added_seeds", 50, (1, 4)), None, "futility ignored", 0.02, 1.0),
     (("efficiencies", 200, 10), None, "by their test, collapsing", 0.0, 0.7),
     (("noisy_maxima", 60, 10), None, "", 0.5, 1.0),
+    (("beside_rliable", 80, 3, 150), 1, "rliable's", 0.7, 0.93),
 ]
 
 
@@ -80,6 +85,14 @@ def test_a_verdict_rests_on_what_the_study_has_compared_as_on_its_own_comparison
     found = study(sweep_of(scores), options)
     for hypothesis in options.hypotheses:
         assert judge(hypothesis, found) == judge(hypothesis, replace(found, blocks=())), hypothesis.id
+
+
+def test_the_table_has_a_line_for_each_interval_and_a_column_for_each_number_of_seeds() -> None:
+    found = simulated("intervals", 120, 3)
+    lines = list(validity.table([*found, Rate("something else, n = 3", 1, 2)]))
+    assert len(lines) == len(found)
+    (line,) = (line for line in lines if line.endswith("IQM: normal"))
+    assert line.split()[:4] == ["-", f"{next(rate.share for rate in found if 'IQM' in rate.name):.3f}", "-", "-"]
 
 
 def test_looks_save_seeds_and_cost_little_power() -> None:

@@ -1,0 +1,1 @@
+"""The names of other libraries on the statistics of this one."""
