@@ -1,11 +1,12 @@
-"""The group, seed and factors of an imported run: from its configuration, its name, or a map file."""
+"""The group, seed and factors of an imported run: from its path, its configuration, its name, or a map file."""
 
 from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest,
 
 _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,19 @@ class Naming:
     factors: tuple[str, ...] = ()
     match: str | None = None
     map: Path | None = None
+
+    @property
+    def says_group(self) -> bool:
+        """Whether it says the group of each run."""
+        return self._says("group")
+
+    @property
+    def says_seed(self) -> bool:
+        """Whether it says the seed of each run. Else runs are counted."""
+        return self._says("seed")
+
+    def _says(self, word: str) -> bool:
+        return bool(getattr(self, word) or self.map or f"(?P<{word}>" in (self.match or ""))
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,8 @@ class Named:
 
 
 def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[str]]:
-    """The runs with their places in the experiment, and the names that a map leaves out.
+    """The runs with their places in the experiment, and the names that a map leaves out. Where nothing says the seeds,
+    the runs of a place are counted from 1 in the order of their names.
 
     Raises BadImport with every run that has no place, or the place of another.
     """
@@ -62,6 +78,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
         values = _values(run, naming, mapped, pattern, problems)
         if values is not None:
             named.append(values)
+    named = named if naming.says_seed else _counted(named)
     if mapped is not None:
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
@@ -88,12 +105,17 @@ def _values(
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
     factors = {key: level_of(value) for key, value in fields.items() if key not in ("group", "seed")}
+    if run.group is not None:
+        fields["group"] = run.group
+    if not naming.says_seed:
+        fields["seed"] = 0
     keys = [(word, key) for word, key in (("group", naming.group), ("seed", naming.seed)) if word not in fields]
     for word, key in [*keys, *(("factor", key) for key in naming.factors)]:
         if key is None:
             known = some(sorted(run.about), _LISTED)
             fix = f"give --{word} KEY, a key of its configuration ({known}); or --match with (?P<{word}>...) for its "
             fix += "name; or --map FILE"
+            fix += "; or give each group's folder as GROUP=PATH" if word == "group" else ""
             problems.add(f"run {run.name}", KEY_ALONE, f"its {word} is unknown", fix)
         elif key not in run.about:
             rule = f"its configuration has no such key; it has {some(sorted(run.about), _LISTED)}"
@@ -114,6 +136,21 @@ def _values(
     if not group:
         problems.add(f"run {run.name}: group", fields["group"], "must not be empty", "name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
+
+
+def _in_words(run_name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers in names by their size."""
+    return [(int(part) if part.isdigit() else 0, part) for part in _DIGITS.split(run_name)]
+
+
+def _counted(named: Sequence[Named]) -> list[Named]:
+    """The runs with seeds that count those of each place, 2 before 10."""
+    count: Counter[str] = Counter()
+    made = []
+    for member in sorted(named, key=lambda each: _in_words(each.run.name)):
+        count[member.place] += 1
+        made.append(replace(member, seed=count[member.place]))
+    return made
 
 
 def _doubled(named: Sequence[Named]) -> Diagnostics:
