@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport
-from analysis.sources.naming import Named, Naming, name
+from analysis.sources.naming import Named, Naming, is_planned, name
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
@@ -95,14 +95,15 @@ def import_runs(request: ImportRequest) -> Imported:
     for gone in former - {entry["id"] for entry in plan["runs"]}:
         shutil.rmtree(run_folder(multirun, gone), ignore_errors=True)
     seeds = {group: [entry["seed"] for entry in plan["runs"] if entry["group"] == group] for group in plan["groups"]}
+    labels = {group: entry["label"] for group, entry in plan["groups"].items()}
     base = {*seeds.get(plan["baseline"] or "", ())} if needed.pairing == "seed" else set()
     return Imported(
         plan=request.into / "plan.json",
-        groups={group: len(of_group) for group, of_group in seeds.items()},
+        groups={labels[group]: len(of_group) for group, of_group in seeds.items()},
         gaps=tuple(f"{member.place}: {member.run.problem} ({member.run.place})" for member in named
                    if member.run.problem),
         left_out=tuple(left_out),
-        strangers=tuple(group for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
+        strangers=tuple(labels[group] for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
         read=tuple(_counts([member.run for member in named])),
     )  # fmt: skip
 
@@ -276,7 +277,7 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
     if request.paired and section["pairing"] != "seed":
         rule = f"{request.file} has pairing: {section['pairing']}"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
-    if section["pairing"] == "seed" and not request.naming.says_seed:
+    if section["pairing"] == "seed" and not (request.naming.says_seed or is_planned(runs)):
         rule = "the same seed of two groups is a pair, and nothing says the seeds"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
     primary = section.get("primary", {})
@@ -345,12 +346,18 @@ def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     text = f"Groups: {' and '.join(said)}. Seeds: "
     if naming.says_seed:
         return f"{text}{f'the key {naming.seed}' if naming.seed else by_name}. n counts runs."
+    if is_planned([member.run for member in named]):
+        return f"{text}those of the plans. n counts runs (training seeds); cells that not all groups have are left out."
     text += "counted in the order of the runs' names, because no option says them. n counts runs."
-    levels: dict[tuple[str, str], set[str]] = {}
+    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for member in named:
-        for key, value in member.run.about.items():
-            levels.setdefault((member.place.replace(f"seed {member.seed}", ""), key), set()).add(str(value))
-    differ = sorted({key for (_, key), values in levels.items() if len(values) > 1 and not key.startswith("wandb.")})
+        places.setdefault((member.group, repr(member.factors)), []).append(member.run.about)
+    if len(named) > 1 and max(map(len, places.values())) == 1:
+        text += " No group has a second run, so nothing can be decided: to make several paths one group, write "
+        return f"{text}them as one pattern in quotes ('wandb/offline-run-*') or as GROUP=PATH, or give --group KEY."
+    about = [(place, key, str(value)) for place, runs in places.items() for run in runs for key, value in run.items()]
+    levels = Counter((place, key) for place, key, _ in {*about})
+    differ = sorted({key for (_, key), count in levels.items() if count > 1 and not key.startswith("wandb.")})
     return (
         f"{text} The configurations of runs that count as seeds differ in {some(differ, _DIFFER)}." if differ else text
     )

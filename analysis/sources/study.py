@@ -22,6 +22,7 @@ from launcher.files import load_yaml
 FILE = "study.yaml"
 #: Where a study goes that is not told where.
 INTO = Path("study/comparison")
+_EXAMPLE = "write, say, paths: [runs_a, runs_b]"
 
 _OneOrMore = Annotated[Listed[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 _Text = str | None
@@ -40,8 +41,8 @@ class StudyOptions(Section):
     map: _Text = Field(None, description="a CSV file of run, group, seed and factors")
     baseline: _Text = Field(None, description="the group that the others are compared with")
     metric: _OneOrMore = Field((), description="a list of metrics, the primary one first")
-    direction: Direction | None = Field(None, description="higher, lower or null: which way is better")
-    paired: bool = Field(False, description="true or false: whether the same seed of two groups is a pair")
+    direction: Direction | None = Field(None, description="higher, lower or null")
+    paired: bool = Field(False, description="true or false")
     step: _Text = Field(None, description="the metric, or the column of CSV files, that counts the steps")
     analysis: dict[str, Any] = Field({}, description="the section analysis of an experiment")
 
@@ -87,10 +88,11 @@ def _content(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         rule = f"cannot be read: {' '.join(str(error).split())}"
         raise BadImport(Objection(str(file), KEY_ALONE, rule, "correct the file")) from error
-    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise BadImport(Objection(str(file), KEY_ALONE, "must hold a mapping of options", _EXAMPLE))
     wrong = objections(StudyOptions, content, "", file=str(file))
     if not wrong and not content.get("paths"):
-        wrong.add("paths", KEY_ALONE, "names no logs", "write, say, paths: [runs_a, runs_b]", file)
+        wrong.add("paths", KEY_ALONE, "names no logs", _EXAMPLE, file)
     wrong.raise_any(BadImport)
     beside = {key: str(file.parent / content[key]) for key in ("into", "map") if content.get(key)}
     paths = [content["paths"]] if isinstance(content["paths"], str) else content["paths"]
