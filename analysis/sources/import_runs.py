@@ -245,8 +245,9 @@ def _home(path: Path) -> Path:
 def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
     names = Counter(run.name for run in runs)
     for run in runs:
-        if run.group is not None and names[run.name] > 1:
-            run.name, run.key = f"{run.group}/{run.name}", f"{run.group}/{run.key}"
+        if run.group is not None:  # below two paths, there may be equal runs
+            run.key = f"{run.group}/{run.key}"
+            run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
     places: dict[str, list[str]] = {}
     for run in runs:
         places.setdefault(run.name, []).append(run.place)
