@@ -1,14 +1,17 @@
-"""python -m analysis report FOLDER [--format paper] [--figures pdf,png] [--judge] [--json]: write FOLDER/report,
-print the main table and the path.
-python -m analysis import SOURCE... --into FOLDER --group KEY --seed KEY --metric KEY: W&B's offline runs, TensorBoard's
-event files, the files of verl's logger, trainer_state.json and CSV files as an experiment.
+"""python -m analysis report FOLDER [--baseline GROUP] [--format paper] [--figures pdf,png] [--judge] [--json] [--gate]:
+write FOLDER/report of an experiment, print the answer, the main table and the path.
+python -m analysis report PATH... --metric KEY [--group KEY] [--seed KEY]: the same of anybody's logs: W&B's offline
+runs, TensorBoard's event files, the files of verl's logger, trainer_state.json, CSV files. Without --group, each PATH
+is a group. Without PATH, study.yaml says what is asked.
+python -m analysis import PATH...: make such an experiment of logs, and write no report.
 python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
 python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
 Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 1: what
 --json asked for could not be printed; 2: there is no plan to report on, it asks for something unknown, the arguments
-contradict each other, or runs cannot be imported as asked.
+contradict each other, or runs cannot be imported as asked. With --gate, of the primary question: 0: every comparison
+with the baseline is decided for the better; 4: one is decided for the worse; 3: neither.
 """
 
 from __future__ import annotations
@@ -16,21 +19,23 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import missing_extra
-from launcher.project import Dropping, drop_what_cannot_be_written
+from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, program, root
+
+#: The exit codes of --gate.
+_GATE = {"better": 0, "undecided": 3, "worse": 4}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     drop_what_cannot_be_written()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="python -m analysis", description="What finished runs say.")
+    parser = argparse.ArgumentParser(prog=_program(), description="What finished runs say.")
     add_commands(parser.add_subparsers(dest="command", required=True))
     if arguments[:1] == ["judge"]:
         from analysis.judging.commands import main as judge
@@ -56,16 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_commands(commands: Any) -> None:
     """Add the parsers of all commands to those of a program, as its `add_subparsers` has returned them."""
-    report = commands.add_parser("report", help="write tables, figures and the page of an experiment")
+    report = commands.add_parser("report", help="write tables, figures and the page of an experiment, or of logs")
+    _study_arguments(report)
     add = report.add_argument
-    add("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     add("--format", choices=("html", "paper"), default="html", help="paper: also write FOLDER/report/paper")
     add("--figures", type=_formats, default=(), metavar="FORMATS", help="pdf, png or pdf,png: write figures so, too")
     add("--judge", action="store_true", help="have the responses judged first, if analysis.win_rate says how")
     add("--json", action="store_true", help="print the report as JSON instead of the table")
-    _import_arguments(
-        commands.add_parser("import", help="runs of W&B, TensorBoard, verl, the Trainer, and CSV, as an experiment")
-    )
+    add("--gate", action="store_true", help="exit code 0: decided for the better; 3: undecided; 4: worse")
+    _study_arguments(commands.add_parser("import", help="logs as an experiment, without its report"))
     commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
     _power_arguments(
         commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
@@ -85,16 +89,23 @@ def _formats(text: str) -> tuple[str, ...]:
 
 def _report(chosen: argparse.Namespace) -> int:
     from analysis.judging.commands import as_declared
-    from analysis.report import terminal, write
+    from analysis.report import decided, terminal, write
     from analysis.report.paper import write_paper
 
+    given = _given(chosen)
+    folder = Path(chosen.paths[0]) if len(chosen.paths) == 1 and given.keys() <= {"paths", "baseline"} else None
+    said = list[str]()
+    if folder is None or not (folder / "plan.json").exists():
+        folder, said = _imported(chosen.words, given)
+        given.pop("baseline", None)  # which the plan has
     if chosen.judge:
-        as_declared(chosen.folder)  # a report without win rates says so
+        as_declared(folder)  # a report without win rates says so
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
     try:
-        written = write(chosen.folder, chosen.figures)
+        written = write(folder, chosen.figures, given.get("baseline"))
         paper = f"Paper: {write_paper(written)}\n" if chosen.format == "paper" else ""
+        paper += "".join(f"{line}\n" for line in said and ["", *said])
         text = f"{terminal.text(written)}\n{paper}"
         if chosen.json:
             text = written.index.with_name("report.json").read_text(encoding="utf-8")
@@ -106,68 +117,66 @@ def _report(chosen: argparse.Namespace) -> int:
         print(text, end="", flush=True)
     finally:
         gc.enable()
-    return int(chosen.json and Dropping.failed)
+    if chosen.json and Dropping.failed:
+        return 1
+    return _GATE[decided(written.study)] if chosen.gate else 0
 
 
-def _import_arguments(parser: argparse.ArgumentParser) -> None:
+def _study_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of analysis.sources.study.StudyOptions, None where they are not given."""
     add = parser.add_argument
-    add(
-        "sources",
-        type=Path,
-        nargs="+",
-        metavar="SOURCE",
-        help="folders of logs, or log files, of a known format (docs/report.md)",
-    )
-    add("--into", type=Path, required=True, metavar="FOLDER", help="the new experiment, such as multirun/theirs")
-    add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name")
-    add("--seed", metavar="KEY", help="the configuration key that holds a run's seed")
-    add(
-        "--factor",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="the configuration key of a factor; may be repeated",
-    )
+    where = "an experiment's folder, such as multirun/quickstart; or folders and files of logs of a known format "
+    where += "(docs/report.md), each PATH or GROUP=PATH; or a study.yaml, which is read if there is no PATH"
+    add("paths", nargs="*", metavar="PATH", help=where)
+    add("--into", metavar="FOLDER", help="the experiment that logs become, such as multirun/theirs; an earlier "
+        "import there is replaced (default: study/comparison)")  # fmt: skip
+    add("--group", metavar="KEY", help="the configuration key that holds a run's group, such as method.name; without "
+        "it, each PATH is a group")  # fmt: skip
+    add("--seed", metavar="KEY", help="the configuration key that holds a run's seed; without it, runs are counted")
+    add("--factor", metavar="KEY", action="append", help="the configuration key of a factor; may be repeated")
     add("--match", metavar="REGEX", help="pattern of run names: (?P<group>...), (?P<seed>...); others are factors")
-    add("--map", type=Path, metavar="FILE", help="CSV file of run, group, seed and factors; it may leave out runs")
-    add("--baseline", metavar="GROUP", help="the group that the others are compared with")
-    add("--metric", metavar="KEY", action="append", default=[], help="may be repeated; the first is the primary metric")
+    add("--map", metavar="FILE", help="CSV file of run, group, seed and factors; it may leave out runs")
+    add("--baseline", metavar="GROUP", help="the group that the others are compared with (default: the first PATH)")
+    add("--metric", metavar="KEY", action="append", help="may be repeated; the first is the primary metric")
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
-    add("--analysis", type=Path, metavar="FILE", help="YAML file with the section `analysis`, instead of --metric")
-    add("--paired", action="store_true", help="the same seed of two groups is a pair (analysis.pairing: seed)")
-    add("--unpaired", action="store_false", dest="paired", help="the default: seeds are not paired")
+    add("--paired", action="store_const", const=True, help="the same seed of two groups is a pair")
+    add("--unpaired", action="store_const", const=False, dest="paired", help="the default: seeds are not paired")
     add("--step", metavar="KEY", help="the metric, or the column of CSV files, that counts the steps")
 
 
+def _given(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The options that are given, by name."""
+    from analysis.sources.study import StudyOptions
+
+    options = {name: getattr(chosen, name, None) for name in StudyOptions.model_fields}
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _import(chosen: argparse.Namespace) -> int:
-    from analysis.sources import ImportRequest, Naming, import_runs
+    folder, said = _imported(chosen.words, _given(chosen))
+    print("\n".join([*said, "", f"Plan: {folder / 'plan.json'}", f"Next: {_program()} report {folder}"]))
+    return 0
+
+
+def _imported(words: Sequence[str], given: Mapping[str, Any]) -> tuple[Path, list[str]]:
+    """Import what is asked for; the experiment's folder, and what to say of it."""
+    from analysis.sources import import_runs
+    from analysis.sources.study import request
     from analysis.spec.validation import counted
 
-    done = import_runs(
-        ImportRequest(
-            sources=tuple(chosen.sources),
-            into=chosen.into,
-            naming=Naming(chosen.group, chosen.seed, tuple(chosen.factor), chosen.match, chosen.map),
-            baseline=chosen.baseline,
-            metrics=tuple(chosen.metric),
-            direction=chosen.direction,
-            analysis=chosen.analysis,
-            paired=chosen.paired,
-            step=chosen.step,
-            command=shlex.join(["python", "-m", "analysis", *chosen.words]),
-        )
-    )
-    for group, count in done.groups.items():
-        print(f"{group}: {counted(count, 'run')}")
-    print(done.read[0])
+    asked = request(given, [*_program().split(), *words])
+    done = import_runs(asked)
+    runs = [f"{group}: {counted(count, 'run')}" for group, count in done.groups.items()]
     gaps = [f"Missing: {gap}" for gap in done.gaps]
-    for line in (*gaps, *(f"Not in the map: {name}" for name in done.left_out), *done.read[1:]):
-        print(f"* {line}")
+    said = [*gaps, *(f"Not in the map: {name}" for name in done.left_out), *done.read[1:]]
     if done.strangers:
         named = ", ".join(done.strangers)
-        print(f"* {named}: no seed in common with the baseline. Import without --paired to compare them")
-    print(f"\nPlan: {done.plan}\nNext: python -m analysis report {chosen.into}")
-    return 0
+        said.append(f"{named}: no seed in common with the baseline. Leave out --paired to compare them")
+    return asked.into, [*runs, done.read[0], *(f"* {line}" for line in said)]
+
+
+def _program() -> str:
+    return "python -m analysis" if root() == ROOT else program()
 
 
 def _looks(chosen: argparse.Namespace) -> int:
@@ -197,7 +206,6 @@ def _power(words: Sequence[str]) -> int:
     from analysis.spec.settings import settings
     from launcher.errors import InvalidPlan, print_problems
     from launcher.planning import planner
-    from launcher.project import ROOT
 
     try:
         sweep = None if given.earlier is None else read_sweep(given.earlier)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, TypeAdapter
 
 from analysis.judging import settings as judging
+from analysis.sources.study import StudyOptions
 from analysis.spec.hypothesis import Declared
 from analysis.spec.settings import Settings
 from launcher.campaign.stages import CampaignSpec
@@ -127,6 +128,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "judge.json": judging.JudgeSettings.model_json_schema(),
         "hypothesis.json": TypeAdapter(dict[str, Declared]).json_schema(),
         "plan.json": Experiment.model_json_schema(),
+        "study.json": StudyOptions.model_json_schema(),
         "tracking.json": tracking.Settings.model_json_schema(),
         **{f"run_folder_{name}.json": TypeAdapter(model).json_schema() for name, model in MODELS.items()},
     }

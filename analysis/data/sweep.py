@@ -22,6 +22,7 @@ from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import BadPlan as BadPlan
+from analysis.spec.validation import Objection
 from launcher.errors import missing_extra
 from launcher.run import compute, whole
 from launcher.run.folder import (
@@ -84,6 +85,19 @@ class Sweep:
         """The group that the others are compared with."""
         name = self.plan.get("baseline")
         return None if name is None else str(name)
+
+    def against(self, label: str) -> Sweep:
+        """The sweep with another baseline, which it says. Raises BadPlan if no group has this name or label."""
+        named = {key: group for group, shown in self.labels.items() for key in (shown, group)}
+        if label not in named:
+            rule = f"no group has this name; the groups are {', '.join(self.labels.values())}"
+            raise BadPlan(str(Objection("--baseline", label, rule, "name one of them")))
+        planned = "has no baseline" if self.baseline is None else f"has {self.label(self.baseline)}"
+        if named[label] == self.baseline:
+            return self
+        note = f"The baseline is {self.label(named[label])}, as --baseline says; the plan {planned}."
+        notes = [*self.plan.get("notes", ()), note]
+        return replace(self, plan={**self.plan, "baseline": named[label], "notes": notes})
 
     @property
     def place(self) -> str:

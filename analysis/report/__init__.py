@@ -11,7 +11,8 @@ import orjson
 
 from analysis.data.responses import responses
 from analysis.figures.figures import figures
-from analysis.findings.study import Block, Comparison, Estimate, registered, study
+from analysis.findings.outcomes import Outcome
+from analysis.findings.study import Block, Comparison, Estimate, Study, registered, study
 from analysis.findings.verdicts import judge
 from analysis.report.files import FORMATS, files_of, results, write_all
 from analysis.report.files import Report as Report
@@ -31,15 +32,15 @@ _WRITTEN = (
 )  # fmt: skip
 
 
-def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
+def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None = None) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
 
-    figure_formats: in which figures are written beside SVG, "pdf" and "png".
+    figure_formats: in which figures are written beside SVG, "pdf" and "png". baseline: another one than the plan's.
 
     Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or files of a
     judge that cannot be read.
     """
-    sweep, by = read_judged(folder)
+    sweep, by = read_judged(folder, baseline)
     compared = study(sweep, sweep.asked())
     record = registered(sweep)
     judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
@@ -68,6 +69,16 @@ def write(folder: Path, figure_formats: Sequence[str] = ()) -> Report:
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
     return report
+
+
+def decided(compared: Study) -> str:
+    """For a gate: better if every comparison of the primary measure is decided for the better, worse if one is decided
+    for the worse, else undecided."""
+    measure, outcomes = compared.primary.measure, [pair.outcome for pair in compared.primary.comparisons]
+    better, worse = (Outcome.HIGHER, Outcome.LOWER)[:: int(measure.sign)]
+    if measure.better is None or not outcomes:
+        return "undecided"
+    return "worse" if worse in outcomes else "better" if {*outcomes} == {better} else "undecided"
 
 
 def to_json(report: Report) -> bytes:

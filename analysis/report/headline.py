@@ -52,10 +52,10 @@ class HealthWarning:
 @dataclass(frozen=True)
 class Answer:
     """What was decided after results (`declaration`), the question, its answer (`result`), what a campaign decided
-    before the runs (`conditions`), each method at each level (`levels`), the runs that collapsed (`collapsed`), how
-    sure the answer is (`certainty`), what n seeds can decide (`limits`), the runs that are missing (`gaps`), and which
-    runs there are and what they took (`cost`). leading: the comparison that the result is about, with the means of both
-    groups over its n pairs; None if nothing is compared."""
+    before the runs and how imported runs got their groups and seeds (`conditions`), each method at each level
+    (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can decide
+    (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`). leading: the
+    comparison that the result is about, with the means of both groups over its n pairs; None if nothing is compared."""
 
     declaration: str
     question: str
@@ -89,7 +89,7 @@ def answer(study: Study) -> Answer:
         declaration=_declaration(study),
         question=_question(study),
         result=result,
-        conditions=tuple(condition_lines(sweep)),
+        conditions=(*condition_lines(sweep), *sweep.plan.get("notes", ())),
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,

@@ -20,10 +20,11 @@ from analysis.tables.comparison import comparison_table
 from analysis.tables.table import Entry, Table, ends, table
 
 
-def read_judged(folder: Path) -> tuple[Sweep, tuple[Judged, ...]]:
-    """An experiment with its win rates as a metric, and what its judges say. Raises BadPlan, also for files of a judge
-    that cannot be read."""
+def read_judged(folder: Path, baseline: str | None = None) -> tuple[Sweep, tuple[Judged, ...]]:
+    """An experiment, or what it is with another baseline, with its win rates as a metric, and what its judges say.
+    Raises BadPlan, also for files of a judge that cannot be read."""
     sweep = read_sweep(folder)
+    sweep = sweep if baseline is None else sweep.against(baseline)
     by = judged(sweep)
     return with_win_rates(sweep, by), by
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from analysis.sources.log import BadImport
-from analysis.sources.naming import Named, Naming, name
+from analysis.sources.naming import Named, Naming, is_planned, name
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
@@ -29,6 +29,7 @@ from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
 _LISTED = 20
+_DIFFER = 6  # keys named
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 
 
@@ -36,20 +37,23 @@ _WINDOW = 20  # points: the steps of other tools are environment steps, episodes
 class ImportRequest:
     """What to import, and the questions for its analysis.
 
-    into: multirun/NAME. metrics: the first is the question. direction: which way is better for it. analysis: a YAML
-    file with the whole section instead. paired: whether the same seed of two groups is a pair. step: the metric, or the
-    column of CSV files, that counts the steps.
+    into: multirun/NAME. groups: of the runs of a source, where it says their group. metrics: the first is the question.
+    direction: which way is better for it. paired: whether the same seed of two groups is a pair. step: the metric, or
+    the column of CSV files, that counts the steps. analysis: the section, for which the metrics, the direction and the
+    pairs count first; file: which has it.
     """
 
     sources: tuple[Path, ...]
     into: Path
     naming: Naming = field(default_factory=Naming)
+    groups: Mapping[Path, str] = field(default_factory=dict)
     baseline: str | None = None
     metrics: tuple[str, ...] = ()
     direction: str | None = None
-    analysis: Path | None = None
     paired: bool = False
     step: str | None = None
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    file: str | None = None
     command: str = ""
 
 
@@ -72,7 +76,7 @@ def import_runs(request: ImportRequest) -> Imported:
     Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
     something unknown.
     """
-    _check_into(request.into)
+    former = _check_into(request.into)
     multirun = request.into.parent
     multirun.mkdir(parents=True, exist_ok=True)
     # The folder of the runs may be a link to another disk, where they are moved to.
@@ -88,15 +92,18 @@ def import_runs(request: ImportRequest) -> Imported:
             _put(member, folder, request.into.name, Path(aside) / f"former-{number}")
     request.into.mkdir(exist_ok=True)
     files.write_json(request.into / "plan.json", plan)
+    for gone in former - {entry["id"] for entry in plan["runs"]}:
+        shutil.rmtree(run_folder(multirun, gone), ignore_errors=True)
     seeds = {group: [entry["seed"] for entry in plan["runs"] if entry["group"] == group] for group in plan["groups"]}
+    labels = {group: entry["label"] for group, entry in plan["groups"].items()}
     base = {*seeds.get(plan["baseline"] or "", ())} if needed.pairing == "seed" else set()
     return Imported(
         plan=request.into / "plan.json",
-        groups={group: len(of_group) for group, of_group in seeds.items()},
+        groups={labels[group]: len(of_group) for group, of_group in seeds.items()},
         gaps=tuple(f"{member.place}: {member.run.problem} ({member.run.place})" for member in named
                    if member.run.problem),
         left_out=tuple(left_out),
-        strangers=tuple(group for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
+        strangers=tuple(labels[group] for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
         read=tuple(_counts([member.run for member in named])),
     )  # fmt: skip
 
@@ -116,15 +123,20 @@ def collect(folder: Path, into: Path) -> str | None:
         return largest.kind
 
 
-def _check_into(into: Path) -> None:
+def _check_into(into: Path) -> frozenset[str]:
+    """The ids of the runs of the import that is there, which this one replaces."""
     place = into.absolute()
     beside = (place.parent / "plan.json", *place.parent.glob("*/state.json"))  # of an experiment, or of runs
     if not can_be_named(place.name) or any(path.exists() for path in beside):
         rule = f"not the folder of an experiment, which is MULTIRUN/NAME; the names {', '.join(RESERVED)} are taken"
         raise BadImport(Objection("--into", into, rule, "write --into multirun/NAME"))
-    former = into / "plan.json"
-    if former.exists() and "imported" not in json.loads(former.read_bytes()):
-        raise BadImport(Objection("--into", into, "an experiment of launch.py has this folder", "choose another name"))
+    if not into.exists() or (into.is_dir() and not any(into.iterdir())):
+        return frozenset()
+    former = json.loads(path.read_bytes()) if (path := into / "plan.json").exists() else {}
+    if "imported" not in former:
+        rule = "an experiment of launch.py has this folder" if former else "this folder has files of something else"
+        raise BadImport(Objection("--into", into, rule, "choose another name"))
+    return frozenset(entry["id"] for entry in former["runs"])
 
 
 def _named(
@@ -144,7 +156,7 @@ def _named(
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
     cells = [tuple(member.factors.items()) for member in named]
-    needed = settings(section, str(request.analysis or "--metric"), plan["groups"], plan["baseline"], cells)
+    needed = settings(section, request.file or "--metric", plan["groups"], plan["baseline"], cells)
     _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
 
@@ -179,39 +191,48 @@ def _check_place(folder: Path, name: str, member: Named) -> None:
 
 def _read(request: ImportRequest, aside: Path) -> Iterator[LoggedRun]:
     """Every run of the places that the request names, with its log in a folder in `aside`."""
-    places = _found(request)
     keys = [key for key in (request.naming.group, request.naming.seed, *request.naming.factors) if key is not None]
     number = itertools.count()
-    for kind, format_ in sources().items():
-        better = {
-            _home(path) for other, beats in sources().items() if kind in beats.beats for path in places.get(other, ())
-        }
-        kept = {path: name for path, name in sorted(places.get(kind, {}).items())
-                if better.isdisjoint([_home(path), *_home(path).parents])}  # fmt: skip
-        for run in format_.read(kept, request.step, keys):
-            run.folder = aside / f"run-{next(number)}"
-            run.log.write(run.folder)
-            yield run
+    seen: set[Path] = set()  # a run below the paths of two groups is of the first
+    for group in dict.fromkeys(request.groups.get(place) for place in request.sources):
+        places = _found(request, [place for place in request.sources if request.groups.get(place) == group])
+        for kind, format_ in sources().items():
+            better = {
+                _home(path)
+                for other, beats in sources().items() if kind in beats.beats for path in places.get(other, ())
+            }  # fmt: skip
+            kept = {path: name for path, name in sorted(places.get(kind, {}).items())
+                    if path not in seen and better.isdisjoint([_home(path), *_home(path).parents])}  # fmt: skip
+            seen |= kept.keys()
+            for run in format_.read(kept, request.step, keys):
+                run.folder, run.group = aside / f"run-{next(number)}", group
+                run.log.write(run.folder)
+                yield run
 
 
-def _found(request: ImportRequest) -> dict[str, dict[Path, str]]:
-    """The places of the runs, with their names, by format."""
+def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path, str]]:
+    """The places of the runs, with their names, by format. What is below the folder of the study was made of logs."""
     places: dict[str, dict[Path, str]] = {}
-    for place in request.sources:
+    made = request.into.resolve().parent
+    for place in given:
         if not place.exists():
-            raise BadImport(Objection("SOURCE", place, "this file or folder does not exist", "correct the path"))
+            raise BadImport(Objection("PATH", place, "this file or folder does not exist", "correct the path"))
         readers = [format_ for format_ in sources().values()
                    if place.is_dir() or {place.suffix, place.name} & {*format_.files}]  # fmt: skip
         if not readers:
             known = ", ".join(f"{name} ({kind})" for kind, format_ in sources().items() for name in format_.files)
             rule = f"must be a folder, or a file of a known format: {known}"
-            raise BadImport(Objection("SOURCE", place, rule, "give the folder"))
+            raise BadImport(Objection("PATH", place, rule, "give the folder"))
         refused: list[BadImport] = []
+        outside = not place.resolve().is_relative_to(made)
         for format_ in readers:
             try:
-                places[format_.kind] = format_.found(place, request.step) | places.get(format_.kind, {})
+                found = format_.found(place, request.step)
             except BadImport as error:
                 refused.append(error)
+                continue
+            logs = {path: name for path, name in found.items() if not (outside and path.is_relative_to(made))}
+            places[format_.kind] = logs | places.get(format_.kind, {})
         if len(refused) == len(readers):
             raise refused[-1]
     return places
@@ -222,6 +243,11 @@ def _home(path: Path) -> Path:
 
 
 def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
+    names = Counter(run.name for run in runs)
+    for run in runs:
+        if run.group is not None:  # below two paths, there may be equal runs
+            run.key = f"{run.group}/{run.key}"
+            run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
     places: dict[str, list[str]] = {}
     for run in runs:
         places.setdefault(run.name, []).append(run.place)
@@ -229,7 +255,7 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
     for run_name, at in places.items():
         if at[1:]:
             rule = f"two runs have this name ({', '.join(at)})"
-            wrong.add(f"run {run_name}", KEY_ALONE, rule, "import them separately")
+            wrong.add(f"run {run_name}", KEY_ALONE, rule, "give the folder that holds both, or GROUP=PATH for each")
     wrong.raise_any(BadImport)
 
 
@@ -248,36 +274,26 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
 
 
 def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, Any]:
-    if request.analysis is not None:
-        try:
-            section = yaml.safe_load(request.analysis.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            rule = f"cannot be read: {' '.join(str(error).split())}"
-            raise BadImport(Objection("--analysis", request.analysis, rule, "correct the file")) from error
-        if not isinstance(section, dict):
-            fix = "write, say, primary: {metric: reward}"
-            raise BadImport(Objection("--analysis", request.analysis, "must hold a mapping", fix))
-        section = section.get("analysis", section)
-        primary = section.get("primary") if isinstance(section, dict) else None
-        asks = isinstance(primary, Mapping) and "metric" in primary
-    else:
-        primary = {"metric": request.metrics[0], "summary": "final"} if request.metrics else {}
-        section = {"primary": {**primary, **({"direction": request.direction} if request.direction else {})},
-                   "metrics": list(request.metrics)}  # fmt: skip
-        asks = bool(request.metrics)
-    if not asks:
-        rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
-        raise BadImport(Objection("--metric", KEY_ALONE, rule, "add it, or --analysis FILE with the key primary"))
-    pairing = "seed" if request.paired else "none"
-    if request.paired and section.get("pairing", pairing) != pairing:
-        rule = f"{request.analysis} has pairing: {section['pairing']}"
+    section = {"window": {"points": _WINDOW}, "pairing": "seed" if request.paired else "none", **request.analysis}
+    if request.paired and section["pairing"] != "seed":
+        rule = f"{request.file} has pairing: {section['pairing']}"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
-    return {"window": {"points": _WINDOW}, "pairing": pairing, **section}
+    if section["pairing"] == "seed" and not (request.naming.says_seed or is_planned(runs)):
+        rule = "the same seed of two groups is a pair, and nothing says the seeds"
+        raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
+    primary = section.get("primary", {})
+    if isinstance(primary, Mapping):  # else the settings refuse it
+        given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
+        section["primary"] = primary = {**primary, **{key: value for key, value in given.items() if value is not None}}
+        if "metric" not in primary:
+            rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
+            raise BadImport(Objection("--metric", KEY_ALONE, rule, "name one of them"))
+    return {**section, "metrics": list(request.metrics)} if request.metrics else section
 
 
 def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequence[LoggedRun]) -> None:
     recorded = frozenset().union(*(run.log.cells for run in runs))
-    option = "--metric" if request.analysis is None else f"--analysis {request.analysis}:"
+    option = f"{request.file}:" if request.file else "--metric"
     rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
     wrong = Diagnostics()
     for metric in metrics:
@@ -306,6 +322,7 @@ def _plan(
         "experiment": request.into.name,
         "command": request.command,
         "imported": True,
+        "notes": [_how(request, named)],
         "baseline": groups[request.baseline] if request.baseline is not None else None,
         "steps": max(member.run.log.last_step for member in named),
         "seeds": sorted({member.seed for member in named}),
@@ -318,6 +335,33 @@ def _plan(
             for member in named
         ],
     }  # fmt: skip
+
+
+def _how(request: ImportRequest, named: Sequence[Named]) -> str:
+    """How groups and seeds were found, and what of their configurations differs within a group."""
+    naming = request.naming
+    by_name = "the map" if naming.map else "the names of the runs"
+    said = ["the paths given"] if request.groups else []
+    if naming.says_group:
+        said.append(f"the key {naming.group}" if naming.group else by_name)
+    text = f"Groups: {' and '.join(said)}. Seeds: "
+    if naming.says_seed:
+        return f"{text}{f'the key {naming.seed}' if naming.seed else by_name}. n counts runs."
+    if is_planned([member.run for member in named]):
+        return f"{text}those of the plans. n counts runs (training seeds); cells that not all groups have are left out."
+    text += "counted in the order of the runs' names, because no option says them. n counts runs."
+    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for member in named:
+        places.setdefault((member.group, repr(member.factors)), []).append(member.run.about)
+    if len(named) > 1 and max(map(len, places.values())) == 1:
+        text += " No group has a second run, so nothing can be decided: to make several paths one group, write "
+        return f"{text}them as one pattern in quotes ('wandb/offline-run-*') or as GROUP=PATH, or give --group KEY."
+    about = [(place, key, str(value)) for place, runs in places.items() for run in runs for key, value in run.items()]
+    levels = Counter((place, key) for place, key, _ in {*about})
+    differ = sorted({key for (_, key), count in levels.items() if count > 1 and not key.startswith("wandb.")})
+    return (
+        f"{text} The configurations of runs that count as seeds differ in {some(differ, _DIFFER)}." if differ else text
+    )
 
 
 def _id(experiment: str, run: LoggedRun) -> str:

@@ -1,11 +1,12 @@
-"""The group, seed and factors of an imported run: from its configuration, its name, or a map file."""
+"""The group, seed and factors of an imported run: from its path, its configuration, its name, or a map file."""
 
 from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest,
 
 _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
+_PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,19 @@ class Naming:
     factors: tuple[str, ...] = ()
     match: str | None = None
     map: Path | None = None
+
+    @property
+    def says_group(self) -> bool:
+        """Whether it says the group of each run."""
+        return self._says("group")
+
+    @property
+    def says_seed(self) -> bool:
+        """Whether it says the seed of each run. Else runs are counted."""
+        return self._says("seed")
+
+    def _says(self, word: str) -> bool:
+        return bool(getattr(self, word) or self.map or f"(?P<{word}>" in (self.match or ""))
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,9 @@ class Named:
 
 
 def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[str]]:
-    """The runs with their places in the experiment, and the names that a map leaves out.
+    """The runs with their places in the experiment, and the names that a map leaves out. Where nothing says the seeds,
+    they are those of the plans if all runs are of rlsweep; else the runs of a place are counted from 1 in the order of
+    their names.
 
     Raises BadImport with every run that has no place, or the place of another.
     """
@@ -55,6 +73,13 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
     pattern = _pattern(naming.match) if naming.match else None
     problems = Diagnostics()
     named, left_out = [], []
+    if not naming.says_group and any(run.group is None for run in runs):
+        keys = some(sorted(set.intersection(*({*run.about} for run in runs))), _LISTED)
+        rule = "no option says the groups, and one path holds all runs; the keys that every configuration has: " + keys
+        fix = "give --group KEY; or --match with (?P<group>...) for the names of runs, such as "
+        fix += f"{runs[0].name}; or --map FILE; or each group's folder as a PATH of its own"
+        raise BadImport(Objection("--group", KEY_ALONE, rule, fix))
+    planned = is_planned(runs) and mapped is None
     for run in runs:
         if mapped is not None and run.name not in mapped:
             left_out.append(run.name)
@@ -62,6 +87,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
         values = _values(run, naming, mapped, pattern, problems)
         if values is not None:
             named.append(values)
+    named = _as_planned(named, naming) if planned else named if naming.says_seed else _counted(named)
     if mapped is not None:
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
@@ -88,16 +114,19 @@ def _values(
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
     before = len(problems)
     factors = {key: level_of(value) for key, value in fields.items() if key not in ("group", "seed")}
+    if run.group is not None:
+        fields["group"] = run.group
+    if not naming.says_seed:
+        fields["seed"] = 0
     keys = [(word, key) for word, key in (("group", naming.group), ("seed", naming.seed)) if word not in fields]
     for word, key in [*keys, *(("factor", key) for key in naming.factors)]:
         if key is None:
-            known = some(sorted(run.about), _LISTED)
-            fix = f"give --{word} KEY, a key of its configuration ({known}); or --match with (?P<{word}>...) for its "
-            fix += "name; or --map FILE"
-            problems.add(f"run {run.name}", KEY_ALONE, f"its {word} is unknown", fix)
+            rule = f"--match {naming.match!r} does not say its {word}"
+            problems.add(f"run {run.name}", KEY_ALONE, rule, f"write one that does, or give --{word} KEY")
         elif key not in run.about:
             rule = f"its configuration has no such key; it has {some(sorted(run.about), _LISTED)}"
             fix = closest(key, list(run.about), otherwise="name one of its keys, or use --map FILE")
+            fix += "; or leave out --seed, and runs are counted" if word == "seed" else ""
             fix += f", or leave the run out ({run.problem})" if run.problem else ""
             problems.add(f"run {run.name}: --{word} {key}", KEY_ALONE, rule, fix)
         elif word == "factor":
@@ -114,6 +143,42 @@ def _values(
     if not group:
         problems.add(f"run {run.name}: group", fields["group"], "must not be empty", "name another key")
     return None if seed is None or not group else Named(run, group, seed, factors)
+
+
+def is_planned(runs: Sequence[LoggedRun]) -> bool:
+    """Whether all runs are of experiments of rlsweep, which know their seeds and the levels of their factors."""
+    return all(_PLANNED + "seed" in run.about for run in runs)
+
+
+def _as_planned(named: Sequence[Named], naming: Naming) -> list[Named]:
+    """Runs of experiments with what their plans say, and no option: the seed; and as factors their levels, and their
+    methods where a path has several."""
+    methods: dict[str, set[Any]] = {}
+    for each in named:
+        methods.setdefault(each.group, set()).add(each.run.about[_PLANNED + "group"])
+    several = any(len(of_group) > 1 for of_group in methods.values())
+    made = []
+    for each in named:
+        said = {key.removeprefix(_PLANNED): level for key, level in each.run.about.items() if key.startswith(_PLANNED)}
+        seed, method = said.pop("seed"), said.pop("group")
+        factors = {**said, **({"method": method} if several else {}), **each.factors}
+        made.append(replace(each, seed=each.seed if naming.says_seed else seed, factors=factors))
+    return made
+
+
+def _in_words(run_name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers in names by their size."""
+    return [(int(part) if part.isdigit() else 0, part) for part in _DIGITS.split(run_name)]
+
+
+def _counted(named: Sequence[Named]) -> list[Named]:
+    """The runs with seeds that count those of each place, 2 before 10."""
+    count: Counter[str] = Counter()
+    made = []
+    for member in sorted(named, key=lambda each: _in_words(each.run.name)):
+        count[member.place] += 1
+        made.append(replace(member, seed=count[member.place]))
+    return made
 
 
 def _doubled(named: Sequence[Named]) -> Diagnostics:

@@ -37,7 +37,8 @@ class LoggedRun:
     kind: the format; name: as messages and --map call it; config: its configuration as it was; log: its rows; labels:
     what the tool knows of the run; problem: why it did not end well, or None; started: in unix seconds; key: what makes
     it the same run when it is imported again; place: for messages; commit: of its code, "" where it is not known.
-    about: its configuration with dotted keys, and its labels. folder: where an import has written its log.
+    about: its configuration with dotted keys, and its labels. folder: where an import has written its log; group: what
+    the path that was given says of it, None where it says nothing.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class LoggedRun:
     commit: str = ""
     about: Mapping[str, Any] = field(init=False)
     folder: Path = field(init=False)
+    group: str | None = field(init=False, default=None)
 
     def __post_init__(self, labels: Mapping[str, str]) -> None:
         self.about = {**_leaves(self.config), **labels}

@@ -222,12 +222,14 @@ def words(schema: Mapping[str, Any]) -> str:
     return " ".join([kind, " and ".join(bounds)]).strip()
 
 
-def objections(model: type[BaseModel], section: Any, at: str, context: Context | None = None) -> Diagnostics:
-    """Everything that is wrong with a section; at: its key."""
+def objections(
+    model: type[BaseModel], section: Any, at: str, context: Context | None = None, file: str | None = None
+) -> Diagnostics:
+    """Everything that is wrong with a section; at: its key, "" for a whole file."""
     try:
         model.model_validate(section, context=context)
     except ValidationError as error:
-        return explain(error, model, at)
+        return explain(error, model, at, file)
     return Diagnostics()
 
 
@@ -258,7 +260,7 @@ def _objection(
         elif "anyOf" in fragment and isinstance(step, str) and not unknown and not _below(fragment, step):
             continue  # so it does here, where the value is refused as a whole
         else:
-            key += f"[{step}]" if isinstance(step, int) else f".{step}"
+            key += f"[{step}]" if isinstance(step, int) else f".{step}" if key else str(step)
             above, fragment = fragment, _resolved(whole, _below(fragment, step))
     needed = words(fragment)
     if kind == "refusal":
@@ -267,7 +269,7 @@ def _objection(
     if kind == "extra_forbidden":
         names = [name for option in (above, *above.get("anyOf", ())) for name in option.get("properties", ())]
         otherwise = f"remove it, or use one of {', '.join(names)}"
-        fix = closest(str(location[-1]), names, f"{key.rpartition('.')[0]}.", otherwise)
+        fix = closest(str(location[-1]), names, key.removesuffix(str(location[-1])), otherwise)
         return Objection(key, given, NO_SUCH_KEY, fix)
     if kind == "missing":
         return Objection(key, KEY_ALONE, "a value is required", f"give {needed}")

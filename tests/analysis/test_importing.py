@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from analysis.__main__ import main
 from analysis.data.metric_log import read_histograms
@@ -84,10 +83,8 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         for row in rows(run):
             writer.row(row)
         writer.close("done")
-    section = folder / "analysis.yaml"
-    section.write_text(json.dumps({"analysis": ANALYSIS}))
     into = folder.parent.parent / "elsewhere" / "theirs"
-    done = import_runs(asked(runs, into, metrics=(), analysis=section, baseline="C0", paired=True))
+    done = import_runs(asked(runs, into, metrics=(), analysis=ANALYSIS, baseline="C0", paired=True))
     assert done.groups == {"C0": 3, "C1": 3} and done.gaps == ()
     (sweep, theirs), (_, ours) = found(into), found(folder)
     assert [run.problem for run in sweep.runs] == [None] * 6 and sweep.plan["steps"] == 60
@@ -162,17 +159,14 @@ def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_w
     tmp_path: Path, worded: Worded
 ) -> None:
     events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
-    section = tmp_path / "analysis.yaml"
     naming = Naming(group="method.name", seed="seed", factors=("method.env",))
     into = tmp_path / "multirun" / "theirs"
     for asks in ({"normalize": {"Pnog": [0, 1]}}, {"select": {"method.lr": "best"}}):
-        section.write_text(json.dumps({"primary": {"metric": "reward"}, **asks}))
-        wanted = asked(tmp_path / "logs", into, naming, metrics=(), analysis=section)
+        wanted = asked(tmp_path / "logs", into, naming, analysis=asks, file="study.yaml")
         worded(refusal(BadPlan, lambda wanted=wanted: import_runs(wanted)))
         assert not any((tmp_path / "multirun").iterdir())
     asks = {"normalize": {"Pong": [0, 1]}, "select": {"method.env": "best"}}
-    section.write_text(json.dumps({"primary": {"metric": "reward"}, **asks}))
-    assert import_runs(asked(tmp_path / "logs", into, naming, metrics=(), analysis=section)).groups == {"ppo": 1}
+    assert import_runs(asked(tmp_path / "logs", into, naming, analysis=asks)).groups == {"ppo": 1}
 
 
 def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
@@ -185,7 +179,7 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     words = "--group method.name --seed seed --metric reward --baseline a"
     given = [str(tmp_path / "logs"), *words.split()]
     assert main(["import", *given, "--into", str(tmp_path / "paired" / "own"), "--paired"]) == 0
-    assert "* b: no seed in common with the baseline. Import without --paired" in capsys.readouterr().out
+    assert "* b: no seed in common with the baseline. Leave out --paired" in capsys.readouterr().out
     into = tmp_path / "apart" / "own"
     assert main(["import", *given, "--into", str(into)]) == 0
     assert "no seed in common" not in capsys.readouterr().out
@@ -223,7 +217,7 @@ def logs(tmp_path: Path) -> Path:
         (Naming(map=Path("none.csv")), {}),
         (Naming("method.name"), {"metrics": ()}),
         (Naming("method.name"), {"baseline": "b"}),
-        (Naming("method.name"), {"analysis": "primary: {metric: reward}\npairing: none\n", "paired": True}),
+        (Naming("method.name"), {"analysis": {"pairing": "none"}, "file": "study.yaml", "paired": True}),
         *(
             (Naming(map=Path("map.csv")), {"map": text})
             for text in (
@@ -244,9 +238,6 @@ def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_wri
     if more:
         (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
         naming = naming if naming.map else KEYS
-    if "analysis" in more:
-        Path("analysis.yaml").write_text(more["analysis"])
-        more["analysis"] = Path("analysis.yaml")
     Path("map.csv").write_text(more.pop("map", ""))
     worded(refused(logs, logs.parent / "multirun" / "theirs", naming, **more))
     assert list((logs.parent / "multirun").iterdir()) == []
@@ -295,21 +286,13 @@ def test_command_says_what_came_and_what_comes_next(
     logs: Path, capsys: pytest.CaptureFixture[str], worded: Worded
 ) -> None:
     (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
-    into, section = logs.parent / "multirun" / "theirs", logs.parent / "section.yaml"
+    into = logs.parent / "multirun" / "theirs"
     words = ["import", str(logs), "--into", str(into), "--group", "method.name", "--seed", "seed"]
-    wrong = {"primary": {"metric": "reward"}, "figures": [{"scatter": ["reward", "loss"]}], "time_to": [{"at": 1}]}
-    section.write_text(yaml.safe_dump(wrong))
-    for more, code in (
-        (["--metric", "rewart"], 2),
-        (["--analysis", str(section)], 2),
-        (["--metric", "reward"], 0),
-    ):
+    for more, code in ((["--metric", "rewart"], 2), (["--metric", "reward"], 0)):
         assert main([*words, *more]) == code
         worded("".join(capsys.readouterr()))
     plan = json.loads((into / "plan.json").read_text())
     assert plan["command"] == f"python -m analysis {' '.join(words)} --metric reward"
-    section.write_text(yaml.safe_dump({**wrong, "figures": ["reward"]}))
-    assert main([*words, "--analysis", str(section)]) == 0
 
 
 def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,217 @@
+"""`report PATHS`: anybody's logs become a study, and its report is written and printed in one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.data.sweep import read_sweep
+from analysis.sources import Naming
+from analysis.sources.log import Log
+from analysis.sources.naming import name
+from analysis.sources.source import LoggedRun
+from launcher.run.folder import runs_folder
+from tests.analysis.conftest import MakeSweep
+from tests.wording import Worded
+
+INTO = Path("study/comparison")
+LUCK = (0.0, 0.01, -0.01)
+
+
+def verl(path: str, height: float, steps: Sequence[int] = (1, 2, 3, 4)) -> None:
+    """A file of verl's logger whose values are the height in the later attempt of each step, and 9 in an earlier."""
+    values = {number: 9.0 if step in steps[number + 1 :] else height for number, step in enumerate(steps)}
+    lines = [{"step": step, "data": {"acc": values[number]}} for number, step in enumerate(steps)]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def percent(path: str, height: float) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("step,acc\n" + "".join(f"{step},{100 * height:.1f}%\n" for step in range(1, 5)))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder with two groups: the runs of verl, one of them resumed, and tables with percent signs."""
+    monkeypatch.chdir(tmp_path)
+    for place, luck in enumerate(LUCK):
+        verl(f"runs_a/run{place + 8}.jsonl", 0.5 + luck, (1, 2, 3, 2, 3, 4) if place else (1, 2, 3, 4))
+        percent(f"runs_b/run{place}.csv", 0.7 + luck)
+
+
+def report(*words: str) -> int:
+    return main(["report", *words])
+
+
+def test_each_path_is_a_group_and_its_runs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("runs_a/", "runs_b/", "--metric", "acc", "--gate") == 0
+    said = capsys.readouterr().out
+    assert "runs_b is better than runs_a in the final value of acc" in said and "+0.200" in said
+    how = "Groups: the paths given. Seeds: counted in the order of the runs&#39; names, because no option says them."
+    assert how.replace("&#39;", "'") in said and how in (INTO / "report" / "index.html").read_text(encoding="utf-8")
+    assert f"Report: {INTO}/report/index.html" in said and "Rows: 28 read, 24 used" in said
+    sweep = read_sweep(INTO)
+    assert sweep.baseline == "runs_a" and sweep.plan["command"].endswith(f"--gate --into {INTO}")
+    values = {(run.group, run.seed): run.curves.values["acc"].max() for run in sweep.runs}
+    assert values == {
+        (group, seed): pytest.approx(height + LUCK[place]) for group, height, order in
+        (("runs_a", 0.5, (0, 1, 2)), ("runs_b", 0.7, (0, 1, 2))) for seed, place in enumerate(order, 1)
+    }  # fmt: skip
+
+
+def test_the_gate_says_whether_every_comparison_is_better(capsys: pytest.CaptureFixture[str]) -> None:
+    for place, luck in enumerate(LUCK):
+        percent(f"same/{place}.csv", 0.5 + luck)
+    asked = ["--metric", "acc", "--gate"]
+    assert report("runs_b", "runs_a", *asked) == 4
+    assert report("runs_a", "same", *asked) == 3
+    assert report("runs_a", "same", "runs_b", *asked) == 3  # of several, one is undecided
+    assert report("same", "runs_a", "runs_b", *asked, "--baseline", "runs_b") == 4
+    assert report("runs_a", "runs_b", *asked, "--direction", "lower") == 4
+    assert report("runs_a", "runs_b", "--metric", "acc") == 0
+    capsys.readouterr()
+    assert report("runs_a", "runs_b", *asked, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["answer"]["leading"]["group"] == "runs_b"
+
+
+def test_a_second_call_replaces_its_own_and_nothing_else(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
+    for place in range(3):
+        percent(f"more/{place}.csv", 0.6)
+    assert report("runs_a", "more", "--metric", "acc") == 0
+    assert report("runs_a", "runs_b", "--metric", "acc") == 0
+    assert report(".", "--match", "/(?P<group>runs_.|more)/", "--metric", "acc") == 0  # not what was made of logs
+    kept = {run.name for run in runs_folder(INTO.parent).iterdir()}
+    assert kept == {run.id for run in read_sweep(INTO).runs} and len(kept) == 9
+    (INTO / "plan.json").unlink()
+    capsys.readouterr()
+    assert report("runs_a", "runs_b", "--metric", "acc") == 2
+    worded(capsys.readouterr().err)
+
+
+def test_groups_by_name_by_pattern_and_by_key_are_one_study(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("table.csv").write_text("step,algo,acc\n1,ppo,0.5\n1,dpo,0.6\n")
+    assert report("x=runs_a", "runs_b", "--metric", "acc") == 0
+    assert read_sweep(INTO).groups == ("x", "runs_b")
+    assert report("runs_?/run?.*", "runs_a/run10.jsonl", "--metric", "acc") == 0
+    sweep = read_sweep(INTO)
+    assert list(sweep.labels.values()) == ["runs_?/run?.*", "run10"]
+    assert [run.seed for run in sweep.runs] == [1, 2, 3, 4, 5, 1]
+    capsys.readouterr()
+    assert report("x=runs_a", "table.csv", "--group", "algo", "--metric", "acc") == 0
+    assert "Groups: the paths given and the key algo." in capsys.readouterr().out
+    assert {run.group for run in read_sweep(INTO).runs} == {"x", "ppo", "dpo"}
+
+
+def test_runs_of_one_name_and_runs_below_two_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    for group, height in (("a", 0.5), ("b", 0.6)):
+        for seed in range(2):
+            percent(f"{group}/logs/{seed}.csv", height)
+    assert report("a/logs", "b/logs", "--metric", "acc") == 0
+    sweep = read_sweep(INTO)
+    assert list(sweep.labels.values()) == ["a/logs", "b/logs"] and len({run.id for run in sweep.runs}) == 4
+    assert report("a", "all=.", "--metric", "acc") == 0
+    assert {group: len(read_sweep(INTO).runs_of(group)) for group in ("a", "all")} == {"a": 2, "all": 8}
+    capsys.readouterr()
+    assert report("a/logs/0.csv", "b/logs/0.csv", "--metric", "acc") == 0
+    assert "No group has a second run, so nothing can be decided" in capsys.readouterr().out
+
+
+def test_cells_that_one_group_alone_has_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    for file, envs, height in (("old", ("Pong", "Breakout"), 0.5), ("new", ("Pong",), 0.7)):
+        rows = [f"{step},{env},{seed},{height + luck}" for env in envs for seed, luck in enumerate(LUCK)
+                for step in (1, 2)]  # fmt: skip
+        Path(f"{file}.csv").write_text("\n".join(["step,env,seed,acc", *rows]) + "\n")
+    words = ["--metric", "acc", "--factor", "env", "--seed", "seed", "--gate"]
+    assert report("old.csv", "new.csv", *words) == 0
+    said = capsys.readouterr().out
+    assert "+0.200" in said and "Breakout" in said and "Seeds: the key seed." in said
+
+
+def test_what_is_not_known_is_asked_for(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
+    for words in (
+        [],
+        ["runs_a"],
+        ["nowhere"],
+        ["runs_a", "x=nowhere"],
+        ["runs_a", "y=runs_a"],
+        ["runs_a", "runs_b"],
+        ["runs_a", "runs_b", "--metric", "acc", "--paired"],
+        ["runs_a", "runs_b", "--metric", "acc", "--seed", "seed", "--baseline", "runs_c"],
+    ):
+        assert report(*words) == 2
+        worded(capsys.readouterr().err)
+    assert not list(Path("study").glob("*")) and sorted(map(str, Path().iterdir()))[:2] == ["runs_a", "runs_b"]
+
+
+def test_a_file_holds_the_same_and_the_section_analysis(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
+    Path("q").mkdir()
+    file = Path("q/study.yaml")
+    file.write_text(
+        "paths: [x=../runs_a, ../runs_?/run?.csv]\ninto: out/theirs\n"
+        "metric: acc\nanalysis: {alpha: 0.1, test: relabel}\n"
+    )
+    assert report(str(file), "--baseline", "q/../runs_?/run?.csv", "--gate") == 4
+    sweep = read_sweep(Path("q/out/theirs"))
+    assert sweep.asked().test == "relabel" and sweep.asked().alpha == 0.1 and sweep.asked().pairing == "none"
+    Path("study.yaml").write_text("paths: [runs_a, runs_b]\nanalysis: {primary: {metric: acc, summary: auc}}\n")
+    assert report() == 0
+    assert read_sweep(INTO).asked().summary == "auc"
+    capsys.readouterr()
+    for wrong in (
+        "paths: [runs_a, runs_b]\nmetrik: acc\n",
+        "- runs_a\n",
+        "paths: [",
+        "metric: acc\n",
+        "paths: runs_a\npaired: 3\ndirection: up\n",
+        "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {famly: bh}\n",
+        "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {primary: 3}\n",
+        "paths: [runs_a, runs_b]\nmetric: [acc, loss]\n",
+    ):
+        Path("study.yaml").write_text(wrong)
+        assert report() == 2
+        worded(capsys.readouterr().err)
+
+
+def test_another_baseline_of_an_experiment_is_said(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str], worded: Worded
+) -> None:
+    folder = make_sweep(("C0", "C1", "PTRW"), steps=20)
+    plan = (folder / "plan.json").read_bytes()
+    assert report(str(folder), "--baseline", "PTRW", "--gate") == 0
+    assert "* The baseline is PTRW, as --baseline says; the plan has C0 (GRPO)." in capsys.readouterr().out
+    assert report(str(folder)) == 0
+    assert "--baseline" not in capsys.readouterr().out and (folder / "plan.json").read_bytes() == plan
+    assert report(str(folder), "--baseline", "C9") == 2
+    worded(capsys.readouterr().err)
+
+
+def test_two_sweeps_are_compared_in_the_methods_that_both_have() -> None:
+    def run(path: str, number: int, method: str, seed: int, **levels: Any) -> LoggedRun:
+        log = Log(path)
+        log.add(1, {"acc": 0.5})
+        labels: dict[str, Any] = {"group": method, "seed": seed, **levels}
+        made = LoggedRun("rlsweep", f"{path}/{number}", {}, log, {f"rlsweep.{key}": of for key, of in labels.items()})
+        made.group = path
+        return made
+
+    runs = [run("old", 0, "ppo", 3, lr=0.1), run("old", 1, "dpo", 3, lr=0.1), run("new", 0, "ppo", 7, lr=0.1)]
+    named, _ = name(runs, Naming())
+    assert [(each.group, each.seed, dict(each.factors)) for each in named] == [
+        ("old", 3, {"lr": 0.1, "method": "ppo"}), ("old", 3, {"lr": 0.1, "method": "dpo"}),
+        ("new", 7, {"lr": 0.1, "method": "ppo"}),
+    ]  # fmt: skip
+    alone, _ = name([runs[1], runs[2]], Naming())  # a path is a method
+    assert [(each.group, each.seed, dict(each.factors)) for each in alone] == [
+        ("old", 3, {"lr": 0.1}), ("new", 7, {"lr": 0.1})
+    ]  # fmt: skip
+    table = LoggedRun("CSV", "x/0", {}, runs[0].log)
+    table.group = "x"
+    assert [(each.seed, dict(each.factors)) for each in name([*runs[:2], table], Naming())[0]] == [
+        (1, {}), (2, {}), (1, {})
+    ]  # fmt: skip
