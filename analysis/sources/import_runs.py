@@ -212,7 +212,7 @@ def _found(request: ImportRequest) -> dict[str, dict[Path, str]]:
                 places[format_.kind] = format_.found(place, request.step) | places.get(format_.kind, {})
             except BadImport as error:
                 refused.append(error)
-        if len(refused) == len(readers):
+        if refused and (place.is_dir() or len(refused) == len(readers)):
             raise refused[-1]
     return places
 

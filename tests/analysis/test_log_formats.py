@@ -1,0 +1,247 @@
+"""Every format through one table: a whole, a resumed, a torn, an empty and a large log, against plain Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.data.metric_log import parse
+from analysis.sources import BadImport, ImportRequest, Naming, import_runs, source
+from analysis.sources.source import LoggedRun
+from launcher import files
+from launcher.run.folder import metrics_path, write_state
+from launcher.run.records import State
+from tests.analysis.conftest import MakeSweep, refusal
+
+Rows = Sequence[tuple[int, float]]
+
+
+def standing(rows: Rows) -> dict[int, float]:
+    """What counts of rows in the order in which they were logged: a step that comes again drops those after it."""
+    kept: dict[int, float] = {}
+    for step, value in rows:
+        if kept and step <= max(kept):
+            kept = {before: old for before, old in kept.items() if before < step}
+        kept[step] = value
+    return kept
+
+
+# ---------------------------------------------------------------- writers: the rows of a run, as the tool leaves them
+
+
+def _jsonl(name: str, line: Callable[[int, float], dict[str, Any]]) -> Callable[[Path, Rows], Path]:
+    def write(folder: Path, rows: Rows) -> Path:
+        file = folder / name
+        file.write_text("".join(json.dumps(line(*row)) + "\n" for row in rows))
+        return file
+
+    return write
+
+
+def _csv(columns: tuple[str, str]) -> Callable[[Path, Rows], Path]:
+    def write(folder: Path, rows: Rows) -> Path:
+        with (file := folder / "run.csv").open("w", newline="") as sink:
+            csv.writer(sink, lineterminator="\n").writerows([columns, *rows])
+        return file
+
+    return write
+
+
+def _parquet(folder: Path, rows: Rows) -> Path:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    steps, values = (
+        pa.array([step for step, _ in rows], pa.int64()),
+        pa.array([value for _, value in rows], pa.float64()),
+    )
+    parquet.write_table(pa.table({"_step": steps, "reward": values}), folder / "run.parquet")
+    return folder / "run.parquet"
+
+
+def _console(folder: Path, rows: Rows) -> Path:
+    (folder / "run.log").write_text("".join(f"step:{step} - reward:{value!r}\n" for step, value in rows))
+    return folder / "run.log"
+
+
+def _trainer(folder: Path, rows: Rows) -> Path:
+    history = [{"step": step, "reward": value, "epoch": 0.1} for step, value in rows]
+    last = max((step for step, _ in rows), default=0)
+    state = {"global_step": last, "max_steps": last, "log_history": history}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return folder / "trainer_state.json"
+
+
+def trackio(file: Path, runs: dict[str, Rows], config: Any = None, with_id: bool = True) -> Path:
+    """A project as Trackio 0.36 writes it; without ids, as its early versions did."""
+    some_id = "run_id TEXT NOT NULL, " if with_id else ""
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(
+            f"CREATE TABLE metrics (id INTEGER PRIMARY KEY, {some_id}timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+        )
+        db.execute(
+            f"CREATE TABLE configs (id INTEGER PRIMARY KEY, {some_id}run_name TEXT, config TEXT, created_at TEXT)"
+        )
+        for place, (name, rows) in enumerate(runs.items()):
+            key, mark = ([f"id{place}"], "?, ") if with_id else ([], "")
+            for step, value in rows:
+                text = json.dumps({"reward": value, "bad": "NaN", "deep": {"er": step}}).encode()
+                db.execute(f"INSERT INTO metrics VALUES (NULL, {mark}'t', ?, ?, ?)", [*key, name, step, text])
+            about = json.dumps({"algo": "ppo", "seed": place, "_Group": "g", **(config or {})})
+            db.execute(f"INSERT INTO configs VALUES (NULL, {mark}?, ?, 't')", [*key, name, about])
+    return file
+
+
+def _mlruns(folder: Path, rows: Rows) -> Path:
+    run = folder / "mlruns" / "1" / "abc"
+    for part in ("metrics/train", "params/opt", "tags"):
+        (run / part).mkdir(parents=True)
+    (run.parent / "meta.yaml").write_text("experiment_id: '1'\nname: exp\n")
+    (run / "meta.yaml").write_text("run_id: abc\nstatus: 3\nlifecycle_stage: active\nstart_time: 1700000000000\n")
+    (run / "params" / "opt" / "lr").write_text("0.1")
+    (run / "tags" / "mlflow.runName").write_text("ppo-s0")
+    file = run / "metrics" / "reward"
+    file.write_text("".join(f"{1700000000000 + n} {value!r} {step}\n" for n, (step, value) in enumerate(rows)))
+    # of an evaluation that is behind, and no later attempt
+    (run / "metrics" / "train" / "eval").write_text("1800000000000 5.0 1\n" if rows else "")
+    return file
+
+
+def _mlflow_db(folder: Path, rows: Rows) -> Path:
+    with closing(sqlite3.connect(folder / "mlflow.db")) as db, db:
+        db.executescript(
+            "CREATE TABLE experiments (experiment_id INTEGER, name TEXT);"
+            "CREATE TABLE runs (run_uuid TEXT, name TEXT, status TEXT, lifecycle_stage TEXT, experiment_id INTEGER);"
+            "CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT); CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN);"
+            "INSERT INTO experiments VALUES (1, 'exp'); INSERT INTO params VALUES ('seed', '3', 'abc');"
+            "INSERT INTO runs VALUES ('abc', 'x', 'FINISHED', 'active', 1), ('gone', 'y', 'FINISHED', 'deleted', 1);"
+        )
+        db.executemany("INSERT INTO metrics VALUES ('reward', ?, ?, 'abc', ?, 0)",
+                       [(value, 1700000000000 + n, step) for n, (step, value) in enumerate(rows)])  # fmt: skip
+    return folder / "mlflow.db"
+
+
+def _own(folder: Path, rows: Rows) -> Path:
+    run = folder / "runs" / "r1"
+    run.mkdir(parents=True)
+    (folder / "exp").mkdir()
+    plan = {"runs": [{"id": "r1", "group": "ppo", "seed": 4, "factors": {"lr": 0.1}}]}
+    (folder / "exp" / "plan.json").write_text(json.dumps(plan))
+    (run / "config.yaml").write_text(files.dump_yaml({"format": 1, "id": "r1", "seed": 4, "config": {}}))
+    write_state(run, State("r1", "done", 1))
+    attempt, before, lines = 1, 0, []
+    for step, value in rows:
+        attempt, before = attempt + (step <= before), step
+        lines.append({"step": step, "attempt": attempt, "time": 1.7e9 + len(lines), "reward": value})
+    metrics_path(run).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return metrics_path(run)
+
+
+def _events(folder: Path, rows: Rows) -> Path:
+    from tests.analysis.test_importing import events
+
+    parts: list[dict[int, float]] = [{}]
+    for step, value in rows:
+        if step in parts[-1]:
+            parts.append({})
+        parts[-1][step] = value
+    for number, part in enumerate(parts):
+        events(folder / f"part{number}", part)
+        (folder / "run").mkdir(exist_ok=True)
+        for file in (folder / f"part{number}").iterdir():
+            file.rename(folder / "run" / f"events.out.tfevents.{number}")
+        (folder / f"part{number}").rmdir()
+    return folder / "run" / f"events.out.tfevents.{len(parts) - 1}"
+
+
+#: By case: the source, what writes a log, and whether a torn file is read up to the tear, or refused.
+FORMATS: dict[str, tuple[str, Callable[[Path, Rows], Path], bool]] = {
+    "verl": ("JSONL", _jsonl("run.jsonl", lambda step, value: {"step": step, "data": {"reward": value}}), True),
+    "prime-rl": (
+        "JSONL",
+        _jsonl("metrics.jsonl", lambda step, value: {"step": step, "time": 1.7e9, "reward": value}),
+        True,
+    ),
+    "W&B's history as JSONL": (
+        "JSONL",
+        _jsonl("h.jsonl", lambda step, value: {"_step": step, "_timestamp": 1.7e9, "reward": value, "eval": None}),
+        True,
+    ),
+    "CSV": ("CSV", _csv(("step", "reward")), True),
+    "W&B's history as CSV": ("CSV", _csv(("_step", "reward")), True),
+    "Parquet": ("Parquet", _parquet, False),
+    "verl's console": ("verl's console", _console, True),
+    "Trainer": ("Trainer", _trainer, False),
+    "Trackio": ("Trackio", lambda folder, rows: trackio(folder / "p.db", {"ppo-s0": rows}), False),
+    "mlruns": ("MLflow", _mlruns, True),
+    "MLflow's database": ("MLflow", _mlflow_db, False),
+    "rlsweep": ("rlsweep", _own, True),
+    "TensorBoard": ("TensorBoard", _events, True),
+}
+WHOLE = [(step, step / 8) for step in range(1, 9)]
+RESUMED = [*WHOLE[:6], *((step, 10 + step / 8) for step in range(4, 9))]
+LARGE = [(step, math.sin(step)) for step in range(1, 20_001)]
+
+
+def read(kind: str, logs: Path) -> tuple[LoggedRun, dict[int, float]]:
+    format_ = source.sources()[kind]
+    (run,) = format_.read(format_.found(logs, None), None, ())
+    run.log.write(logs / "written")
+    curves = parse(metrics_path(logs / "written").read_bytes(), "")
+    values = zip(curves.steps.tolist(), curves.values.get("reward", []), strict=False)
+    return run, {int(step): float(value) for step, value in values if value == value}
+
+
+def near(kind: str, expected: dict[int, float]) -> Any:
+    return pytest.approx(expected, rel=1e-6, abs=1e-6) if kind == "TensorBoard" else expected  # single precision
+
+
+@pytest.mark.parametrize("rows", [WHOLE, RESUMED, LARGE], ids=["whole", "resumed", "large"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_rows_that_count_are_those_of_plain_python_and_the_others_are_counted(
+    tmp_path: Path, name: str, rows: Rows
+) -> None:
+    kind, write, _ = FORMATS[name]
+    write(tmp_path, rows)
+    run, found = read(kind, tmp_path)
+    assert found == near(kind, standing(rows)) and run.problem is None
+    lost = len(rows) - len(found)
+    assert run.log.read - run.log.used + (0 if kind != "rlsweep" else lost) == lost
+    assert sum(run.log.unused.values()) == lost
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_torn_log_is_read_to_the_tear_or_refused_by_name(tmp_path: Path, name: str) -> None:
+    kind, write, is_read = FORMATS[name]
+    file = write(tmp_path, LARGE[:2000])
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) - 3 if is_read else len(data) // 2])
+    if kind == "Trainer":
+        run, found = read(kind, tmp_path)
+        assert (found, run.problem) == ({}, "it ended before it had logged a step")
+        assert run.log.unused == {"trainer_state.json is incomplete": 1}
+    elif is_read:
+        run, found = read(kind, tmp_path)
+        assert found == near(kind, standing(LARGE[:1999]))
+        assert sum(run.log.unused.values()) == (kind != "TensorBoard" and kind != "verl's console")
+    else:
+        into = tmp_path / "m" / "x"
+        said = refusal(BadImport, lambda: import_runs(ImportRequest((tmp_path,), into, Naming(), metrics=("reward",))))
+        assert str(file) in said and "Fix: " in said
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "verl's console"])
+def test_a_log_without_a_row_is_a_run_that_ended_before_its_first_step(tmp_path: Path, name: str) -> None:
+    kind, write, _ = FORMATS[name]
+    write(tmp_path, [])
+    run, found = read(kind, tmp_path)
+    assert found == {} and run.problem == "it ended before it had logged a step"
