@@ -27,7 +27,7 @@ from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from launcher import files
 from launcher.__main__ import main as launcher
-from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
+from launcher.run.folder import histograms_path, metrics_path, read_state, run_folder, runs_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from launcher.tracking import Row, rows
@@ -84,6 +84,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         for row in rows(run):
             writer.row(row)
         writer.close("done")
+        metrics_path(run).unlink()
     section = folder / "analysis.yaml"
     section.write_text(json.dumps({"analysis": ANALYSIS}))
     into = folder.parent.parent / "elsewhere" / "theirs"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from analysis.data.metric_log import parse
+from analysis.data.sweep import read_sweep
 from analysis.sources import BadImport, ImportRequest, Naming, import_runs, source
 from analysis.sources.source import LoggedRun
 from launcher import files
@@ -85,7 +86,8 @@ def trackio(file: Path, runs: dict[str, Rows], config: Any = None, with_id: bool
     some_id = "run_id TEXT NOT NULL, " if with_id else ""
     with closing(sqlite3.connect(file)) as db, db:
         db.execute(
-            f"CREATE TABLE metrics (id INTEGER PRIMARY KEY, {some_id}timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+            f"CREATE TABLE metrics (id INTEGER PRIMARY KEY, {some_id}timestamp TEXT, run_name TEXT, step INTEGER, "
+            "metrics TEXT)"
         )
         db.execute(
             f"CREATE TABLE configs (id INTEGER PRIMARY KEY, {some_id}run_name TEXT, config TEXT, created_at TEXT)"
@@ -120,7 +122,8 @@ def _mlflow_db(folder: Path, rows: Rows) -> Path:
         db.executescript(
             "CREATE TABLE experiments (experiment_id INTEGER, name TEXT);"
             "CREATE TABLE runs (run_uuid TEXT, name TEXT, status TEXT, lifecycle_stage TEXT, experiment_id INTEGER);"
-            "CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT); CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);"
+            "CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);"
             "CREATE TABLE metrics (key TEXT, value REAL, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN);"
             "INSERT INTO experiments VALUES (1, 'exp'); INSERT INTO params VALUES ('seed', '3', 'abc');"
             "INSERT INTO runs VALUES ('abc', 'x', 'FINISHED', 'active', 1), ('gone', 'y', 'FINISHED', 'deleted', 1);"
@@ -224,7 +227,9 @@ def test_a_torn_log_is_read_to_the_tear_or_refused_by_name(tmp_path: Path, name:
     kind, write, is_read = FORMATS[name]
     file = write(tmp_path, LARGE[:2000])
     data = file.read_bytes()
-    file.write_bytes(data[: len(data) - 3 if is_read else len(data) // 2])
+    # a table's last line that lacks an end alone may be whole, as editors leave it
+    cut = data.rindex(b",") if kind == "CSV" else len(data) - 3 if is_read else len(data) // 2
+    file.write_bytes(data[:cut])
     if kind == "Trainer":
         run, found = read(kind, tmp_path)
         assert (found, run.problem) == ({}, "it ended before it had logged a step")
@@ -245,3 +250,114 @@ def test_a_log_without_a_row_is_a_run_that_ended_before_its_first_step(tmp_path:
     write(tmp_path, [])
     run, found = read(kind, tmp_path)
     assert found == {} and run.problem == "it ended before it had logged a step"
+
+
+# ---------------------------------------------------------------- what only some formats have
+
+
+def lines(folder: Path, *rows: object, name: str = "ppo-s0.jsonl", end: str = "\n") -> Path:
+    """A file of these lines, as JSON or as they are."""
+    texts = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"".join(text + end.encode() for text in texts))
+    return folder
+
+
+def test_every_odd_cell_and_line_of_json_is_read_or_named(tmp_path: Path) -> None:
+    odd = [
+        b'\xef\xbb\xbf{"step": 1, "reward": "0.5", "note": "x", "deep": {"er": 1}}',
+        b'{"step": 2, "reward": NaN}',
+        b'{"step": 3, "reward": Infinity}',
+        b'{"step": 4.0, "reward": true}',
+        b'{"step": "5", "reward": ' + b"9" * 400 + b"}",
+        b"\0" * 40,
+        b'\0\0{"step": 6, "reward": null}',
+        b"",
+        b'{"reward": 7}',
+    ]
+    run, found = read("JSONL", lines(tmp_path, *odd, end="\r\n"))
+    assert found == {1: 0.5, 3: math.inf, 4: 1, 5: math.inf}
+    assert run.log.cells == {"reward": 5, "deep.er": 1} and "note = 'x': not a number" in run.log.left_out["note"]
+    assert {why: count for why, count in run.log.unused.items() if count} == {
+        "NUL bytes alone": 1,
+        "without a step": 1,
+    }
+
+
+def test_lines_that_cannot_be_read_are_refused_and_files_of_samples_are_no_logs(tmp_path: Path) -> None:
+    wrong = [b"not json", [1], {"step": 0.5, "a": 1}, {"step": -1, "a": 1}, {"step": True, "a": 1}]
+    said = refusal(BadImport, lambda: read("JSONL", lines(tmp_path / "a", {"step": 1, "a": 1}, *wrong)))
+    assert [f"line {number}" in said for number in (2, 3, 4, 5, 6)] == [True] * 5
+    rollouts = {"input": "q", "output": "a", "gts": "a", "score": 1.0, "step": 1}  # of verl
+    sample = {"step": 1, "sample_idx": 0, "prompt_tokens": [1], "response_tokens": [2], "reward": 1.0, "dataset": "d",
+              "finish_reason": "stop", "logprobs": [0.1]}  # fmt: skip
+    for name, line in {"1": rollouts, "x_rollouts_0": sample, "checkpoints": {"name": "1", "batch": 20}}.items():
+        lines(tmp_path / "b", line, name=f"{name}.jsonl")
+    assert source.sources()["JSONL"].found(tmp_path / "b", None) == {}
+    lines(tmp_path / "b", {"iter": 1, "reward": 2.0})
+    assert len(source.sources()["JSONL"].found(tmp_path / "b", "iter")) == 1
+    named = ImportRequest((tmp_path / "b" / "ppo-s0.jsonl",), tmp_path / "m" / "x", metrics=("reward",))
+    assert "no key is known to count steps; the keys are iter, reward. Fix: give --step KEY" in refusal(
+        BadImport, lambda: import_runs(named)
+    )
+
+
+def test_two_processes_that_write_one_file_are_no_attempts(tmp_path: Path) -> None:
+    trainer = [{"step": step, "loss": step / 2} for step in range(1, 9)]
+    others = [{"step": step, "reward": step / 4} for step in range(1, 6)]
+    mixed = [*trainer[:5], *others[:3], *trainer[5:], *others[3:]]
+    run, found = read("JSONL", lines(tmp_path, *mixed))
+    assert found == {step: step / 4 for step in range(1, 6)}
+    assert run.log.read == run.log.used == 13 and not sum(run.log.unused.values())
+
+
+def test_trackio_and_mlflow_say_what_they_know_of_a_run(tmp_path: Path) -> None:
+    trackio(tmp_path / "p.db", {"a": WHOLE, "b": []})
+    trackio(tmp_path / "old.db", {"a": RESUMED}, with_id=False)
+    format_ = source.sources()["Trackio"]
+    runs = {run.name: run for run in format_.read(format_.found(tmp_path, None), None, ())}
+    assert sorted(runs) == ["old/a", "p/a", "p/b"] and runs["p/b"].problem and len(runs["old/a"].log) == 11
+    assert runs["p/a"].about["seed"] == 0 and runs["p/a"].about["trackio.group"] == "g"
+    _mlruns(tmp_path, RESUMED)
+    run, _ = read("MLflow", tmp_path)
+    labels = {"opt/lr": 0.1, "mlflow.runName": "ppo-s0", "mlflow.experiment": "exp"}
+    assert (run.name, run.about) == ("mlruns/1/abc".replace("mlruns", f"{tmp_path.name}/mlruns"), labels)
+    (tmp_path / "mlruns" / "1" / "abc" / "meta.yaml").write_text("run_id: abc\nstatus: 4\n")
+    (other,) = source.sources()["MLflow"].read(source.sources()["MLflow"].found(tmp_path, None), None, ())
+    assert other.problem == "its status is FAILED"
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _parquet(tmp_path, WHOLE)
+    monkeypatch.setattr(
+        "analysis.sources.formats.csv_files.missing", lambda module: (f"{module} is not installed", "FIX")
+    )
+    asked = ImportRequest((file,), tmp_path / "m" / "x", metrics=("reward",))
+    assert "pyarrow is not installed. Fix: FIX" in refusal(BadImport, lambda: import_runs(asked))
+
+
+def test_an_experiment_is_its_runs_with_their_group_seed_and_factors(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = make_sweep(("C0", "C1"), seeds=(0, 1), cells={name: [{"lr": 0.1}] for name in ("C0", "C1")})
+    (folder / "report").mkdir()
+    (folder / "report" / "curve.csv").write_text("step,reward\n1,2\n")
+    (folder.parent / "runs" / "C0-1-0" / "state.json").unlink()
+    (folder.parent / "runs" / "C1-0-0" / "config.yaml").unlink(missing_ok=True)
+    runs = {run.name: run for run in source.sources()["rlsweep"].read(found(folder), None, ())}
+    assert sorted(runs) == [f"quickstart/{group}/{group}-{seed}-0" for group in ("C0", "C1") for seed in (0, 1)]
+    about = runs["quickstart/C1/C1-0-0"].about
+    assert {key: about[key] for key in about if key.startswith("rlsweep.")} == {
+        "rlsweep.group": "C1", "rlsweep.seed": 0, "rlsweep.lr": 0.1
+    }  # fmt: skip
+    assert "state.json" in str(runs["quickstart/C0/C0-1-0"].problem)
+    metric = json.loads((folder / "plan.json").read_text())["analysis"]["primary"]["metric"]
+    naming = Naming("rlsweep.group", "rlsweep.seed", ("rlsweep.lr",))
+    done = import_runs(ImportRequest((folder,), tmp_path / "again" / "x", naming, metrics=(metric,)))
+    assert done.groups == {"C0": 2, "C1": 2}
+    theirs = {
+        (run.group, run.seed): run.curves.values[metric].tolist() for run in read_sweep(tmp_path / "again" / "x").runs
+    }
+    assert theirs == {(run.group, run.seed): run.curves.values[metric].tolist() for run in read_sweep(folder).runs}
+
+
+def found(folder: Path) -> dict[Path, str]:
+    return source.sources()["rlsweep"].found(folder, None)

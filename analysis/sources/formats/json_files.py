@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from analysis.sources.formats.csv_files import STEPS
 from analysis.sources.log import BadImport, Log
-from analysis.sources.notation import whole
+from analysis.sources.notation import number, whole
 from analysis.sources.source import LoggedRun, configuration_in, leaves, names, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics, some
 
@@ -72,8 +72,8 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
     used, and what cannot be read, are added."""
     key, without = None, dict[str, Any]()
     with path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
-            where = f"line {number}"
+        for place, text in enumerate(file, start=1):
+            where = f"line {place}"
             if not (body := _body(text)):
                 unused["NUL bytes alone"] += b"\0" in text
                 continue
@@ -102,7 +102,7 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 rule, fix = "must be a whole number, 0 or more", "remove this line, or name another key by --step"
                 problems.add(f"{where}: {key}", line[key], rule, fix, path)
                 continue
-            yield Line(number, at, *_values(line, key))
+            yield Line(place, at, *_values(line, key))
     if key is None and without:
         rule = f"no key is known to count steps; the keys are {some(list(without), _LISTED)}"
         problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
@@ -133,16 +133,17 @@ def _is_log(path: Path, step: str | None) -> bool | None:
     """Whether the first line that is JSON has a step and more numbers than texts and lists, which rollouts have; None
     for a file without a whole line, of a run that ended before its first step."""
     with path.open("rb") as file:
-        for number, text in enumerate(file):
+        for place, text in enumerate(file):
             try:
                 line = json.loads(_body(text))
             except (ValueError, RecursionError):
-                if number == 0 and not text.endswith(b"\n") and _body(text)[:1] in (b"", b"{"):
+                if place == 0 and not text.endswith(b"\n") and _body(text)[:1] in (b"", b"{"):
                     return None
                 continue
             if not isinstance(line, dict) or (key := _key(line, step)) is None:
                 return False
-            kinds = [isinstance(value, (int, float)) for value in _values(line, key)[0].values()]
+            values = _values(line, key)[0].values()
+            kinds = [isinstance(number(value) if isinstance(value, str) else value, (int, float)) for value in values]
             return line.keys() == _VERL or sum(kinds) > len(kinds) / 2
     return False if path.stat().st_size else None
 

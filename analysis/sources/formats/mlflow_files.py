@@ -46,14 +46,16 @@ class MlflowFiles:
         problems = Diagnostics()
         for path, name in places.items():
             for title, run_id, status, experiment, rows, params, tags in _runs(path, name, problems):
-                logged, last = Logged(), dict[str, int]()
+                logged, last, begins = Logged(), dict[str, int](), [0]
                 for time, metric, at, value in rows:
                     if value is None:  # the last line of a file, which a crash cut off
                         logged.unused["incomplete last line"] += 1
                         continue
                     if at < last.get(metric, 0):  # a metric that goes back is of a new attempt
-                        logged.attempt, last = logged.attempt + 1, {}
+                        begins.append(at)
+                        last = {}
                     last[metric] = at
+                    logged.attempt = max(number for number, first in enumerate(begins, start=1) if first <= at)
                     logged.scalar(metric, at, value, time / 1000)
                 config = {key: level_of(value) for key, value in params.items()}
                 why = None if status == "FINISHED" else f"its status is {status}"
