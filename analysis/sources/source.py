@@ -1,8 +1,8 @@
 """What a format of logs is, and a run that was read from one.
 
     @source
-    class VerlFiles:
-        kind, files, beats = "verl", (".jsonl",), ("CSV",)
+    class PairFiles:
+        kind, files, beats = "pairs", (".pairs",), ("CSV",)
         def found(self, place, step): ...
         def read(self, places, step, keys): ...
 

@@ -27,7 +27,7 @@ from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from launcher import files
 from launcher.__main__ import main as launcher
-from launcher.run.folder import histograms_path, metrics_path, read_state, run_folder, runs_folder, write_state
+from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from launcher.tracking import Row, rows
@@ -84,11 +84,11 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         for row in rows(run):
             writer.row(row)
         writer.close("done")
-        metrics_path(run).unlink()
     section = folder / "analysis.yaml"
     section.write_text(json.dumps({"analysis": ANALYSIS}))
-    into = folder.parent.parent / "elsewhere" / "theirs"
-    done = import_runs(asked(runs, into, metrics=(), analysis=section, baseline="C0", paired=True))
+    into, logs = folder.parent.parent / "elsewhere" / "theirs", folder.parent.parent / "logs"
+    shutil.copytree(runs, logs, ignore=shutil.ignore_patterns("metrics.jsonl"))
+    done = import_runs(asked(logs, into, metrics=(), analysis=section, baseline="C0", paired=True))
     assert done.groups == {"C0": 3, "C1": 3} and done.gaps == ()
     (sweep, theirs), (_, ours) = found(into), found(folder)
     assert [run.problem for run in sweep.runs] == [None] * 6 and sweep.plan["steps"] == 60

@@ -361,3 +361,13 @@ def test_an_experiment_is_its_runs_with_their_group_seed_and_factors(make_sweep:
 
 def found(folder: Path) -> dict[Path, str]:
     return source.sources()["rlsweep"].found(folder, None)
+
+
+def test_mlflows_database_has_words_for_what_is_not_a_finite_number(tmp_path: Path) -> None:
+    _mlflow_db(tmp_path, WHOLE)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as db, db:
+        db.execute("UPDATE metrics SET is_nan = 1, value = 0 WHERE step = 2")
+        db.execute("UPDATE metrics SET value = -1.7976931348623157e308 WHERE step = 3")
+    run, found = read("MLflow", tmp_path)
+    assert found == {**{step: value for step, value in WHOLE if step != 2}, 3: -math.inf}
+    assert run.log.used == len(WHOLE) and run.about == {"seed": 3, "mlflow.experiment": "exp"}

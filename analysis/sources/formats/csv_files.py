@@ -74,8 +74,10 @@ class CsvFiles:
     """The progress.csv and the monitors of one folder are one run. A blank in the name of a column becomes an
     underscore."""
 
-    kind, files, beats = "CSV", (".csv", ".tsv", ".txt"), ()
-    patterns: tuple[str, ...] = ("*.csv", "*.tsv", "progress.txt")
+    kind = "CSV"
+    files: Collection[str] = (".csv", ".tsv", ".txt")
+    beats: Collection[str] = ()
+    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found: the files that have a column of steps or no whole line."""

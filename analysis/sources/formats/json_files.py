@@ -38,7 +38,7 @@ class Line(NamedTuple):
 class JsonFiles:
     """A run is a file. A last line without an end, which a crash leaves, is not used."""
 
-    kind, files, beats = "JSONL", (".jsonl",), ("W&B", "TensorBoard", "verl's console", "CSV")
+    kind, files, beats = "JSONL", (".jsonl",), ("verl's console", "CSV", "Parquet")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
@@ -93,7 +93,8 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 )
                 problems.add(where, KEY_ALONE, shape, fix, path)
                 continue
-            if (key := key or _key(line, step)) not in line:
+            key = key or _key(line, step)
+            if key is None or key not in line:
                 unused["without a step"] += 1
                 without = without or line
                 continue

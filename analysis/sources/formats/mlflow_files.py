@@ -5,8 +5,6 @@ A folder has meta.yaml, and a file for each metric, parameter and tag. A line of
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,10 @@ _META = "meta.yaml"
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 _RUNS = """SELECT run_uuid, status, experiments.name FROM runs JOIN experiments USING (experiment_id)
            WHERE runs.lifecycle_stage = 'active' ORDER BY run_uuid"""
-_ROWS = """SELECT timestamp, key, step, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics WHERE run_uuid = ?
-           ORDER BY timestamp, rowid"""
+# A database has the largest number for an infinite one.
+_ROWS = """SELECT timestamp, key, step, CASE WHEN is_nan THEN 'nan' WHEN abs(value) < 1.7976931348623157e308 THEN value
+           ELSE 2 * value END FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"""
+_TEXTS = ("params", "tags")
 
 
 @source
@@ -56,7 +56,7 @@ class MlflowFiles:
                         last = {}
                     last[metric] = at
                     logged.attempt = max(number for number, first in enumerate(begins, start=1) if first <= at)
-                    logged.scalar(metric, at, value, time / 1000)
+                    logged.scalar(metric, at, float(value), time / 1000)
                 config = {key: level_of(value) for key, value in params.items()}
                 why = None if status == "FINISHED" else f"its status is {status}"
                 labels, commit = {**tags, "mlflow.experiment": experiment}, tags.get("mlflow.source.git.commit", "")
@@ -69,25 +69,12 @@ def _runs(path: Path, name: str, problems: Diagnostics) -> Iterator[tuple[Any, .
     """The runs of a place: name, id, status, experiment, rows in the order of their time, parameters and tags."""
     if path.is_dir():
         meta, rows = _yaml(path / _META), sorted(_lines(path / "metrics", problems), key=lambda row: row[0])
-        of_run = [_texts(path / folder) for folder in ("params", "tags")]
+        of_run = [_texts(path / folder) for folder in _TEXTS]
         yield name, path.name, _STATUS.get(meta.get("status", 0)), _yaml(path.parent / _META).get("name"), rows, *of_run
         return
     for run_id, status, experiment in query(path, _RUNS):
-        # a database has the largest number for an infinite one
-        rows = (
-            (
-                time,
-                metric,
-                step,
-                math.nan if value is None else 2 * value if abs(value) == sys.float_info.max else value,
-            )
-            for time, metric, step, value in query(path, _ROWS, run_id)
-        )
-        of_run = [
-            dict(query(path, f"SELECT key, value FROM {table} WHERE run_uuid = ?", run_id))
-            for table in ("params", "tags")
-        ]
-        yield f"{name}/{run_id}", run_id, status, experiment, rows, *of_run
+        of_run = [dict(query(path, f"SELECT key, value FROM {table} WHERE run_uuid = ?", run_id)) for table in _TEXTS]
+        yield f"{name}/{run_id}", run_id, status, experiment, query(path, _ROWS, run_id), *of_run
 
 
 def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int, float | None]]:

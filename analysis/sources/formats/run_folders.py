@@ -14,7 +14,7 @@ from analysis.sources.source import LoggedRun, source
 from analysis.spec.validation import Diagnostics
 from launcher.files import BadRunFolder
 from launcher.run import whole
-from launcher.run.folder import metrics_path, read_config, read_state, run_folder
+from launcher.run.folder import metrics_path, read_state, run_folder
 from launcher.run.lifecycle import RunState
 
 _FILE, _KEYS = "plan.json", {"id", "group", "seed"}
@@ -47,15 +47,14 @@ class RunFolders:
                 labels = {f"rlsweep.{key}": entry[key] for key in ("group", "seed")}
                 labels |= {f"rlsweep.{key}": level for key, level in (entry.get("factors") or {}).items()}
                 try:
-                    state, config = read_state(folder), read_config(folder)
-                    problem = (
-                        whole.problem(folder, state) if state.state == RunState.DONE else state.message or state.state
-                    )
+                    state = read_state(folder)
+                    done = state.state == RunState.DONE
+                    problem = whole.problem(folder, state) if done else state.message or str(state.state)
                 except (FileNotFoundError, BadRunFolder) as error:
-                    config, problem = {}, str(error) if folder.exists() else "it was not started"
+                    problem = str(error) if folder.exists() else "it was not started"
                 log = _log(metrics_path(folder))
                 log.resolve(step)
-                yield LoggedRun(self.kind, f"{name}/{title}", config, log, labels, problem, key=title)
+                yield LoggedRun(self.kind, f"{name}/{title}", {}, log, labels, problem, key=title)
 
 
 def _runs(file: Path) -> list[dict[str, Any]]:
