@@ -19,6 +19,7 @@ from analysis.sources import BadImport, ImportRequest, Naming, import_runs, sour
 from analysis.sources.source import LoggedRun
 from launcher import files
 from launcher.run.folder import metrics_path, write_state
+from launcher.run.lifecycle import RunState
 from launcher.run.records import State
 from tests.analysis.conftest import MakeSweep, refusal
 
@@ -140,12 +141,12 @@ def _own(folder: Path, rows: Rows) -> Path:
     plan = {"runs": [{"id": "r1", "group": "ppo", "seed": 4, "factors": {"lr": 0.1}}]}
     (folder / "exp" / "plan.json").write_text(json.dumps(plan))
     (run / "config.yaml").write_text(files.dump_yaml({"format": 1, "id": "r1", "seed": 4, "config": {}}))
-    write_state(run, State("r1", "done", 1))
-    attempt, before, lines = 1, 0, []
+    write_state(run, State("r1", RunState.DONE, 1))
+    attempt, before, written = 1, 0, list[dict[str, Any]]()
     for step, value in rows:
         attempt, before = attempt + (step <= before), step
-        lines.append({"step": step, "attempt": attempt, "time": 1.7e9 + len(lines), "reward": value})
-    metrics_path(run).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        written.append({"step": step, "attempt": attempt, "time": 1.7e9 + len(written), "reward": value})
+    metrics_path(run).write_text("".join(json.dumps(line) + "\n" for line in written))
     return metrics_path(run)
 
 
@@ -192,7 +193,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Rows], Path], bool]] = {
 }
 WHOLE = [(step, step / 8) for step in range(1, 9)]
 RESUMED = [*WHOLE[:6], *((step, 10 + step / 8) for step in range(4, 9))]
-LARGE = [(step, math.sin(step)) for step in range(1, 20_001)]
+LARGE = [(step, math.sin(step)) for step in range(1, 5_001)]
 
 
 def read(kind: str, logs: Path) -> tuple[LoggedRun, dict[int, float]]:

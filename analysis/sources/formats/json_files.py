@@ -87,11 +87,8 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                     problems.add(where, KEY_ALONE, f"not JSON ({error})", fix, path)
                 continue
             if not isinstance(line, dict) or (line.keys() == _VERL and not isinstance(line["data"], dict)):
-                shape, fix = (
-                    'must be {"step": NUMBER, METRIC: NUMBER, ...}',
-                    "give the files of metrics alone as SOURCE",
-                )
-                problems.add(where, KEY_ALONE, shape, fix, path)
+                fix = "give the files of metrics alone as SOURCE"
+                problems.add(where, KEY_ALONE, 'must be {"step": NUMBER, METRIC: NUMBER, ...}', fix, path)
                 continue
             key = key or _key(line, step)
             if key is None or key not in line:
