@@ -372,3 +372,18 @@ def test_mlflows_database_has_words_for_what_is_not_a_finite_number(tmp_path: Pa
     run, found = read("MLflow", tmp_path)
     assert found == {**{step: value for step, value in WHOLE if step != 2}, 3: -math.inf}
     assert run.log.used == len(WHOLE) and run.about == {"seed": 3, "mlflow.experiment": "exp"}
+
+
+def test_a_chart_that_wandb_exports_has_a_run_in_each_group_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "chart.csv").write_text(
+        '"Step","ppo-s0 - val/acc","ppo-s0 - val/acc__MIN","a - b-s1 - val/acc","a - b-s1 - val/acc__MIN"\n'
+        "1,50%,50%,25%,25%\n2,75%,75%,,\n3,,,40%,40%\n"
+    )
+    format_ = source.sources()["CSV"]
+    runs = list(format_.read(format_.found(tmp_path, None), None, ()))
+    assert [run.name.partition("/")[2] for run in runs] == ["chart/ppo-s0", "chart/a - b-s1"]
+    for run, values in zip(runs, ({1: 0.5, 2: 0.75}, {1: 0.25, 3: 0.4}), strict=True):
+        run.log.write(tmp_path / run.about["run"].replace(" ", ""))
+        curves = parse(metrics_path(tmp_path / run.about["run"].replace(" ", "")).read_bytes(), "")
+        assert dict(zip(curves.steps.tolist(), curves.values["val/acc"].tolist(), strict=True)) == values
+        assert run.log.used == 2

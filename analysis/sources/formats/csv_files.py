@@ -33,6 +33,8 @@ _MONITOR = ("r", "l", "t")  # gymnasium's and Stable-Baselines3's monitor: rewar
 _OF_FOLDER = ("progress", "monitor")  # names of files that belong to the run of their folder
 _LISTED = 12
 _PARQUET = ".parquet"
+#: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
+_RUN, _CHARTED = "run", " - "
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
@@ -50,13 +52,21 @@ class _Table:
     run_columns: tuple[str, ...]
     columns: Mapping[str, Column]
     unused: Counter[str]
+    charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column of a chart of W&B
 
     @property
     def is_monitor(self) -> bool:
         return self.header[:3] == _MONITOR and not self.step
 
-    def rows(self) -> Iterator[_Row]:
-        return _rows(self.path, self.header, Counter(), Diagnostics())
+    def rows(self, problems: Diagnostics | None = None) -> Iterator[_Row]:
+        """The rows; of a chart, a row for each run that has a cell. problems: to which those of the file are added."""
+        unused = Counter[str]() if problems is None else self.unused
+        for line, cells in _rows(self.path, self.header, unused, Diagnostics() if problems is None else problems):
+            runs: dict[str, dict[str, str]] = {}
+            for name, (run, metric) in self.charted.items():
+                if cell := cells.get(name):
+                    runs.setdefault(run, {self.step: cells[self.step], _RUN: run})[metric] = cell
+            yield from ((line, row) for row in (runs.values() if self.charted else [cells]))
 
     def run(self, cells: Mapping[str, str]) -> _Run:
         return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
@@ -201,9 +211,14 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     if twice:
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
-    columns = {name: Column(name) for name in header if name and name not in run_columns}
-    table = _Table(path, header, _step_in(header, step) or "", run_columns, columns, Counter())
-    for line, cells in _rows(path, header, table.unused, problems):
+    of_steps, charted = _step_in(header, step) or "", dict[str, tuple[str, str]]()
+    if of_steps and len(header) > 1 and all(_CHARTED in name for name in {*header} - {of_steps}):
+        parts = {name: name.rpartition(_CHARTED) for name in header if name != of_steps}
+        charted, run_columns = {name: (run, metric) for name, (run, _, metric) in parts.items()}, (_RUN,)
+    read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
+    columns = {name: Column(name) for name in read if name and name not in run_columns}
+    table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted)
+    for line, cells in table.rows(problems):
         for name, column in columns.items():
             column.see(line, cells.get(name, ""))
     settle(columns, [table.step])
