@@ -387,3 +387,25 @@ def test_a_chart_that_wandb_exports_has_a_run_in_each_group_of_columns(tmp_path:
         curves = parse(metrics_path(tmp_path / run.about["run"].replace(" ", "")).read_bytes(), "")
         assert dict(zip(curves.steps.tolist(), curves.values["val/acc"].tolist(), strict=True)) == values
         assert run.log.used == 2
+
+
+HYDRA = ("JSONL", "CSV", "Parquet", "verl's console", "Trainer", "TensorBoard")
+
+
+@pytest.mark.parametrize("name", [name for name, (kind, *_) in FORMATS.items() if kind in HYDRA])
+def test_a_job_of_hydra_has_its_configuration_beside_any_log(tmp_path: Path, name: str) -> None:
+    kind, write, _ = FORMATS[name]
+    (job := tmp_path / "multirun" / "0" / ".hydra").mkdir(parents=True)
+    (job / "config.yaml").write_text("algo: ppo\nseed: 3\n")
+    (job / "overrides.yaml").write_text("- seed=3\n")
+    write(job.parent, WHOLE)
+    run, found = read(kind, tmp_path / "multirun")
+    assert run.about == {"algo": "ppo", "seed": 3} and len(found) == len(WHOLE)
+
+
+def test_a_run_of_this_project_that_began_anew_is_its_last_attempt(tmp_path: Path) -> None:
+    rows = [*WHOLE[:4], *((step, 10.0 + step) for step in range(1, 9))]
+    _own(tmp_path, rows)
+    run, found = read("rlsweep", tmp_path)
+    assert found == standing(rows) == {step: 10.0 + step for step in range(1, 9)}
+    assert run.log.unused["superseded by a later attempt"] == 4
