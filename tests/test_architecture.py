@@ -41,6 +41,7 @@ BETWEEN = {
     ("trainer_ext.application.commands", "launcher"),  # the commands of the launcher's program
     ("trainer_ext.application", "analysis.spec"),  # the words of objections
     ("analysis.data", "launcher.errors"),  # which extra brings a package that is missing
+    ("analysis.sources", "launcher.errors"),  # the same
     ("analysis", "launcher.run"),  # the format of a run's folder
     ("launcher.planning", "analysis.spec"),  # the schema of what may be asked
     ("launcher.campaign", "analysis.spec"),

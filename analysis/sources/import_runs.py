@@ -233,7 +233,7 @@ def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path
                 continue
             logs = {path: name for path, name in found.items() if not (outside and path.is_relative_to(made))}
             places[format_.kind] = logs | places.get(format_.kind, {})
-        if len(refused) == len(readers):
+        if refused and (place.is_dir() or len(refused) == len(readers)):
             raise refused[-1]
     return places
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport
+from analysis.sources.notation import whole
 from analysis.sources.source import LoggedRun
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
@@ -136,7 +137,7 @@ def _values(
             fields[word] = run.about[key]
     if len(problems) > before:
         return None
-    group, seed = str(fields["group"]).strip(), _whole(fields["seed"])
+    group, seed = str(fields["group"]).strip(), whole(fields["seed"])
     if seed is None:
         rule = "must be a whole number of 64 bits"
         problems.add(f"run {run.name}: seed", fields["seed"], rule, "name another key")
@@ -195,16 +196,6 @@ def _doubled(named: Sequence[Named]) -> Diagnostics:
         both = f"runs {other.run.name} and {run.run.name}"
         problems.add(both, KEY_ALONE, f"both are {run.place}", f"{apart}leave one of the runs out")
     return problems
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    try:
-        number = int(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) < 2**63 and (isinstance(value, str) or number == value) else None
 
 
 @lru_cache(4096)

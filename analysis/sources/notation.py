@@ -29,6 +29,17 @@ def number(text: str) -> float | None:
         return None
 
 
+def whole(value: object) -> int | None:
+    """A whole number of 64 bits; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**63 and (isinstance(value, str) or number == value) else None
+
+
 def _plain(text: str) -> str:
     text = text.strip().replace("\N{MINUS SIGN}", "-")
     wrapped = _NUMPY.fullmatch(text)

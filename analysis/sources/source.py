@@ -1,8 +1,8 @@
 """What a format of logs is, and a run that was read from one.
 
     @source
-    class VerlFiles:
-        kind, files, beats = "verl", (".jsonl",), ("CSV",)
+    class PairFiles:
+        kind, files, beats = "pairs", (".pairs",), ("CSV",)
         def found(self, place, step): ...
         def read(self, places, step, keys): ...
 
@@ -26,8 +26,8 @@ from analysis.spec import registry
 from analysis.spec.validation import KEY_ALONE, Objection
 
 GROUP = "rlsweep.sources"
-# Where others leave a run's configuration: Lightning, many, Hydra, RLlib.
-_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json")
+# Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
+_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
 
 
 @dataclass
@@ -56,7 +56,7 @@ class LoggedRun:
     group: str | None = field(init=False, default=None)
 
     def __post_init__(self, labels: Mapping[str, str]) -> None:
-        self.about = {**_leaves(self.config), **labels}
+        self.about = {**leaves(self.config), **labels}
         self.key, self.place = self.key or self.name, self.place or self.name
         if not self.log:  # whatever the tool says of its end
             self.problem = self.problem or "it ended before it had logged a step"
@@ -138,9 +138,9 @@ def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
     return {}
 
 
-def _leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+def leaves(config: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     """The leaves of a configuration by their dotted keys; a list is a leaf, and so is an empty mapping."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _leaves(value, f"{at}{key}.") if isinstance(value, Mapping) and value else {f"{at}{key}": value}
+        flat |= leaves(value, f"{at}{key}.") if isinstance(value, Mapping) and value else {f"{at}{key}": value}
     return flat

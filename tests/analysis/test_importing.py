@@ -83,8 +83,9 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         for row in rows(run):
             writer.row(row)
         writer.close("done")
-    into = folder.parent.parent / "elsewhere" / "theirs"
-    done = import_runs(asked(runs, into, metrics=(), analysis=ANALYSIS, baseline="C0", paired=True))
+    into, logs = folder.parent.parent / "elsewhere" / "theirs", folder.parent.parent / "logs"
+    shutil.copytree(runs, logs, ignore=shutil.ignore_patterns("metrics.jsonl"))
+    done = import_runs(asked(logs, into, metrics=(), analysis=ANALYSIS, baseline="C0", paired=True))
     assert done.groups == {"C0": 3, "C1": 3} and done.gaps == ()
     (sweep, theirs), (_, ours) = found(into), found(folder)
     assert [run.problem for run in sweep.runs] == [None] * 6 and sweep.plan["steps"] == 60

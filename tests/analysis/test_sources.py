@@ -65,7 +65,7 @@ def _printed(folder: Path) -> None:
 
 SAMPLES: dict[str, Callable[[Path], None]] = {
     "CSV": _tables,
-    "verl": _verl,
+    "JSONL": _verl,
     "verl's console": _printed,
     "TensorBoard": lambda folder: events(folder / "a-s0", {1: 0.5, 2: 0.6}),
     "Trainer": lambda folder: trainer_state(folder / "a-s0" / "checkpoint-20", 20, 1.0),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport, Log
-from analysis.sources.source import LoggedRun, names, source
+from analysis.sources.source import LoggedRun, configuration_in, names, source
 from analysis.spec.validation import Objection
 
 _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
@@ -44,6 +45,7 @@ class ConsoleFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read."""
+        together = Counter(path.parent for path in places)
         for path, name in places.items():
             lines = list(_lines(path))
             log = Log(path)
@@ -51,7 +53,8 @@ class ConsoleFiles:
                 parts = (part.rpartition(":") for part in match[2].split(" - "))
                 log.add(int(match[1]), {key: text for key, _, text in parts if key})
             log.resolve(step)
-            yield LoggedRun(self.kind, name, _configuration(lines), log)
+            beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+            yield LoggedRun(self.kind, name, _configuration(lines) or beside, log)
 
 
 def _lines(path: Path) -> Iterator[str]:

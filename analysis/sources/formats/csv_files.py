@@ -20,18 +20,21 @@ from analysis.sources.naming import level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, configuration_in, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
+from launcher.errors import missing
 
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
     "step", "global_step", "steps", "timestep", "timesteps",
     "time/total_timesteps", "total_timesteps", "misc/total_timesteps",  # Stable-Baselines3, Baselines
     "timesteps_total", "num_env_steps_sampled_lifetime", "training_iteration",  # RLlib
-    "TotalEnvInteracts", "TotalEnvSteps", "Step",  # Spinning Up, garage, TensorBoard's and W&B's downloads
+    "TotalEnvInteracts", "TotalEnvSteps", "Step", "_step",  # Spinning Up, garage, TensorBoard's and W&B's downloads
 )  # fmt: skip
-_PATTERNS = ("*.csv", "*.tsv", "progress.txt")
 _MONITOR = ("r", "l", "t")  # gymnasium's and Stable-Baselines3's monitor: reward, length and end of each episode
 _OF_FOLDER = ("progress", "monitor")  # names of files that belong to the run of their folder
 _LISTED = 12
+_PARQUET = ".parquet"
+#: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
+_RUN, _CHARTED = "run", " - "
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
@@ -49,13 +52,21 @@ class _Table:
     run_columns: tuple[str, ...]
     columns: Mapping[str, Column]
     unused: Counter[str]
+    charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column of a chart of W&B
 
     @property
     def is_monitor(self) -> bool:
         return self.header[:3] == _MONITOR and not self.step
 
-    def rows(self) -> Iterator[_Row]:
-        return _rows(self.path, self.header, Counter(), Diagnostics())
+    def rows(self, problems: Diagnostics | None = None) -> Iterator[_Row]:
+        """The rows; of a chart, a row for each run that has a cell. problems: to which those of the file are added."""
+        unused = Counter[str]() if problems is None else self.unused
+        for line, cells in _rows(self.path, self.header, unused, Diagnostics() if problems is None else problems):
+            runs: dict[str, dict[str, str]] = {}
+            for name, (run, metric) in self.charted.items():
+                if cell := cells.get(name):
+                    runs.setdefault(run, {self.step: cells[self.step], _RUN: run})[metric] = cell
+            yield from ((line, row) for row in (runs.values() if self.charted else [cells]))
 
     def run(self, cells: Mapping[str, str]) -> _Run:
         return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
@@ -73,12 +84,15 @@ class CsvFiles:
     """The progress.csv and the monitors of one folder are one run. A blank in the name of a column becomes an
     underscore."""
 
-    kind, files, beats = "CSV", (".csv", ".tsv", ".txt"), ()
+    kind = "CSV"
+    files: Collection[str] = (".csv", ".tsv", ".txt")
+    beats: Collection[str] = ()
+    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found: the files that have a column of steps or no whole line."""
         root = place.resolve()
-        paths = [root] if root.is_file() else [path for pattern in _PATTERNS for path in root.rglob(pattern)]
+        paths = [root] if root.is_file() else [path for pattern in self.patterns for path in root.rglob(pattern)]
         tables = {path for path in paths if path.is_file() and _is_table(path, step)}
         if root.is_file() and not tables:
             which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
@@ -110,6 +124,8 @@ class CsvFiles:
 
 def _is_table(path: Path, step: str | None) -> bool:
     """Whether a file has a column of steps, or no whole line but comments: its run ended before it wrote one."""
+    if path.suffix == _PARQUET:
+        return _step_in(_header(path), step) is not None
     with path.open("rb") as file:
         empty = all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
     return empty or _step_in(_header(path), step) is not None
@@ -117,6 +133,8 @@ def _is_table(path: Path, step: str | None) -> bool:
 
 def _header(path: Path) -> tuple[str, ...]:
     """The names of the columns; empty for an empty file."""
+    if path.suffix == _PARQUET:
+        return tuple(_parquet(path).schema_arrow.names)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         line = next((line for line in file if not line.startswith("#")), "")
     rows = list(csv.reader([line], delimiter=_delimiter(line)))
@@ -137,6 +155,10 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
 def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: Diagnostics) -> Iterator[_Row]:
     """The rows of a file. A last row without an end that has too few cells, which a crash leaves, is not used, nor is
     a header that comes again."""
+    if path.suffix == _PARQUET:
+        for number, row in enumerate(row for batch in _parquet(path).iter_batches() for row in batch.to_pylist()):
+            yield number, {name: "" if cell is None else str(cell) for name, cell in row.items()}
+        return
     if not header:
         return
     ended = True
@@ -170,15 +192,33 @@ def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: Dia
                 yield number, dict(zip(header, cells, strict=False))
 
 
+def _parquet(path: Path) -> Any:
+    if absent := missing("pyarrow"):
+        raise BadImport(Objection(str(path), KEY_ALONE, *absent))
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        why = f"not a whole Parquet file ({' '.join(str(error).split())})"
+        raise BadImport(Objection(str(path), KEY_ALONE, why, "write it again, or move it away")) from error
+
+
 def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagnostics) -> _Table:
     header = _header(path)
     twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
     if twice:
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
-    columns = {name: Column(name) for name in header if name and name not in run_columns}
-    table = _Table(path, header, _step_in(header, step) or "", run_columns, columns, Counter())
-    for line, cells in _rows(path, header, table.unused, problems):
+    of_steps, charted = _step_in(header, step) or "", dict[str, tuple[str, str]]()
+    if of_steps and len(header) > 1 and all(_CHARTED in name for name in {*header} - {of_steps}):
+        parts = {name: name.rpartition(_CHARTED) for name in header if name != of_steps}
+        charted, run_columns = {name: (run, metric) for name, (run, _, metric) in parts.items()}, (_RUN,)
+    read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
+    columns = {name: Column(name) for name in read if name and name not in run_columns}
+    table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted)
+    for line, cells in table.rows(problems):
         for name, column in columns.items():
             column.see(line, cells.get(name, ""))
     settle(columns, [table.step])

@@ -21,9 +21,10 @@ _PATTERN = "*tfevents*"
 
 
 @dataclass
-class _Logged:
-    """The content of a folder's event files: rows by (attempt, step), each of scalars, histograms and time; and
-    hyperparameters. begins: the first step of the file; steps: of each scalar, those of earlier files."""
+class Logged:
+    """Scalars that were logged one by one, such as those of a folder's event files: rows by (attempt, step), each of
+    scalars, histograms and time; and hyperparameters. begins: the first step of the file; steps: of each scalar, those
+    of earlier files."""
 
     unused: Counter[str] = field(default_factory=Counter)
     rows: dict[tuple[int, int], tuple[dict[str, float], dict[str, Any], float]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class _Logged:
         if len(before) > 1 and self.begins <= step <= max(before):
             self.attempt, self.steps = self.attempt + 1, {}
         values = self.row(step, time)[0]
-        self.unused["repeated in its step, of which the last value counts"] += values.get(tag, value) != value
+        self.unused["repeated in its step, of which the last value counts"] += tag in values and values[tag] != value
         values[tag] = value
 
 
@@ -69,7 +70,7 @@ class EventFiles:
                 of_parent.setdefault(folder.parent, {}).update(logged.hparams)
                 continue
             config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
-            run = LoggedRun(self.kind, name, config, _log(folder, logged, step), started=logged.started)
+            run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
             if run.log:
                 logged_some.add(folder)
                 yield run
@@ -79,8 +80,9 @@ class EventFiles:
         yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
 
 
-def _log(folder: Path, logged: _Logged, by: str | None) -> Log:
-    log, before = Log(folder), 1
+def as_log(place: Path, logged: Logged, by: str | None) -> Log:
+    """The rows that count. by: the metric that counts the steps instead."""
+    log, before = Log(place), 1
     for (attempt, step), (values, histograms, time) in sorted(logged.rows.items(), key=lambda item: item[0]):
         if attempt != before:
             log.begin()
@@ -93,11 +95,11 @@ def _log(folder: Path, logged: _Logged, by: str | None) -> Log:
     return log
 
 
-def _read(folder: Path) -> _Logged:
+def _read(folder: Path) -> Logged:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
-    logged = _Logged()
+    logged = Logged()
     plugins: dict[str, str] = {}  # a tag's first value alone says what it is
     for path in sorted(folder.glob(_PATTERN)):
         for (attempt, step), (values, _, _) in logged.rows.items():
@@ -119,7 +121,7 @@ def _read(folder: Path) -> _Logged:
     return logged
 
 
-def _take(logged: _Logged, plugin: str, event: Any, value: Any) -> None:
+def _take(logged: Logged, plugin: str, event: Any, value: Any) -> None:
     from tensorboard.util.tensor_util import make_ndarray
 
     if plugin == "hparams":

@@ -22,7 +22,7 @@ _FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
 class TrainerFiles:
     """A run is a folder. Entries of one step, such as those of training and evaluation, are one line."""
 
-    kind, files, beats = "Trainer", (_FILE,), ("TensorBoard", "verl's console", "CSV")
+    kind, files, beats = "Trainer", (_FILE,), ("JSONL", "TensorBoard", "verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found."""

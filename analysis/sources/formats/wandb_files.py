@@ -27,7 +27,7 @@ _STEP, _TIME = "_step", "_timestamp"
 class WandbFiles:
     """Files of one run id are one run, in the order in which they began."""
 
-    kind, files, beats = "W&B", (".wandb",), ("verl's console", "CSV")
+    kind, files, beats = "W&B", (".wandb",), ("JSONL", "verl's console", "CSV", "Parquet")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found; the names are the ids of the runs."""

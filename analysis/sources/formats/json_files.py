@@ -1,0 +1,174 @@
+"""JSON with a line for each step: verl's logger `file`, prime-rl's file monitor, tinker-cookbook, exports of W&B.
+
+Such a file does not contain the configuration of its run, or how the run ended. The configuration is taken from a file
+beside it. A line has the metrics beside the step, or, as verl writes them, in `data`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.sources.formats.csv_files import STEPS
+from analysis.sources.log import BadImport, Log
+from analysis.sources.notation import number, whole
+from analysis.sources.source import LoggedRun, configuration_in, leaves, names, source
+from analysis.spec.validation import KEY_ALONE, Diagnostics, some
+
+_VERL = {"step", "data"}
+_UNIX = 1e9  # seconds: a smaller `time` is a duration
+_LISTED = 12
+
+
+class Line(NamedTuple):
+    """A line of a log. values: by metric, those of nested objects with dots; time: in unix seconds, if it has one."""
+
+    number: int
+    step: int
+    values: dict[str, Any]
+    time: float | None
+
+
+@source
+class JsonFiles:
+    """A run is a file. A last line without an end, which a crash leaves, is not used."""
+
+    kind, files, beats = "JSONL", (".jsonl",), ("verl's console", "CSV", "Parquet")
+
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """See Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
+        one without a whole line that stands among such files."""
+        root = place.resolve()
+        if root.is_file():
+            return names(place, [root], ending=True)
+        ours = {path: _is_log(path, step) for path in root.rglob("*.jsonl") if path.is_file()}
+        others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
+        logs = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
+        return names(place, logs, ending=True)
+
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """See Source.read."""
+        problems = Diagnostics()
+        together = Counter(path.parent for path in places)
+        for path, name in places.items():
+            log = _log(path, step, problems)
+            if problems:
+                continue
+            log.resolve(step)
+            beside = path.with_suffix("")
+            # a folder's configuration says nothing where the folder holds the files of several runs
+            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside])
+            yield LoggedRun(self.kind, name, config, log)
+        problems.raise_any(BadImport)
+
+
+def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnostics) -> Iterator[Line]:
+    """The lines of a log. step: the key of the steps, if no known one is there; unused, problems: to which what is not
+    used, and what cannot be read, are added."""
+    key, without = None, dict[str, Any]()
+    with path.open("rb") as file:
+        for place, text in enumerate(file, start=1):
+            where = f"line {place}"
+            if not (body := _body(text)):
+                unused["NUL bytes alone"] += b"\0" in text
+                continue
+            try:
+                line = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                if not text.endswith(b"\n"):  # a crash cut it off: each line is written with its end at once
+                    unused["incomplete last line"] += 1
+                else:
+                    fix = "remove this line, or move the file away"
+                    problems.add(where, KEY_ALONE, f"not JSON ({error})", fix, path)
+                continue
+            if not isinstance(line, dict) or (line.keys() == _VERL and not isinstance(line["data"], dict)):
+                fix = "give the files of metrics alone as SOURCE"
+                problems.add(where, KEY_ALONE, 'must be {"step": NUMBER, METRIC: NUMBER, ...}', fix, path)
+                continue
+            key = key or _key(line, step)
+            if key is None or key not in line:
+                unused["without a step"] += 1
+                without = without or line
+                continue
+            at = whole(line[key])
+            if at is None or at < 0:
+                rule, fix = "must be a whole number, 0 or more", "remove this line, or name another key by --step"
+                problems.add(f"{where}: {key}", line[key], rule, fix, path)
+                continue
+            yield Line(place, at, *_values(line, key))
+    if key is None and without:
+        rule = f"no key is known to count steps; the keys are {some(list(without), _LISTED)}"
+        problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
+
+
+def _body(text: bytes) -> bytes:
+    return text.strip(b"\0 \t\r\n").removeprefix(codecs.BOM_UTF8)
+
+
+def _key(line: Mapping[str, Any], step: str | None) -> str | None:
+    return next((key for key in (*STEPS, step) if key in line), None)
+
+
+def _values(line: dict[str, Any], key: str) -> tuple[dict[str, Any], float | None]:
+    """The metrics of a line, and its time."""
+    if line.keys() == _VERL:
+        # orjson, with which verl writes, has no word for what is not a number, or infinite, but null
+        return {name: math.nan if value is None else value for name, value in line["data"].items()}, None
+    values = {name: value for name, value in leaves(line).items() if name != key and value is not None}
+    time = values.get("_timestamp", values.get("time"))
+    if not isinstance(time, (int, float)) or time < _UNIX:
+        return values, None
+    values.pop("time", None)
+    return values, time
+
+
+def _is_log(path: Path, step: str | None) -> bool | None:
+    """Whether the first line that is JSON has a step and more numbers than texts and lists, which rollouts have; None
+    for a file without a whole line, of a run that ended before its first step."""
+    with path.open("rb") as file:
+        for place, text in enumerate(file):
+            try:
+                line = json.loads(_body(text))
+            except (ValueError, RecursionError):
+                if place == 0 and not text.endswith(b"\n") and _body(text)[:1] in (b"", b"{"):
+                    return None
+                continue
+            if not isinstance(line, dict) or (key := _key(line, step)) is None:
+                return False
+            values = _values(line, key)[0].values()
+            kinds = [isinstance(number(value) if isinstance(value, str) else value, (int, float)) for value in values]
+            return line.keys() == _VERL or sum(kinds) > len(kinds) / 2
+    return False if path.stat().st_size else None
+
+
+def _log(path: Path, step: str | None, problems: Diagnostics) -> Log:
+    """The rows of a log; in the order of their steps where several processes wrote the file, as those of prime-rl."""
+    for in_order in (True, False):
+        log, now, of_file = Log(path), (0, 0), Diagnostics()
+        rows = _attempts(lines(path, step, log.unused, of_file))
+        for attempt, line in rows if in_order else sorted(rows, key=lambda row: (row[0], row[1].step)):
+            if (attempt, line.step) < now:
+                break
+            if attempt > now[0]:
+                log.begin()
+            now = attempt, line.step
+            log.add(line.step, line.values, f"line {line.number}", line.time)
+        else:
+            break
+    problems += of_file
+    return log
+
+
+def _attempts(rows: Iterable[Line]) -> Iterator[tuple[int, Line]]:
+    """Each line with its attempt, which begins where a metric goes back: other metrics may be of another process."""
+    attempt, last = 0, dict[str, int]()
+    for line in rows:
+        if any(last.get(name, 0) > line.step for name in line.values):
+            attempt, last = attempt + 1, {}
+        last.update(dict.fromkeys(line.values, line.step))
+        yield attempt, line

@@ -1,0 +1,111 @@
+"""MLflow's runs: folders mlruns/EXPERIMENT/RUN, or the SQLite file that MLflow 3 writes (mlflow.db).
+
+A folder has meta.yaml, and a file for each metric, parameter and tag. A line of a metric is `MILLISECONDS VALUE STEP`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.sources.formats.event_files import Logged, as_log
+from analysis.sources.formats.trackio_files import query, tables
+from analysis.sources.log import BadImport
+from analysis.sources.naming import level_of
+from analysis.sources.source import LoggedRun, names, source
+from analysis.spec.validation import KEY_ALONE, Diagnostics
+
+_META = "meta.yaml"
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_RUNS = """SELECT run_uuid, status, experiments.name FROM runs JOIN experiments USING (experiment_id)
+           WHERE runs.lifecycle_stage = 'active' ORDER BY run_uuid"""
+# A database has the largest number for an infinite one.
+_ROWS = """SELECT timestamp, key, step, CASE WHEN is_nan THEN 'nan' WHEN abs(value) < 1.7976931348623157e308 THEN value
+           ELSE 2 * value END FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"""
+_TEXTS = ("params", "tags")
+
+
+@source
+class MlflowFiles:
+    """A run is named by its id. Parameters are its configuration, tags its labels. Deleted runs are left out."""
+
+    kind, files, beats = "MLflow", (".db",), ("verl's console", "CSV")
+
+    def found(self, place: Path, step: str | None) -> dict[Path, str]:
+        """See Source.found."""
+        root = place.resolve()
+        stores = [root] if root.is_file() else root.rglob("*.db")
+        found = {path: path.stem for path in stores if {"runs", "params", "metrics"} <= tables(path)}
+        return found | names(place, [meta.parent for meta in root.rglob(_META) if _is_run(_yaml(meta))])
+
+    def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
+        """See Source.read."""
+        problems = Diagnostics()
+        for path, name in places.items():
+            for title, run_id, status, experiment, rows, params, tags in _runs(path, name, problems):
+                logged, last, begins = Logged(), dict[str, int](), [0]
+                for time, metric, at, value in rows:
+                    if value is None:  # the last line of a file, which a crash cut off
+                        logged.unused["incomplete last line"] += 1
+                        continue
+                    if at < last.get(metric, 0):  # a metric that goes back is of a new attempt
+                        begins.append(at)
+                        last = {}
+                    last[metric] = at
+                    logged.attempt = max(number for number, first in enumerate(begins, start=1) if first <= at)
+                    logged.scalar(metric, at, float(value), time / 1000)
+                config = {key: level_of(value) for key, value in params.items()}
+                why = None if status == "FINISHED" else f"its status is {status}"
+                labels, commit = {**tags, "mlflow.experiment": experiment}, tags.get("mlflow.source.git.commit", "")
+                log = as_log(path, logged, step)
+                yield LoggedRun(self.kind, title, config, log, labels, why, key=run_id, commit=commit)
+        problems.raise_any(BadImport)
+
+
+def _runs(path: Path, name: str, problems: Diagnostics) -> Iterator[tuple[Any, ...]]:
+    """The runs of a place: name, id, status, experiment, rows in the order of their time, parameters and tags."""
+    if path.is_dir():
+        meta, rows = _yaml(path / _META), sorted(_lines(path / "metrics", problems), key=lambda row: row[0])
+        of_run = [_texts(path / folder) for folder in _TEXTS]
+        yield name, path.name, _STATUS.get(meta.get("status", 0)), _yaml(path.parent / _META).get("name"), rows, *of_run
+        return
+    for run_id, status, experiment in query(path, _RUNS):
+        of_run = [dict(query(path, f"SELECT key, value FROM {table} WHERE run_uuid = ?", run_id)) for table in _TEXTS]
+        yield f"{name}/{run_id}", run_id, status, experiment, query(path, _ROWS, run_id), *of_run
+
+
+def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int, float | None]]:
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            try:
+                time, value, *step = line.split()
+                whole = line.endswith(b"\n")
+                yield int(time), path.relative_to(folder).as_posix(), int(*step), float(value) if whole else None
+            except (ValueError, TypeError):
+                if line.endswith(b"\n"):
+                    rule = f"{line[:80]!r} is not MILLISECONDS VALUE STEP"
+                    problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
+                else:
+                    yield 0, "", 0, None
+
+
+def _is_run(meta: Mapping[str, Any]) -> bool:
+    return "run_id" in meta and meta.get("lifecycle_stage") != "deleted"
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    """The content of a file; empty where it is none of MLflow's."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    """The content of each file by its name, which may have a slash."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in files}
