@@ -114,10 +114,7 @@ def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, 
     claim = {"claim": "C1 wins.", "kind": "greater", "group": "C1", "metric": "eval/win_rate"}
     folder = judgeable(primary={"metric": "eval/win_rate", "summary": "final"}, hypotheses={"H1": claim})
     assert main(["report", str(folder)]) == 0
-    assert (
-        f"No judge has compared the responses yet: rlsweep judge multirun/{folder.name} "
-        in capsys.readouterr().out
-    )
+    assert f"No judge has compared the responses yet: rlsweep judge multirun/{folder.name} " in capsys.readouterr().out
     with serving() as server:
         ask(folder, server)
         assert ask(folder, server, "judge.design=all", model="second") == 0
