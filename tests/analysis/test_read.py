@@ -29,7 +29,8 @@ def written(tmp_path: Path, *lines: str, end: str = "\n") -> Path:
 
 
 def read_curves(path: Path, shown: str = "metrics.jsonl") -> Curves:
-    return parse(path.read_bytes(), shown)
+    with path.open("rb") as log:
+        return parse(log, shown)
 
 
 def test_torn_last_line_is_dropped_counted_and_named(tmp_path: Path) -> None:
