@@ -165,10 +165,11 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
 def less(s: Series, base: Series, study: Study) -> Series | None:
     """The curves of a group minus those of the baseline, of the seeds that both have, on a grid of their common range;
     None without such a seed or range, or if the two average different levels of a factor that both have."""
-    seeds = tuple(seed for seed in s.seeds if seed in base.seeds)
+    places = [{seed: row for row, seed in enumerate(of.seeds)} for of in (s, base)]
+    seeds = tuple(seed for seed in s.seeds if seed in places[1])
     if not seeds or s.averaged or base.averaged or not _same_levels(study, s.group, base.group):
         return None
-    sides = [[(of.steps, of.whole[of.seeds.index(seed)]) for seed in seeds] for of in (s, base)]
+    sides = [[(of.steps, of.whole[at[seed]]) for seed in seeds] for of, at in zip((s, base), places, strict=True)]
     grid = on_grid([*sides[0], *sides[1]], max(s.steps.size, base.steps.size))
     if not grid.points.size:
         return None
