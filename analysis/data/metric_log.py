@@ -17,6 +17,8 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -30,7 +32,7 @@ Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
 _Entry = dict[str, Any] | int  # a row, or where its line begins
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
-_AT_ONCE = 1024  # rows that become a part of the columns together
+_AT_ONCE = 256  # rows that become a part of the columns together
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 
@@ -114,16 +116,16 @@ def parsed(line: bytes) -> Any:
         return json.loads(line)
 
 
-def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> dict[int, Entry]:
+def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> Mapping[int, Entry]:
     """The entries by step. Where an attempt begins at step k, entries of older attempts from k on are superseded.
 
     by_attempt: attempt -> step -> entry; every attempt has an entry.
     """
-    entries: dict[int, Entry] = {}
+    entries: Mapping[int, Entry] = {}
     for attempt in sorted(by_attempt):
         begin = min(by_attempt[attempt])
-        entries = {step: entry for step, entry in entries.items() if step < begin}
-        entries.update(by_attempt[attempt])
+        older = {step: entry for step, entry in entries.items() if step < begin}
+        entries = {**older, **by_attempt[attempt]} if older else by_attempt[attempt]
     return entries
 
 
@@ -132,6 +134,8 @@ def _bad_row(row: Any) -> str | None:
         return f"must be an object, not {type(row).__name__}"
     for key, lowest in (("step", 0), ("attempt", 1)):
         value = row.get(key, 1 if key == "attempt" else None)
+        if type(value) is int and value >= lowest:  # as nearly always
+            continue
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{key} = {value!r}: a whole number is needed"
         if not math.isfinite(value) or value != int(value) or value < lowest:
@@ -154,12 +158,17 @@ def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
     for begin in range(0, len(steps), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
         in_order = [_row(log, rows[step]) for step in steps[part]]
-        for key in dict.fromkeys(key for row in in_order for key in row if key not in _NOT_METRICS):
-            cells = [row.get(key) for row in in_order]
+        for key in dict.fromkeys(chain.from_iterable(in_order)):
+            if key in _NOT_METRICS:
+                continue
             # Nearly always each step has the metric, as a float; anything else goes one by one.
+            try:
+                cells = list(map(itemgetter(key), in_order))
+            except KeyError:
+                cells = [row.get(key) for row in in_order]
             if set(map(type, cells)) == {float}:
                 column = np.array(cells, dtype=np.float64)
-                odd = int((~np.isfinite(column)).sum())
+                odd = column.size - int(np.count_nonzero(np.isfinite(column)))
             else:
                 numbers = [_number(value) for value in cells]
                 if all(number is None for number in numbers):
@@ -240,7 +249,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
     return Histogram(edges, counts)
 
 
-SMALL, _HELD = 1 << 20, 1 << 24  # bytes: a log shorter than SMALL is parsed as fast as anything could be found
+SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
 _FORMAT = 4
 
 
@@ -263,7 +272,7 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
         if (cached := _restored(file, "digest", digest, shown)) is not None:
             return cached
         source.seek(0)
-        parsed = parse(source, shown, held=stat.st_size < _HELD)
+        parsed = parse(source, shown, held=False)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 

@@ -26,6 +26,7 @@ from launcher.run.folder import histograms_path, metrics_path
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
 _HELD = 1 << 18  # numbers of a log in memory
+_AT_ONCE = 1024  # of them that become Python's
 _NONE = (0.0, -1)  # no number of any row
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
@@ -73,7 +74,8 @@ class Cells:
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
         for values, rows in self.parts():
-            yield from zip(values.tolist(), rows.tolist(), strict=True)
+            for some in (slice(begin, begin + _AT_ONCE) for begin in range(0, len(rows), _AT_ONCE)):
+                yield from zip(values[some].tolist(), rows[some].tolist(), strict=True)
 
 
 class Log:
@@ -274,7 +276,7 @@ class Log:
             rises, whole = np.diff(values), (values == np.floor(values)).all()
             if whole and new.sum() == begins.sum() and (rises[~new] >= 0).all() and (values[1:][new] > values[0]).all():
                 names.append(("step" not in name.lower(), name))
-                surely |= "step" in name.lower() and (rises[new] > 0).all()
+                surely |= "step" in name.lower() and bool((rises[new] > 0).all())
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
         return f"add {options}, which continues to count" if options else "", surely
 
