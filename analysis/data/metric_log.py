@@ -18,7 +18,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -70,8 +69,8 @@ EMPTY = Curves(np.empty(0), {})
 def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
     """Read a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
-    Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count. held:
-    whether all rows are held at once; if not, each line is parsed again when its part of the columns is made.
+    Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
+    held: whether all rows are in memory at once; else each line is parsed again for its part of the columns.
     """
     by_attempt: dict[int, dict[int, _Entry]] = {}
     bad: list[BadLine] = []
@@ -116,12 +115,12 @@ def parsed(line: bytes) -> Any:
         return json.loads(line)
 
 
-def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> Mapping[int, Entry]:
+def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
     """The entries by step. Where an attempt begins at step k, entries of older attempts from k on are superseded.
 
     by_attempt: attempt -> step -> entry; every attempt has an entry.
     """
-    entries: Mapping[int, Entry] = {}
+    entries: dict[int, Entry] = {}
     for attempt in sorted(by_attempt):
         begin = min(by_attempt[attempt])
         older = {step: entry for step, entry in entries.items() if step < begin}
@@ -158,14 +157,9 @@ def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
     for begin in range(0, len(steps), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
         in_order = [_row(log, rows[step]) for step in steps[part]]
-        for key in dict.fromkeys(chain.from_iterable(in_order)):
-            if key in _NOT_METRICS:
-                continue
+        for key in [key for key in dict.fromkeys(chain.from_iterable(in_order)) if key not in _NOT_METRICS]:
+            cells = [row.get(key) for row in in_order]
             # Nearly always each step has the metric, as a float; anything else goes one by one.
-            try:
-                cells = list(map(itemgetter(key), in_order))
-            except KeyError:
-                cells = [row.get(key) for row in in_order]
             if set(map(type, cells)) == {float}:
                 column = np.array(cells, dtype=np.float64)
                 odd = column.size - int(np.count_nonzero(np.isfinite(column)))

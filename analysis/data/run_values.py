@@ -364,9 +364,7 @@ def value_of(
         if registered is None:
             common.known[asked] = _time_to(common, run_id, window, direction, threshold)
         else:
-            runs = [run_id]
-            if registered.of_many and run_id in common.curves:  # with others on the same steps, which nearly all are
-                runs = common.together[run_id]
+            runs = common.together[run_id] if registered.of_many and run_id in common.curves else [run_id]
             for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
                 common.known[run, *asked[1:]] = value
     return common.known[asked]

@@ -165,11 +165,10 @@ def difference(study: Study, picture: Picture) -> Sketch | None:
 def less(s: Series, base: Series, study: Study) -> Series | None:
     """The curves of a group minus those of the baseline, of the seeds that both have, on a grid of their common range;
     None without such a seed or range, or if the two average different levels of a factor that both have."""
-    places = [{seed: row for row, seed in enumerate(of.seeds)} for of in (s, base)]
-    seeds = tuple(seed for seed in s.seeds if seed in places[1])
+    seeds = tuple(seed for seed in s.seeds if seed in base.seeds)
     if not seeds or s.averaged or base.averaged or not _same_levels(study, s.group, base.group):
         return None
-    sides = [[(of.steps, of.whole[at[seed]]) for seed in seeds] for of, at in zip((s, base), places, strict=True)]
+    sides = [[(of.steps, of.whole[of.seeds.index(seed)]) for seed in seeds] for of in (s, base)]
     grid = on_grid([*sides[0], *sides[1]], max(s.steps.size, base.steps.size))
     if not grid.points.size:
         return None

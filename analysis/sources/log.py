@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,6 @@ _SHORT = 2  # steps: an attempt that repeats its first step after so few is not 
 _LISTED = 3
 _HELD = 1 << 18  # numbers of a log in memory
 _AT_ONCE = 1024  # of them that become Python's
-_NONE = (0.0, -1)  # no number of any row
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -49,8 +48,11 @@ class Cells:
         return sum(count for *_, count in self._parts) + len(self._rows)
 
     def append(self, value: float, row: int) -> None:
-        """Add a number. Raises OverflowError for an int of more than 308 digits."""
-        self._values.append(value)
+        """Add a number."""
+        try:
+            self._values.append(value)
+        except OverflowError:  # an int of more than 308 digits
+            self._values.append(math.inf)
         self._rows.append(row)
 
     def move(self, file: BinaryIO) -> None:
@@ -91,7 +93,7 @@ class Log:
 
     def __init__(self, place: object) -> None:
         self.place = place
-        self.metrics: dict[str, Cells] = {}
+        self.metrics: dict[str, Cells] = defaultdict(Cells)
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
@@ -117,12 +119,7 @@ class Log:
                 about = f"{self.place}: {where or f'step {step}'}"
                 self.left_out.setdefault(name, f"{about}: {name} = {str(value)[:80]!r}: not a number")
                 continue
-            if name not in self.metrics:
-                self.metrics[name] = Cells()
-            try:
-                self.metrics[name].append(cell, len(self))
-            except OverflowError:  # an int of more than 308 digits
-                self.metrics[name].append(math.inf, len(self))
+            self.metrics[name].append(cell, len(self))
         self._logged.append(step)
         self._held += len(values)
         if self._held > _HELD:
@@ -200,12 +197,12 @@ class Log:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
         columns = [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
-        following, whole = [next(cells, _NONE) for _, cells in columns], dict[str, Any]()
+        following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
             line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
             for index, (name, cells) in enumerate(columns):
                 if following[index][1] == row:
-                    line[name], following[index] = following[index][0], next(cells, _NONE)
+                    line[name], following[index] = following[index][0], next(cells, (0.0, -1))
             if not kept:
                 continue
             if whole and (whole["step"], whole["attempt"]) != (step, attempt):
