@@ -37,7 +37,7 @@ class BadImport(BadPlan):
     """Runs that cannot be imported as asked; its argument is an Objection, or several in words."""
 
 
-class Cells:
+class Numbers:
     """The numbers of a metric, and the row of each. Those of a long log are in a file but for the latest."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Log:
 
     def __init__(self, place: object) -> None:
         self.place = place
-        self.metrics: dict[str, Cells] = defaultdict(Cells)
+        self.metrics: dict[str, Numbers] = defaultdict(Numbers)
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
