@@ -255,8 +255,9 @@ def others(rows: int) -> bool:
             lambda: [*map(len, map(json.loads, log.open()))],
         ]
         kept = True
-        for few, path, least, limit, times, peer in zip(small, (table, log), (table.stat().st_size, columns),
-                                                (TABLE_MEMORY, LOG_MEMORY), (TABLE_TIMES, LOG_TIMES), peers, strict=True):  # fmt: skip
+        limits = ((TABLE_MEMORY, TABLE_TIMES), (LOG_MEMORY, LOG_TIMES))
+        bytes_of = (table.stat().st_size, columns)
+        for few, path, least, (limit, times), peer in zip(small, (table, log), bytes_of, limits, peers, strict=True):
             (_, base), (seconds, memory), peer_s = apart("--import", few), apart("--import", path), timed(peer)
             share = (memory - base) / least
             kept &= share <= limit and seconds <= times * peer_s
