@@ -11,13 +11,15 @@ folder loses nothing but time.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import orjson
@@ -27,7 +29,9 @@ from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
+_Entry = dict[str, Any] | int  # a row, or where its line begins
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
+_AT_ONCE = 256  # rows that become a part of the columns together
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 
@@ -62,19 +66,17 @@ class Curves:
 EMPTY = Curves(np.empty(0), {})
 
 
-def parse(data: bytes, name: str) -> Curves:
-    """Read the content of a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
+def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
+    """Read a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
     Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
+    held: whether all rows are in memory at once; else each line is parsed again for its part of the columns.
     """
-    by_attempt: dict[int, dict[int, dict[str, Any]]] = {}
+    by_attempt: dict[int, dict[int, _Entry]] = {}
     bad: list[BadLine] = []
-    bad_count = repeated = 0
-    whole = data.endswith(b"\n")
-    lines = data.split(b"\n")
-    if whole:
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
+    bad_count = repeated = end = 0
+    for number, line in enumerate(log, start=1):
+        begin, end = end, end + len(line)
         if not line.strip():
             continue
         row: Any = None
@@ -87,19 +89,21 @@ def parse(data: bytes, name: str) -> Curves:
             attempt = int(row.get("attempt") or 1)
             steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
             if step in steps:
-                repeated += not (steps[step].keys() & row.keys() <= _NOT_METRICS)
-                steps[step].update(row)
+                before = _row(log, steps[step])
+                log.seek(end)
+                repeated += not (before.keys() & row.keys() <= _NOT_METRICS)
+                steps[step] = before | row
             else:
-                steps[step] = row
+                steps[step] = row if held else begin
             continue
         bad_count += 1
-        torn = number == len(lines) and not whole
+        torn = not line.endswith(b"\n")
         if len(bad) < _MOST_NAMED:
             bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
 
     rows = standing(by_attempt)
     superseded = sum(map(len, by_attempt.values())) - len(rows)
-    return replace(_columns(rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
+    return replace(_columns(log, rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
 
 
 def parsed(line: bytes) -> Any:
@@ -111,7 +115,7 @@ def parsed(line: bytes) -> Any:
         return json.loads(line)
 
 
-def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> dict[int, Entry]:
+def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
     """The entries by step. Where an attempt begins at step k, entries of older attempts from k on are superseded.
 
     by_attempt: attempt -> step -> entry; every attempt has an entry.
@@ -119,8 +123,8 @@ def standing(by_attempt: Mapping[int, Mapping[int, Entry]]) -> dict[int, Entry]:
     entries: dict[int, Entry] = {}
     for attempt in sorted(by_attempt):
         begin = min(by_attempt[attempt])
-        entries = {step: entry for step, entry in entries.items() if step < begin}
-        entries.update(by_attempt[attempt])
+        older = {step: entry for step, entry in entries.items() if step < begin}
+        entries = {**older, **by_attempt[attempt]} if older else by_attempt[attempt]
     return entries
 
 
@@ -129,6 +133,8 @@ def _bad_row(row: Any) -> str | None:
         return f"must be an object, not {type(row).__name__}"
     for key, lowest in (("step", 0), ("attempt", 1)):
         value = row.get(key, 1 if key == "attempt" else None)
+        if type(value) is int and value >= lowest:  # as nearly always
+            continue
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{key} = {value!r}: a whole number is needed"
         if not math.isfinite(value) or value != int(value) or value < lowest:
@@ -136,26 +142,38 @@ def _bad_row(row: Any) -> str | None:
     return None
 
 
-def _columns(rows: Mapping[int, dict[str, Any]]) -> Curves:
+def _row(log: BinaryIO, entry: _Entry) -> dict[str, Any]:
+    if isinstance(entry, dict):
+        return entry
+    log.seek(entry)
+    row: dict[str, Any] = parsed(log.readline())
+    return row
+
+
+def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
     steps = sorted(rows)
-    in_order = [rows[step] for step in steps]
     values: dict[str, Array] = {}
     not_finite: dict[str, int] = {}
-    for key in dict.fromkeys(key for row in in_order for key in row if key not in _NOT_METRICS):
-        cells = [row.get(key) for row in in_order]
-        # Nearly always each step has the metric, as a float; anything else goes one by one.
-        if set(map(type, cells)) == {float}:
-            column = np.array(cells, dtype=np.float64)
-            odd = int((~np.isfinite(column)).sum())
-        else:
-            numbers = [_number(value) for value in cells]
-            if all(number is None for number in numbers):
-                continue
-            column = np.array([math.nan if number is None else number for number in numbers])
-            odd = sum(number is not None and not math.isfinite(number) for number in numbers)
-        values[key] = column
-        if odd:
-            not_finite[key] = odd
+    for begin in range(0, len(steps), _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        in_order = [_row(log, rows[step]) for step in steps[part]]
+        for key in [key for key in dict.fromkeys(chain.from_iterable(in_order)) if key not in _NOT_METRICS]:
+            cells = [row.get(key) for row in in_order]
+            # Nearly always each step has the metric, as a float; anything else goes one by one.
+            if set(map(type, cells)) == {float}:
+                column = np.array(cells, dtype=np.float64)
+                odd = column.size - int(np.count_nonzero(np.isfinite(column)))
+            else:
+                numbers = [_number(value) for value in cells]
+                if all(number is None for number in numbers):
+                    continue
+                column = np.array([math.nan if number is None else number for number in numbers])
+                odd = sum(number is not None and not math.isfinite(number) for number in numbers)
+            if key not in values:
+                values[key] = np.full(len(steps), math.nan)
+            values[key][part] = column
+            if odd:
+                not_finite[key] = not_finite.get(key, 0) + odd
     ordered = {key: values[key] for key in sorted(values)}
     return Curves(np.array(steps, dtype=np.float64), ordered, not_finite)
 
@@ -237,17 +255,18 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
     """
     stat = log.stat()
     if stat.st_size < SMALL:
-        return parse(log.read_bytes(), shown)
+        return parse(io.BytesIO(log.read_bytes()), shown)
     file = kept.with_suffix(".columns")
     stamp = [stat.st_size, stat.st_mtime_ns]
     if (cached := _restored(file, "stamp", stamp, shown)) is not None:
         return cached
-    data = log.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    # The same digest: a copy of the same log, or one that was touched.
-    if (cached := _restored(file, "digest", digest, shown)) is not None:
-        return cached
-    parsed = parse(data, shown)
+    with open(log, "rb") as source:
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+        # The same digest: a copy of the same log, or one that was touched.
+        if (cached := _restored(file, "digest", digest, shown)) is not None:
+            return cached
+        source.seek(0)
+        parsed = parse(source, shown, held=False)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 
@@ -277,7 +296,8 @@ def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "wb") as sink:
             sink.write(json.dumps(told).encode() + b"\n")
-            np.stack([parsed.steps, *parsed.values.values()]).astype("<f8", copy=False).tofile(sink)
+            for column in (parsed.steps, *parsed.values.values()):
+                column.astype("<f8", copy=False).tofile(sink)
         part.replace(file)
     except OSError:
         part.unlink(missing_ok=True)

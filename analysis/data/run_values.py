@@ -102,12 +102,17 @@ class CommonRange:
         return registry.Curve(steps, values, start, self.end(run_id), window, direction)
 
     @cached_property
-    def alike(self) -> Mapping[tuple[int, float], list[str]]:
-        """The runs that are summarised at the same steps, in their order."""
-        groups: dict[tuple[int, float], list[str]] = {}
+    def together(self) -> Mapping[str, list[str]]:
+        """For each run those that are summarised with it, at the same steps: itself and at most _TOGETHER - 1 more."""
+        latest: dict[tuple[int, float], list[str]] = {}
+        found: dict[str, list[str]] = {}
         for run_id in self.curves:
-            groups.setdefault(self.grid_key(run_id), []).append(run_id)
-        return groups
+            key = self.grid_key(run_id)
+            if len(latest.get(key, ())) in (0, _TOGETHER):
+                latest[key] = []
+            latest[key].append(run_id)
+            found[run_id] = latest[key]
+        return found
 
     def grid_key(self, run_id: str) -> tuple[int, float]:
         """What runs have in common that are summarised at the same steps."""
@@ -359,11 +364,7 @@ def value_of(
         if registered is None:
             common.known[asked] = _time_to(common, run_id, window, direction, threshold)
         else:
-            runs = [run_id]
-            if registered.of_many and run_id in common.curves:  # with others on the same steps, which nearly all are
-                alike = common.alike[common.grid_key(run_id)]
-                first = alike.index(run_id) // _TOGETHER * _TOGETHER
-                runs = alike[first : first + _TOGETHER]
+            runs = common.together[run_id] if registered.of_many and run_id in common.curves else [run_id]
             for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
                 common.known[run, *asked[1:]] = value
     return common.known[asked]

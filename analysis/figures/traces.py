@@ -182,9 +182,10 @@ def _short(values: Array) -> tuple[float | None, ...]:
 _EXPONENTS = (1e-4, 1e16)  # Python writes numbers outside with one
 
 
-def to_csv(figure: Traces) -> str:
-    """All values drawn, in full precision: a row per point, empty fields for what does not exist."""
-    rows = [_cells("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high")]
+def to_csv(figure: Traces) -> Iterator[str]:
+    """All values drawn, in full precision: a row per point, empty fields for what does not exist. In parts, each of
+    whole lines."""
+    yield _cells("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high") + "\n"
     # A thousand runs have a million points. What many traces have in common, steps and x, is written once.
     same: dict[tuple[bytes, ...], list[str]] = {}
     for trace in figure.traces:
@@ -199,8 +200,7 @@ def to_csv(figure: Traces) -> str:
         about = repeat(_cells(trace.panel, trace.group, trace.seed, trace.what))
         low, high = (_fields(end) for end in trace.about.interval or (None, None))
         cells = zip(about, same[key], _fields(trace.shown if trace.name else None), low, high, strict=False)
-        rows.append("\n".join(map(",".join, cells)))
-    return "\n".join([*rows, ""])
+        yield "\n".join([*map(",".join, cells), ""])
 
 
 def _cells(*cells: object) -> str:

@@ -536,10 +536,10 @@ def _family(asked: Sequence[ComparedSeeds], settings: Settings, measure: Measure
     if settings.pairing != "seed" or asked[0].contrast.look is not None:
         return multiplicity.of_samples([comparison.contrast for comparison in asked], settings.family, settings.alpha)
     pairs = [comparison.pairs for comparison in asked]
-    seeds = sorted({seed for pair in pairs for seed in pair.seeds})
-    matrix = np.full((len(seeds), len(pairs)), np.nan)
+    places = {seed: row for row, seed in enumerate(sorted({seed for pair in pairs for seed in pair.seeds}))}
+    matrix = np.full((len(places), len(pairs)), np.nan)
     for column, pair in enumerate(pairs):
-        matrix[[seeds.index(seed) for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
+        matrix[[places[seed] for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
     test = settings.test_of(measure.summary)
     return multiplicity.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
 

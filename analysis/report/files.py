@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from analysis.tables.table import Table, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
+Content = bytes | Callable[[], Iterable[str]]  # of a file: its bytes, or what makes its text, in parts
 _COLUMNS = ("run", "group", "seed", "metric", "summary", "value")  # of results.csv
 
 
@@ -51,39 +54,43 @@ class Report:
         return command if command is None or isinstance(command, str) else " ".join(map(str, command))
 
 
-def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[str]) -> dict[str, bytes]:
+def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[str]) -> dict[str, Content]:
     """Each table, and each figure as SVG with its values as CSV, by path below the report. further: formats of the
     figures beside these, "pdf" and "png"."""
-    files: dict[str, bytes] = {}
+    files: dict[str, Content] = {}
     for table in shown:
         files[f"tables/{table.name}.md"] = to_markdown(table).encode()
         files[f"tables/{table.name}.tex"] = to_latex(table).encode()
         files[f"tables/{table.name}.csv"] = table_to_csv(table).encode()
     for figure in drawn:
         files[f"figures/{figure.name}.svg"] = figure.svg
-        files[f"figures/{figure.name}.csv"] = to_csv(figure.traces).encode()
+        files[f"figures/{figure.name}.csv"] = partial(to_csv, figure.traces)
         files |= {f"figures/{figure.name}.{suffix}": figure.rendered(suffix) for suffix in further}
     return files
 
 
-def write_all(out: Path, files: Mapping[str, bytes]) -> None:
+def write_all(out: Path, files: Mapping[str, Content]) -> None:
     """Write each file aside and rename it, so that a reader never sees half a file. A file with this content is not
     touched."""
     for name, content in files.items():
         path = out / name
-        if path.is_file() and path.read_bytes() == content:
-            continue
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-        aside.write_bytes(content)
-        os.replace(aside, path)
+        with open(aside, "wb") as file:
+            file.writelines(map(str.encode, content()) if callable(content) else [content])
+        if path.is_file() and filecmp.cmp(aside, path, shallow=False):
+            aside.unlink()
+        else:
+            os.replace(aside, path)
 
 
-def results(study: Study) -> dict[str, bytes]:
+def results(study: Study) -> dict[str, Content]:
     """results.csv, and results.parquet where pyarrow is installed: run, group, seed, metric, summary, value; one row
     for each run and summary, for every metric that was recorded."""
     runs, settings = study.sweep.runs, study.settings
-    rows: list[tuple[str, str, int, str, str, float | None]] = []
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_COLUMNS)
     for metric in sorted({name for run in runs for name in run.curves.values}):
         common = study.ranges.get(metric) or range_of(study.sweep, settings, metric)
         direction = settings.direction_of(metric)
@@ -92,17 +99,15 @@ def results(study: Study) -> dict[str, bytes]:
                 continue
             for summary in ("auc", "best", "final") if direction else ("auc", "final"):
                 value = value_of(common, run.id, summary, settings.window, direction)
-                rows.append((run.id, run.group, run.seed, metric, summary, value.value))
+                table.writerow((run.id, run.group, run.seed, metric, summary, value.value))
     for block in study.blocks:
         if block.measure.summary == "time_to":
             name = f"time_to {block.measure.threshold!r}"
-            rows += [
+            table.writerows(
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
-            ]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_COLUMNS, *rows])
+            )
     content = text.getvalue().encode()
-    files = {"results.csv": content}
+    files: dict[str, Content] = {"results.csv": content}
     if find_spec("pyarrow") is not None:
         large = any(run.seed >= 2**63 for run in runs)  # an older version allowed such seeds
         files["results.parquet"] = _parquet(content, ("string", "string", "uint64" if large else "int64", "string",

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tempfile
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
+_HELD = 1 << 18  # numbers of a log in memory
+_AT_ONCE = 1024  # of them that become Python's
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -33,10 +37,53 @@ class BadImport(BadPlan):
     """Runs that cannot be imported as asked; its argument is an Objection, or several in words."""
 
 
+class Numbers:
+    """The numbers of a metric, and the row of each. Those of a long log are in a file but for the latest."""
+
+    def __init__(self) -> None:
+        self._values, self._rows = array("d"), array("I")
+        self._parts: list[tuple[BinaryIO, int, int]] = []  # the file, where they begin in it, and how many
+
+    def __len__(self) -> int:
+        return sum(count for *_, count in self._parts) + len(self._rows)
+
+    def append(self, value: float, row: int) -> None:
+        """Add a number."""
+        try:
+            self._values.append(value)
+        except OverflowError:  # an int of more than 308 digits
+            self._values.append(math.inf)
+        self._rows.append(row)
+
+    def move(self, file: BinaryIO) -> None:
+        """Move what is in memory to the end of a file."""
+        self._parts.append((file, file.seek(0, os.SEEK_END), len(self._rows)))
+        self._values.tofile(file)
+        self._rows.tofile(file)
+        self._values, self._rows = array("d"), array("I")
+
+    def parts(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.uint32]]]:
+        """The numbers and their rows, in parts."""
+        for file, begin, count in self._parts:
+            file.seek(begin)
+            yield np.frombuffer(file.read(8 * count)), np.frombuffer(file.read(4 * count), dtype=np.uint32)
+        yield np.array(self._values), np.array(self._rows, dtype=np.uint32)
+
+    def columns(self) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+        """All numbers, and the rows."""
+        values, rows = zip(*self.parts(), strict=True)
+        return np.concatenate(values), np.concatenate(rows)
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        for values, rows in self.parts():
+            for some in (slice(begin, begin + _AT_ONCE) for begin in range(0, len(rows), _AT_ONCE)):
+                yield from zip(values[some].tolist(), rows[some].tolist(), strict=True)
+
+
 class Log:
     """The rows of a run in the order in which they were logged.
 
-    place: the file, for messages. metrics[name]: values, and the row of each. unused: how many rows do not count, by
+    place: the file, for messages. metrics[name]: its numbers. unused: how many rows do not count, by
     reason. left_out: the metrics that are not read, each with a cell that is not a number; read_as: those in another
     notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
     whether it is written; used: how many count. After `write`, cells: how many numbers each metric has, by the name
@@ -46,7 +93,7 @@ class Log:
 
     def __init__(self, place: object) -> None:
         self.place = place
-        self.metrics: dict[str, tuple[array[float], array[int]]] = {}
+        self.metrics: dict[str, Numbers] = defaultdict(Numbers)
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
@@ -54,6 +101,8 @@ class Log:
         self._logged = array("q")
         self._times: dict[int, float] = {}
         self._begins: list[int] = []
+        self._file: BinaryIO | None = None
+        self._held = 0  # numbers in memory
 
     def __len__(self) -> int:
         return len(self._logged)
@@ -70,13 +119,14 @@ class Log:
                 about = f"{self.place}: {where or f'step {step}'}"
                 self.left_out.setdefault(name, f"{about}: {name} = {str(value)[:80]!r}: not a number")
                 continue
-            numbers, rows = self.metrics.setdefault(name, (array("d"), array("I")))
-            try:
-                numbers.append(cell)
-            except OverflowError:  # an int of more than 308 digits
-                numbers.append(math.inf)
-            rows.append(len(self))
+            self.metrics[name].append(cell, len(self))
         self._logged.append(step)
+        self._held += len(values)
+        if self._held > _HELD:
+            self._file = self._file or cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - as long as the log
+            for cells in self.metrics.values():
+                cells.move(self._file)
+            self._held = 0
         if time is not None:
             self._times[len(self) - 1] = time
 
@@ -138,21 +188,21 @@ class Log:
         self.last_attempt = int(self.attempts.max(initial=1))
         self.last_step = int(self.steps[self.attempts == self.last_attempt].max(initial=0))
         self.summary = {"steps": self.last_step, **counted}
-        self.cells = {_written(name): len(self.metrics[name][0]) for name in self.metrics if name not in self.left_out}
+        self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
         self.read = len(self)
-        self.metrics, self.histograms, self._times, self._logged = {}, [], {}, array("q")
+        self.metrics, self.histograms, self._times, self._logged, self._file = {}, [], {}, array("q"), None
         del self.steps, self.attempts, self.kept
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
-        columns = [(_written(name), *of) for name, of in self.metrics.items() if name not in self.left_out]
-        places, whole = [0] * len(columns), dict[str, Any]()
+        columns = [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
+        following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
             line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
-            for index, (name, values, rows) in enumerate(columns):
-                if (place := places[index]) < len(rows) and rows[place] == row:
-                    line[name], places[index] = values[place], place + 1
+            for index, (name, cells) in enumerate(columns):
+                if following[index][1] == row:
+                    line[name], following[index] = following[index][0], next(cells, (0.0, -1))
             if not kept:
                 continue
             if whole and (whole["step"], whole["attempt"]) != (step, attempt):
@@ -164,7 +214,7 @@ class Log:
 
     def _count_by(self, step: str, parts: NDArray[np.int64]) -> None:
         """Take the steps from a metric. A row without it belongs to the last step of its part."""
-        values, rows = (np.array(of) for of in self.metrics[step])
+        values, rows = self.metrics[step].columns()
         if (odd := ~((values >= 0) & (values < 2**53) & (values == np.floor(values)))).any():
             fix = "name another metric with --step, or omit --step to use the steps of the log"
             raise BadImport(Objection(step, values[odd][0], "must be a whole number, 0 or more", fix, str(self.place)))
@@ -179,10 +229,11 @@ class Log:
         earlier values are not written."""
         differs, repeated, cells = np.zeros(len(self), dtype=bool), *np.zeros((2, len(self)), dtype=np.int32)
         if np.unique(group).size < len(self):
-            for numbers, places in self.metrics.values():
-                rows = np.array(places)[self.kept[places]]
+            for metric in self.metrics.values():
+                numbers, places = metric.columns()
+                rows = places[self.kept[places]]
                 rows = rows[np.argsort(group[rows], kind="stable")]
-                values = np.array(numbers)[np.searchsorted(places, rows)]
+                values = numbers[np.searchsorted(places, rows)]
                 again = np.flatnonzero(group[rows[1:]] == group[rows[:-1]])
                 earlier, later = values[again], values[again + 1]
                 same = (earlier == later) | (np.isnan(earlier) & np.isnan(later))
@@ -217,12 +268,12 @@ class Log:
         names: list[tuple[bool, str]] = []
         surely = False
         for name in self.metrics.keys() - {step}:
-            values, rows = (np.array(of) for of in self.metrics[name])
+            values, rows = self.metrics[name].columns()
             new = np.diff(self.attempts[rows]) > 0
             rises, whole = np.diff(values), (values == np.floor(values)).all()
             if whole and new.sum() == begins.sum() and (rises[~new] >= 0).all() and (values[1:][new] > values[0]).all():
                 names.append(("step" not in name.lower(), name))
-                surely |= "step" in name.lower() and (rises[new] > 0).all()
+                surely |= "step" in name.lower() and bool((rises[new] > 0).all())
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
         return f"add {options}, which continues to count" if options else "", surely
 

@@ -81,5 +81,5 @@ def test_rows_with_different_factors_share_the_columns_of_a_csv_file() -> None:
 def test_names_in_the_csv_of_a_figure_are_not_formulas() -> None:
     panel = Panel((0, 0, 1, 1), ("@x", 0, 1, False), ("=y", 0, 1, False))
     traces = (Trace(0, "=1+1", 3, "seed", "=y", np.array([1.0]), np.array([-2.0])),)
-    _, row = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
+    _, row = csv.reader(io.StringIO("".join(to_csv(Traces((panel,), traces)))))
     assert "'=1+1" in row and "'@x" in row and "'=y" in row and "-2.0" in row

@@ -45,7 +45,7 @@ def test_many_seeds_are_drawn_as_one_for_each_method(
     assert TOGETHER in figure.caption
     assert 'data-group="C1"' in figure.inline and "data-seed" not in figure.inline
     assert figure.inline.count("<image") == (2 if name.startswith("curve") else 0)
-    rows = list(csv.DictReader(io.StringIO(to_csv(figure.traces))))
+    rows = list(csv.DictReader(io.StringIO("".join(to_csv(figure.traces)))))
     for method in ("C0", "C1") if name.startswith("curve") else ("C1",):  # every seed's values are there all the same
         assert {row["seed"] for row in rows if row["group"] == method} - {""} == {"0", "1", "2", "3"}
 
@@ -90,7 +90,7 @@ def test_csv_has_every_number_as_python_writes_it() -> None:
     y = np.array([*hard, math.nan, math.inf, *wide])
     panel = Panel((0, 0, 1, 1), ('step, "of" all', 0, 1, False), ("y", 0, 1, False))
     traces = tuple(Trace(0, "C,1", seed, "seed", "y", np.arange(y.size, dtype=float), y) for seed in (0, 1))
-    _, *rows = csv.reader(io.StringIO(to_csv(Traces((panel,), traces))))
+    _, *rows = csv.reader(io.StringIO("".join(to_csv(Traces((panel,), traces)))))
     assert [row[8] for row in rows] == [repr(v) if math.isfinite(v) else "" for v in y.tolist()] * 2
     assert {(row[1], row[5]) for row in rows} == {("C,1", 'step, "of" all')}
 
