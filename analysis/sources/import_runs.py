@@ -145,7 +145,7 @@ def _named(
     """The runs with their places, in the order of the plan; the names that a map leaves out; the plan; and what it asks
     for."""
     if not runs:
-        rule = f"there is no log of a known format ({', '.join(sources())})"
+        rule = f"there is neither a plan.json nor a log of a known format ({', '.join(sources())})"
         fix = "give the folders that contain them, or name the column of steps by --step"
         raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)

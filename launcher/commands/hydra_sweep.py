@@ -20,8 +20,6 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
-from analysis.spec.settings import Settings
-from analysis.spec.validation import Context
 from launcher import project
 from launcher.config import identity
 from launcher.errors import InvalidPlan, Objection
@@ -106,7 +104,7 @@ def _plan(
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
     name = declared.name or _name(program["name"], words, section.seed_key)
     asked = section.analysis if (section.analysis.get("primary") or {}).get("metric") else {}
-    hydra_jobs.checked(Settings, asked, "hydra.sweeper.analysis", Context(groups, declared.baseline))
+    hydra_jobs.check_analysis(asked, groups, declared.baseline)
     if not asked:
         print(f"{name}: no report, because hydra.sweeper.analysis.primary.metric names no metric", flush=True)
     experiment = Experiment(

@@ -29,6 +29,7 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import Field, Strict
 
+from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, objections
 from launcher.application import KEY, Base
 from launcher.config import content, identity
@@ -284,6 +285,11 @@ def checked(model: type[_Model], given: Any, at: str, context: Context | None = 
         report(problems, PROGRAM, objection)
     problems.raise_any()
     return model.model_validate(given, context=context)
+
+
+def check_analysis(asked: Any, groups: Collection[str], baseline: str | None) -> None:
+    """Refuse a wrong section `analysis` of the sweeper's. Raises InvalidPlan."""
+    checked(Settings, asked, "hydra.sweeper.analysis", Context(groups, baseline))
 
 
 def _resources(asked: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ def read(kind: str, logs: Path) -> tuple[LoggedRun, dict[int, float]]:
     format_ = source.sources()[kind]
     (run,) = format_.read(format_.found(logs, None), None, ())
     run.log.write(logs / "written")
-    curves = parse(metrics_path(logs / "written").read_bytes(), "")
+    curves = parse(BytesIO(metrics_path(logs / "written").read_bytes()), "")
     values = zip(curves.steps.tolist(), curves.values.get("reward", []), strict=False)
     return run, {int(step): float(value) for step, value in values if value == value}
 
@@ -384,7 +385,7 @@ def test_a_chart_that_wandb_exports_has_a_run_in_each_group_of_columns(tmp_path:
     assert [run.name.partition("/")[2] for run in runs] == ["chart/ppo-s0", "chart/a - b-s1"]
     for run, values in zip(runs, ({1: 0.5, 2: 0.75}, {1: 0.25, 3: 0.4}), strict=True):
         run.log.write(tmp_path / run.about["run"].replace(" ", ""))
-        curves = parse(metrics_path(tmp_path / run.about["run"].replace(" ", "")).read_bytes(), "")
+        curves = parse(BytesIO(metrics_path(tmp_path / run.about["run"].replace(" ", "")).read_bytes()), "")
         assert dict(zip(curves.steps.tolist(), curves.values["val/acc"].tolist(), strict=True)) == values
         assert run.log.used == 2
 
