@@ -75,7 +75,7 @@ def restore(root: Path, to: Path, folder: Path) -> list[Path]:
         for name in filter(code.is_users, then.modules.keys() & code.changes(then, near).keys()):
             file = code.find(code.placed(name, then.root), places)
             if file is None or name in gone:
-                lacking.append(name)
+                lacking.append(code.placed(name, then.root))
                 continue
             place = copies / file.relative_to("/")
             place.parent.mkdir(parents=True, exist_ok=True)
