@@ -244,6 +244,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
+_HELD = 16 << 20  # bytes: the rows of a longer log take too much memory, so its lines are parsed twice
 _FORMAT = 4
 
 
@@ -266,7 +267,7 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
         if (cached := _restored(file, "digest", digest, shown)) is not None:
             return cached
         source.seek(0)
-        parsed = parse(source, shown, held=False)
+        parsed = parse(source, shown, held=stat.st_size < _HELD)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 

@@ -186,6 +186,7 @@ def test_a_log_that_is_not_held_in_memory_gives_the_same_curves(
 ) -> None:
     log = long_log(tmp_path / "metrics.jsonl", '{"step": 7, "attempt": 2, "none": null}', '{"step": 7, "attempt": 2}')
     held = plain(read_curves(log, "shown"))
+    monkeypatch.setattr(metric_log, "_HELD", 0)
     monkeypatch.setattr(metric_log, "_AT_ONCE", rows)  # which become a part of the columns together
     assert plain(metric_log.curves(log, "shown", tmp_path / "run")) == held
 
