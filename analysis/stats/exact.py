@@ -58,18 +58,17 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     doubled = doubled_ranks(sizes)
     positive = int(doubled[d > 0].sum())
     fewer = min(positive, int(doubled.sum()) - positive)
-    every = np.zeros(fewer + 1)  # the chance of each sum up to what was observed: ranks only add to it
     unit = int(np.gcd.reduce(doubled))  # 2 without ties: half of the sums cannot occur
-    chance = np.zeros(fewer // unit + 1)
+    fewer //= unit
+    chance = np.zeros(fewer + 1)  # of each sum up to what was observed, in units: ranks only add to it
     chance[0] = 1.0
     reach = 0
     for rank in np.sort(doubled) // unit:
-        reach = min(reach + int(rank), fewer // unit)
+        reach = min(reach + int(rank), fewer)
         so_far = chance[: reach + 1]
         so_far[rank:] += so_far[: max(0, reach + 1 - rank)].copy()
         so_far *= 0.5
-    every[::unit] = chance
-    return above_zero(min(1.0, 2 * float(every.sum())))
+    return above_zero(min(1.0, 2 * float(chance.sum())))
 
 
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
