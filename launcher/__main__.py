@@ -9,7 +9,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -60,7 +60,11 @@ _WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "completion"})
 
 def all_commands() -> Mapping[str, str]:
     """The modules of all commands, by name."""
-    return {**{name: f"launcher.commands.{name}" for name in COMMANDS}, **application().commands}
+    return {**_modules(COMMANDS), **application().commands}
+
+
+def _modules(names: Iterable[str]) -> dict[str, str]:
+    return {name: f"launcher.commands.{name}" for name in names}
 
 
 def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argparse.ArgumentParser:
@@ -99,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
     words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
-    name, known = words[0] if words else "", all_commands()
+    name = words[0] if words else ""
+    known = _modules([name]) if name in COMMANDS else all_commands()  # the application is imported for its commands
     if name in ANALYSIS:
         return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
     if name and not name.startswith("-") and name not in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -82,6 +81,8 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
 
 def _extra_of(module: str) -> str | None:
     """The extra whose requirements name a package, in the metadata of this project; None: no extra does."""
+    import importlib.metadata  # slow, and only for a message
+
     try:
         requirements = importlib.metadata.requires("rlsweep") or []
     except importlib.metadata.PackageNotFoundError:  # a folder that is not installed

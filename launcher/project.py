@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,7 +57,11 @@ def activate() -> None:
     except (OSError, tomllib.TOMLDecodeError):
         return
     groups = {group: own for group, own in declared.get("entry-points", {}).items() if group.startswith("rlsweep.")}
-    if root() == ROOT or not groups or any(metadata.Distribution.discover(name=declared["name"])):
+    if root() == ROOT or not groups:
+        return
+    from importlib import metadata  # slow, and rlsweep's own repository does without
+
+    if any(metadata.Distribution.discover(name=declared["name"])):
         return
     place = multirun() / "cache" / "project"
     info = place / f"{re.sub('[^A-Za-z0-9]+', '_', declared['name'])}-0.dist-info"

@@ -232,6 +232,8 @@ class Application(Protocol):
     libraries: tuple[str, ...] = ()
     #: The function that does a run, as module:function: it takes the whole configuration and the run's Attempt.
     work: str
+    #: The failure kinds (launcher.run.lifecycle) of exceptions that `work` raises, by module:class.
+    failures: Mapping[str, str] = MappingProxyType({})
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
     #: The templates of `init`, as package:folder; empty: those of `init --plain`.

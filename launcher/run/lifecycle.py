@@ -188,18 +188,10 @@ def is_disk_full(error: BaseException) -> bool:
     return re.search(_NO_SPACE_TEXT, str(error)) is not None
 
 
-def kind_of(error: BaseException) -> FailureKind:
-    """The failure kind of an exception. The trainer's own exceptions are recognised by their class names."""
-    names = {base.__name__ for base in type(error).__mro__}
-    for name, kind in (
-        ("Preempted", FailureKind.PREEMPTED),
-        ("Diverged", FailureKind.DIVERGED),
-        ("OutOfMemoryError", FailureKind.OUT_OF_MEMORY),
-        ("NodeLost", FailureKind.NODE_FAILURE),
-        ("Lost", FailureKind.LOST),
-        ("Stalled", FailureKind.STALLED),
-    ):
-        if name in names:
+def kind_of(error: BaseException, failures: Mapping[str, FailureKind]) -> FailureKind:
+    """The failure kind of an exception. failures: of registered classes, as module:class, and their subclasses."""
+    for base in type(error).__mro__:
+        if kind := failures.get(f"{base.__module__}:{base.__qualname__}"):
             return kind
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and re.search(_NO_MEMORY_TEXT, str(error))):
         return FailureKind.OUT_OF_MEMORY

@@ -1,7 +1,8 @@
 """The records of a run folder and of its launch: what each file holds, and how it is read, checked and written.
 
-A record is a frozen dataclass that pydantic validates; pydantic is imported when the first record is read. On disk some
-fields keep older names (`JSON_KEYS`), so that every version reads the folders of every other.
+A record is a frozen dataclass that msgspec validates, because its import takes a fifth of the time of pydantic's, which
+is imported to explain a bad record. On disk some fields keep older names (`JSON_KEYS`), so that every version reads the
+folders of every other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
+
+import msgspec
 
 from launcher.files import BadRunFolder, write_json
 from launcher.run.lifecycle import FailureKind, RunState
@@ -181,11 +184,16 @@ def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:
 
 def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
     """A record from the content of its file. BadRunFolder: every key that is wrong."""
-    from pydantic import ValidationError
+    try:
+        fields = {name: value[key] for name, key in _keys(model) if key in value}  # type: ignore[arg-type]
+        return msgspec.convert(fields, model, strict=True)
+    except msgspec.ValidationError:
+        pass
+    from pydantic import TypeAdapter, ValidationError
 
     try:
         # As JSON: there a string is an enum's member, and in Python only a member is.
-        return validator(model).validate_json(json.dumps(value), strict=True)  # type: ignore[no-any-return, arg-type]
+        return TypeAdapter(model).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         problems = error.errors()
         # The other keys of another format are not wrong.
@@ -194,11 +202,9 @@ def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRe
 
 
 @functools.cache
-def validator(model: Any) -> Any:
-    """pydantic's TypeAdapter of a kind of record."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(model)
+def _keys(model: Any) -> list[tuple[str, str]]:
+    """The fields of a record, each with its name in the file."""
+    return [(item.name, JSON_KEYS.get(item.name, item.name)) for item in dataclasses.fields(model)]
 
 
 def _explained(error: Mapping[str, Any]) -> str:

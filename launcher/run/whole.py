@@ -10,7 +10,6 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,6 +96,8 @@ def _difference(folder: Path, recorded: Mapping[str, str], present: Mapping[str,
 
 def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The sha256 of each file, by its path in the folder; empty: it cannot be read."""
+    from concurrent.futures import ThreadPoolExecutor  # slow, and `status` reads the times alone
+
     names = sorted(names)
     with ThreadPoolExecutor(8) as threads:  # hashlib releases Python's lock
         return dict(zip(names, threads.map(_digest, [folder / name for name in names]), strict=True))
@@ -117,6 +118,9 @@ def _stats(folder: Path, chosen: Collection[str] | None = None, within: str = ""
         for entry in entries:
             if chosen is not None and entry.name not in chosen:
                 continue
-            name = f"{within}{entry.name}"
-            stats |= _stats(folder / entry.name, None, f"{name}/") if entry.is_dir() else {name: entry.stat()}
+            name = within + entry.name
+            if entry.is_dir():
+                stats |= _stats(folder / entry.name, None, f"{name}/")
+            else:
+                stats[name] = entry.stat()
     return stats

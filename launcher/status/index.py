@@ -169,18 +169,25 @@ def _log(path: Path, metrics: Collection[str]) -> tuple[int, float | None, dict[
     if any(not any(_key(name) in line for line in lines) for name in values):
         # The last evaluation may be many steps ago.
         lines = _last_lines(path, _LONG_TAIL)
-    newest = next(_records(reversed(lines)), None)
+    newest: dict[str, Any] | None = None
+    missing = {name: _key(name) for name in values}
+    wanted = (line for line in reversed(lines) if newest is None or any(key in line for key in missing.values()))
+    for record in _records(wanted):
+        newest = newest or record
+        for name in [name for name in missing if math.isfinite(_number(record.get(name)))]:
+            values[name] = float(record[name])
+            del missing[name]
+        if not missing:
+            break
     if newest is None:
         return 0, None, values
-    for name in values:
-        for record in _records(line for line in reversed(lines) if _key(name) in line):
-            value = record.get(name)
-            if isinstance(value, (int, float)) and math.isfinite(value):
-                values[name] = float(value)
-                break
     oldest = next(record for record in _records(lines) if record.get("attempt") == newest.get("attempt"))
     steps, seconds = newest["step"] - oldest["step"], newest["time"] - oldest["time"]
     return newest["step"], seconds / steps if steps > 0 and seconds > 0 else None, values
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def _key(name: str) -> bytes:

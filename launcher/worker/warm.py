@@ -11,7 +11,6 @@ import os
 import signal
 import traceback
 
-from launcher.run import records
 from launcher.worker import loaded, provenance
 
 MODULES = "RLSWEEP_WARM"
@@ -33,7 +32,5 @@ for name in filter(None, os.environ.get(MODULES, "").split(",")):
 if os.environ.get(MODULES):  # what every worker would compute
     provenance.packages()
     loaded.later_modules()
-    for model in records.Record.__subclasses__():
-        records.validator(model)  # type: ignore[arg-type]  # mypy asks the instances for __hash__
 # A garbage collection would write to every page, and the forks would no longer share the memory.
 gc.freeze()

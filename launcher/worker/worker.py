@@ -45,6 +45,8 @@ from launcher.worker.stall import Watchdog
 
 #: The function that does a run.
 TRAIN = application().work
+#: The failure kinds of the launcher's own exceptions, as `Application.failures` has them.
+FAILURES = {"launcher.worker.current:Preempted": FailureKind.PREEMPTED, "launcher.nodes:Lost": FailureKind.LOST}
 TRACEBACK_LINES = 50
 _CHECK_S = 1.0
 # How long a worker whose launcher is gone may take to save a checkpoint.
@@ -206,6 +208,7 @@ def _attempt(
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
     config: Mapping[str, Any] = {}
     commits: dict[str, str] = {}
+    failures = FAILURES
 
     def on_first_step() -> None:
         nonlocal state
@@ -220,6 +223,7 @@ def _attempt(
         identity.verify(config, folder.name)
         config = content.located(config, COPIES)
         content.check(config)
+        failures = {**FAILURES, **{name: FailureKind(kind) for name, kind in application(config).failures.items()}}
         length = application(config).length(config)
         attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step
         watchdog.expects_steps = length.logs_every_step
@@ -245,7 +249,7 @@ def _attempt(
     except claim.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
-        return _failed(folder, state, error, attempt, launch)
+        return _failed(folder, state, lifecycle.kind_of(error, failures), error, attempt, launch)
 
 
 def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
@@ -276,8 +280,9 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: M
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
-def _failed(folder: Path, state: State, error: BaseException, attempt: Attempt, launch: Launch) -> State:
-    kind = lifecycle.kind_of(error)
+def _failed(
+    folder: Path, state: State, kind: FailureKind, error: BaseException, attempt: Attempt, launch: Launch
+) -> State:
     progressed = transitions.progressed(folder, state)
     if kind in (FailureKind.PREEMPTED, FailureKind.LOST):
         attempt.check_stop_request()

@@ -23,11 +23,11 @@ LEDGER = "STEPS_LEDGER"  # a file that gets a line for each logged step of any r
 
 
 class Diverged(Exception):
-    pass
+    __module__ = "trainer_ext.train"  # as the application has registered the trainer's
 
 
 class Preempted(Exception):
-    pass
+    __module__ = "trainer_ext.train"
 
 
 def walk(seed: int, steps: int) -> list[tuple[int, int]]:

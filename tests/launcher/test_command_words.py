@@ -141,7 +141,7 @@ def test_commands_that_only_look_load_no_heavy_library(multirun, words):
     done = process("-c", code, *words, *place)
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert done.returncode == 0 and "launcher" in loaded
-    assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich"}
+    assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich", "pydantic"}
 
 
 @pytest.mark.bash

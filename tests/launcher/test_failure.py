@@ -15,19 +15,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher import nodes
+from launcher.application import application
 from launcher.execution import reconciler
 from launcher.run import lifecycle, transitions
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
 from launcher.run.records import State
 from launcher.schedulers.local import memory, pool
 from launcher.schedulers.local.memory import Limits, Usage
+from launcher.worker import worker
 from tests.launcher import steps
 from tests.waiting import until
 from trainer_ext.backends import Lost, NodeLost, Stalled
 
 
-class OutOfMemoryError(RuntimeError):
-    """As torch names its own."""
+class Diverged(Exception):
+    """Another library's exception of a name that the application has registered."""
+
+
+class StillDiverged(steps.Diverged):
+    """A registered class has the kind of its subclasses."""
 
 
 def wrapped(first, then):
@@ -46,11 +53,13 @@ def wrapped(first, then):
     [
         (ValueError("no"), "exception"),
         (MemoryError(), "out_of_memory"),
-        (OutOfMemoryError("CUDA out of memory"), "out_of_memory"),
         (RuntimeError("CUDA error: out of memory"), "out_of_memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), "out_of_memory"),
         (ValueError("a text about being out of memory"), "exception"),
         (steps.Diverged("nan"), "diverged"),
+        (StillDiverged("nan"), "diverged"),
+        (Diverged("nan"), "exception"),
+        (nodes.Late("a node did not join"), "lost"),
         (steps.Preempted("asked"), "preempted"),
         (Lost("a process of the backend died"), "lost"),
         (NodeLost("a node of the run is gone"), "node_failure"),
@@ -65,7 +74,7 @@ def wrapped(first, then):
     ],
 )
 def test_an_exception_has_its_cause(error, kind):
-    assert lifecycle.kind_of(error) == kind
+    assert lifecycle.kind_of(error, {**worker.FAILURES, **application().failures}) == kind
 
 
 def test_what_torch_says_on_a_full_disk_is_known():
@@ -73,7 +82,7 @@ def test_what_torch_says_on_a_full_disk_is_known():
     code = "import torch; torch.save(torch.zeros(10**6), '/dev/full')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1].removeprefix("RuntimeError: ")
-    assert done.returncode == 1 and lifecycle.kind_of(RuntimeError(last)) == "disk_full", done.stderr
+    assert done.returncode == 1 and lifecycle.kind_of(RuntimeError(last), {}) == "disk_full", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -242,7 +251,7 @@ def _cause(run_id: str, response: str, reward: Callable[[str], None] = _reward) 
         reward(response)
     error = caught.value
     record = {"type": type(error).__name__, "message": str(error), "place": lifecycle.place(error), "traceback": ""}
-    kind, message = lifecycle.kind_of(error), lifecycle.described(error)
+    kind, message = lifecycle.kind_of(error, {}), lifecycle.described(error)
     return reconciler._cause(State(run_id, RunState.FAILED, failure_kind=kind, message=message, error=record))
 
 

@@ -338,5 +338,5 @@ def test_a_process_that_dies_of_the_request_to_stop_is_no_loss(folder, owned, as
     running = State("0123", RunState.RUNNING, 1, started=time.time())
     if asked:
         owned.request_stop("signal SIGTERM")
-    ended = worker._failed(folder, running, Lost("a process of Ray died"), owned, Launch())
+    ended = worker._failed(folder, running, FailureKind.LOST, Lost("a process of Ray died"), owned, Launch())
     assert (ended.state, ended.failure_kind) == (("preempted", "preempted") if asked else ("lost", "lost"))

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launcher.application import Base, Identity, Length, Shape, merged, seconds
+from launcher.run.lifecycle import FailureKind
 from trainer_ext.methods import continuing
 from trainer_ext.objection import Objection
 
@@ -73,6 +74,15 @@ class Application:
     descriptions = ("verl_keys", "writes", "requires", "architecture")
     libraries = ("verl", "torch", "transformers")
     work = "trainer_ext.train:train"
+    failures = MappingProxyType(
+        {
+            "trainer_ext.train:Preempted": FailureKind.PREEMPTED,
+            "trainer_ext.train:Diverged": FailureKind.DIVERGED,
+            "trainer_ext.backends:Lost": FailureKind.LOST,
+            "trainer_ext.backends:NodeLost": FailureKind.NODE_FAILURE,
+            "trainer_ext.backends:Stalled": FailureKind.STALLED,
+        }
+    )
     study = "trainer_ext.application:study"
     warm = ("trainer_ext.application.verl_tree",)
     commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
