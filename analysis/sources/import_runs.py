@@ -12,12 +12,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport
-from analysis.sources.naming import Named, Naming, is_planned, name
+from analysis.sources.naming import Named, Naming, in_names, is_planned, name
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
@@ -149,6 +149,11 @@ def _named(
         fix = "give the folders that contain them, or name the column of steps by --step"
         raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)
+    if rows := in_names(runs, request.naming):
+        first = next((rows[run.name]["group"] for run in runs if run.group == request.baseline), request.baseline)
+        request = replace(request, naming=replace(request.naming, map=rows), groups={}, baseline=first)
+        for run in runs:
+            run.group = None
     named, left_out = name(runs, request.naming)
     groups = _groups(named, request.baseline)
     order = list(groups)
@@ -340,7 +345,7 @@ def _plan(
 def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     """How groups and seeds were found, and what of their configurations differs within a group."""
     naming = request.naming
-    by_name = "the map" if naming.map else "the names of the runs"
+    by_name = "the map" if isinstance(naming.map, Path) else "the names of the runs"
     said = ["the paths given"] if request.groups else []
     if naming.says_group:
         said.append(f"the key {naming.group}" if naming.group else by_name)

@@ -20,18 +20,20 @@ _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
 _PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
 _DIGITS = re.compile(r"([0-9]+)")
+_SEED = re.compile(r"(?:^|[/_. -])(?:seed|s)[=_-]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Naming:
     """How runs are named. group, seed, factors: keys of a run's configuration, dotted; match: a regular expression on
-    its name, whose groups `group` and `seed` say it; map: a CSV file of run, group, seed and factors."""
+    its name, whose groups `group` and `seed` say it; map: a CSV file of run, group, seed and factors, or its rows by
+    run."""
 
     group: str | None = None
     seed: str | None = None
     factors: tuple[str, ...] = ()
     match: str | None = None
-    map: Path | None = None
+    map: Path | Mapping[str, Mapping[str, str]] | None = None
 
     @property
     def says_group(self) -> bool:
@@ -70,7 +72,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
 
     Raises BadImport with every run that has no place, or the place of another.
     """
-    mapped = _read_map(naming.map) if naming.map else None
+    mapped = _read_map(naming.map) if isinstance(naming.map, Path) else naming.map
     pattern = _pattern(naming.match) if naming.match else None
     problems = Diagnostics()
     named, left_out = [], []
@@ -97,6 +99,27 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
     problems += _doubled(named)
     problems.raise_any(BadImport)
     return named, left_out
+
+
+def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, str]]:
+    """The rows of a map, read from names such as ppo/seed1, ppo_seed2 and grpo-s1; none if an option says the groups,
+    or if a name does not say its seed. The names are those of the paths, if each path has one run.
+
+    A group is the rest of a name, without the folders that all have.
+    """
+    texts = [run.group or run.name for run in runs]
+    seeds = [_SEED.findall(text) for text in texts]
+    if naming.says_group or any(len(found) != 1 for found in seeds):
+        return {}
+    rests = [[part.strip("_. -") for part in _SEED.sub("", text).split("/") if part] for text in texts]
+    for end in (0, -1):
+        while min(map(len, rests)) > 1 and len({rest[end] for rest in rests}) == 1:
+            rests = [rest[1:] if end == 0 else rest[:-1] for rest in rests]
+    groups = ["/".join(rest) for rest in rests]
+    places = {*zip(groups, (int(seed) for [seed] in seeds), strict=True)}
+    if not all(groups) or not 1 < len({*groups}) < len(places) == len(runs):
+        return {}
+    return {run.name: {"group": group, "seed": seed} for run, group, [seed] in zip(runs, groups, seeds, strict=True)}
 
 
 def _values(

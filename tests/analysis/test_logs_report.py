@@ -108,6 +108,27 @@ def test_groups_by_name_by_pattern_and_by_key_are_one_study(capsys: pytest.Captu
     assert {run.group for run in read_sweep(INTO).runs} == {"x", "ppo", "dpo"}
 
 
+@pytest.mark.parametrize(
+    ("names", "words", "groups"),
+    [
+        (["study/ppo_seed1", "study/ppo_seed2", "study/dpo_seed1"], ["."], {"dpo": [1], "ppo": [1, 2]}),
+        (["ppo/seed3/log", "ppo/seed10/log", "dpo/seed3/log"], ["dpo", "ppo"], {"dpo": [1], "ppo": [1, 2]}),
+        (["ppo/seed3/log", "ppo/seed10/log", "dpo/seed3/log"], ["."], {"dpo": [3], "ppo": [3, 10]}),
+        (["a/lr0.1/s=1", "a/lr0.1/s=2", "b/lr0.1/s=1"], ["."], {"a/lr0.1": [1, 2], "b/lr0.1": [1]}),
+        (["grpo-s1", "grpo-s2", "S3-ppo"], ["grpo-s1.csv", "grpo-s2.csv", "S3-ppo.csv"], {"grpo": [1, 2], "ppo": [3]}),
+        (["model_7", "model_13", "llama_8"], ["model_7.csv", "model_13.csv"], {"model_7": [1], "model_13": [1]}),
+        (["ppo_seed1", "dpo_seed1"], ["ppo_seed1.csv", "dpo_seed1.csv"], {"ppo_seed1": [1], "dpo_seed1": [1]}),
+    ],
+)  # fmt: skip
+def test_names_that_say_a_seed_say_the_groups(names: list[str], words: list[str], groups: dict[str, list[int]]) -> None:
+    for number, run in enumerate(names):
+        percent(f"logs/{run}.csv", 0.5 + number / 10)
+    assert report(*(f"logs/{word}" for word in words), "--metric", "acc") == 0
+    sweep = read_sweep(INTO)
+    found = {sweep.label(group): [run.seed for run in sweep.runs_of(group)] for group in sweep.groups}
+    assert found == groups and sweep.baseline in (None, sweep.groups[0])
+
+
 def test_runs_of_one_name_and_runs_below_two_paths(capsys: pytest.CaptureFixture[str]) -> None:
     for group, height in (("a", 0.5), ("b", 0.6)):
         for seed in range(2):
