@@ -7,7 +7,6 @@ import io
 import os
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,16 +51,17 @@ def activate() -> None:
     A package that is installed is known. For another, its pyproject.toml is written as the metadata that Python looks
     for, in multirun/cache.
     """
+    if root() == ROOT:
+        return
+    import tomllib
+    from importlib import metadata
+
     try:
         declared = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
     except (OSError, tomllib.TOMLDecodeError):
         return
     groups = {group: own for group, own in declared.get("entry-points", {}).items() if group.startswith("rlsweep.")}
-    if root() == ROOT or not groups:
-        return
-    from importlib import metadata  # slow, and rlsweep's own repository does without
-
-    if any(metadata.Distribution.discover(name=declared["name"])):
+    if not groups or any(metadata.Distribution.discover(name=declared["name"])):
         return
     place = multirun() / "cache" / "project"
     info = place / f"{re.sub('[^A-Za-z0-9]+', '_', declared['name'])}-0.dist-info"

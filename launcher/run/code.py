@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import time
@@ -133,6 +132,8 @@ def places(name: str) -> list[Path]:
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
     """The installed versions of the application's libraries; those that are not installed are left out."""
+    import importlib.metadata  # slow, and `status` does without
+
     installed = {}
     for name in application().libraries:
         with suppress(importlib.metadata.PackageNotFoundError):
