@@ -4,7 +4,7 @@ python -m analysis report PATH... --metric KEY [--group KEY] [--seed KEY]: the s
 runs, TensorBoard's event files, the files of verl's logger, trainer_state.json, CSV files. Without --group, each PATH
 is a group. Without PATH, study.yaml says what is asked.
 python -m analysis import PATH...: make such an experiment of logs, and write no report.
-python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
+python -m analysis judge FOLDER ...: win rates, by a language model or a score (analysis.judging.commands).
 python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
 python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
@@ -70,7 +70,7 @@ def add_commands(commands: Any) -> None:
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     add("--gate", action="store_true", help="exit code 0: decided for the better; 3: undecided; 4: worse")
     _study_arguments(commands.add_parser("import", help="logs as an experiment, without its report"))
-    commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
+    commands.add_parser("judge", help="win rates of methods, by a model or a score", add_help=False)
     _power_arguments(
         commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
     )

@@ -185,7 +185,6 @@ class Kind(StrEnum):
 
     MODEL = "model"
     SCORE = "score"
-    RATERS = "raters"
 
 
 class Judge(Section):
