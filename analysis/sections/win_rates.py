@@ -46,7 +46,7 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
     rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
-    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured], excluded=True)
+    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured])
     other = sweep.label(str(results.against(sweep)))
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "

@@ -139,23 +139,6 @@ def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, 
     assert (folder / "report" / "tables" / "win_rates_reward.csv").is_file()
 
 
-def test_a_run_without_a_win_rate_has_worst_case_bounds(judgeable: Made) -> None:
-    """C1 lacks the responses of seed 1, and the baseline those of seed 2. So C1 has no win rate in both; that of the
-    baseline is 0.5 by definition."""
-    lengths = {(group, seed): [seed + 3 * (group == "C1")] * 4 for group in ("C0", "C1") for seed in range(4)}
-    folder = judgeable(lengths)
-    for run in ("C1-1", "C0-2"):
-        responses_path(run_folder(folder.parent, run)).unlink()
-    assert main(["judge", str(folder), "--by", "reward"]) == 0
-    assert main(["report", str(folder)]) == 0
-    document = json.loads((folder / "report" / "report.json").read_text())
-    record = next(row for row in document["tables"]["win_rates"] if row["group"] == "C1")
-    assert (record["seeds"], record["mean"], record["excluded_runs"]) == (2, 1.0, 2)
-    assert record["difference_if_lowest"] == pytest.approx((0.5 + 0.5 + 0 + 0) / 4)  # 0.5 is the lowest one recorded
-    assert record["difference_if_highest"] == pytest.approx(0.5)
-    assert any(text.startswith("If the excluded runs had ended at") for text in document["notes"]["win_rates"])
-
-
 def test_a_dry_run_says_what_it_would_cost_and_asks_nothing(judgeable: Made, capsys: Any) -> None:
     folder = judgeable()
     with serving() as server:

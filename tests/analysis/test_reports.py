@@ -228,10 +228,6 @@ ANSWERS = {
         )
         for family in ("holm", "bh", "max_t")
     },
-    "excluded runs": Scenario(
-        at({"A": [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.2], "B": [1.1, 1.25, 1.1, 1.2, 1.05, 1.2, 0.0]}), seeds=range(7),
-        asked={**ASKED, "test": "paired_t"}, change=gone("B-6"),
-    ),
 }  # fmt: skip
 
 # ---------------------------------------------------------------- sections
@@ -444,10 +440,6 @@ DECISIONS = {
     ),
     "a run failed": growing({"A": luck(5, 6), "B": luck(6, 6)}, lambda folder: ended(folder, "failed", "B-4")),
     "a method was dropped": growing({"A": luck(13, 8), "B": luck(14, 4), "C": luck(15, 8, 1, 0.8)}),
-    "excluded runs of a comparison that grows": growing(
-        {"A": luck(3, 6, 0.1), "B": luck(4, 6, 0.1, 0.5)},
-        lambda folder: ended(ended(folder, "failed", "B-1"), "running", "A-5"),
-    ),
 }  # fmt: skip
 
 # ---------------------------------------------------------------- figures, windows, where runs are measured

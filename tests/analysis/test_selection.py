@@ -13,11 +13,10 @@ from analysis.data.cells import Values
 from analysis.data.selection import Unchosen
 from analysis.findings.outcomes import Outcome
 from analysis.findings.verdicts import judge
-from analysis.findings.worst_case import worst_cases
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from tests.analysis.conftest import Lines, MakeSweep, refusal, studied, without
+from tests.analysis.conftest import Lines, MakeSweep, refusal, studied
 from tests.wording import Worded
 
 SCORE, LOSS = "eval/score", "eval/loss"
@@ -135,18 +134,6 @@ def test_estimates_comparisons_and_hypotheses_use_the_choice_alike(make_sweep: M
     assert verdict.estimate == comparison.difference and comparison.outcome is Outcome.LOWER
     naive = max(RATES, key=lambda lr: np.mean([value("b", seed, {"lr": lr}) for seed in SEEDS]))
     assert naive == 0.2  # so another rule would have another value
-
-
-def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
-    for gone in ("b-1-0", "b-4-1", "b-4-2"):  # of a seed that chooses, of another level, of one that judges
-        without(folder, gone)
-    found = studied(folder)
-    case = worst_cases(found, found.primary)["b"]
-    assert case.excluded == 1
-    ends = [value("b", seed, {"lr": LUCKY}) - value("a", seed, {}) for seed in (3, 5)]
-    lowest, highest = (end - value("a", 4, {}) for end in (case.lowest, case.highest))
-    assert case.bounds == pytest.approx((np.mean([*ends, lowest]), np.mean([*ends, highest])))
 
 
 @pytest.mark.parametrize("select", [{"lrs": "best"}, {"lr": "worst"}])
