@@ -29,7 +29,7 @@ _NO_SPREAD = "are equal: without spread there is no interval"
 #: What a ground says. {groups}, {both}: labels, joined by commas or by "and"; {between}: of two groups, else "".
 _GROUNDS = {
     Reason.NOT_RECORDED: "not recorded by {both}",
-    Reason.NO_COMMON_SEED: "no common seed: see the unpaired comparison",
+    Reason.NO_COMMON_SEED: "no common seed: analysis.pairing=none compares the means of all seeds",
     Reason.NO_COMMON_CELL: "no cell is in both: {having}",
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",

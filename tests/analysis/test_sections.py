@@ -1,4 +1,4 @@
-"""Parts that only some experiments have: model sizes, many cells, seeds that no two methods share, times as curves."""
+"""Parts that only some experiments have: model sizes, many cells, times as curves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
 from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
-from analysis.sections.overview import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
 from analysis.stats.scaling import size_trend
@@ -118,15 +117,12 @@ def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_swe
     assert many(studied(folder)) is None
 
 
-# ---------------------------------------------------------------- unpaired
-
-
 def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
     folder = make_sweep(PAIR, (0, 1), 10, ALONE)
     without(folder, "C1-0")
     without(folder, "C0-1")
     study = studied(folder)
-    assert not unpaired_table(study).rows and study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
+    assert study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 
 
 # ---------------------------------------------------------------- times
