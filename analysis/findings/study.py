@@ -360,20 +360,9 @@ def _threshold(
 
 
 def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
-    """Summarise every group on one measure, and compare it with the baseline."""
+    """Summarise every group on one measure, and compare it with the baseline, and if asked every further two groups."""
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
-    return versus(sweep, settings, common, measure, dict.fromkeys(others, baseline or ""))
-
-
-def versus(
-    sweep: Sweep,
-    settings: Settings,
-    common: CommonRange,
-    measure: Measure,
-    against: Mapping[str, str],
-) -> Block:
-    """Summarise every group on one measure, and compare each group of `against` with the one it names there, and if
-    asked every further two groups."""
+    against = dict.fromkeys(others, baseline or "")
     values = {
         run.id: value_of(common, run.id, measure.summary, settings.window, measure.direction, measure.threshold)
         for run in sweep.runs

@@ -12,9 +12,9 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
-from analysis.spec.precheck import undecidable, undecidable_primary
+from analysis.spec.precheck import findable, findable_hypotheses, undecidable, undecidable_primary
 from analysis.spec.settings import settings
-from analysis.stats import dispersion
+from analysis.stats import detectable, dispersion
 from tests.analysis.conftest import Lines, MakeSweep
 
 METRIC = "a/up"
@@ -98,3 +98,25 @@ def test_the_primary_question_is_foreseen_as_its_report_will_find_it(
 
 def test_without_a_baseline_there_is_no_question_of_seeds() -> None:
     assert undecidable_primary(settings({}, groups=("A", "B")), {"A": [0], "B": [0]}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "seeds", "design"),
+    [({}, {group: range(5) for group in FAR}, ("paired_t", True, 5, 0.025, 2, 2)),
+     ({"test": "signflip"}, {group: range(5) for group in FAR}, ("signflip", True, 5, 0.025, 2, 7)),
+     ({"pairing": "none"}, {"A": range(6), "B": range(10, 15)}, ("welch", False, 5, 0.05, 1, 2))],
+)  # fmt: skip
+def test_what_the_seeds_can_find_is_what_the_test_that_decides_can(section: Any, seeds: Any, design: Any) -> None:
+    test, paired, n, level, comparisons, needed = design
+    about = {"claim": "x", "group": "B", "against": "A", "metric": METRIC}
+    claims = {
+        "more": {**about, "kind": "greater"}, "fast": {**about, "kind": "ratio", "summary": "efficiency", "at": 0.5,
+                                                       "at_least": 2}, "near": {**about, "kind": "spread", "at_most": 2}
+    }  # fmt: skip
+    asked = settings({**section, "hypotheses": claims}, groups=list(seeds), baseline="A")
+    primary, of_claims = findable(asked, seeds, "A"), findable_hypotheses(asked, seeds)
+    assert primary is not None and primary == of_claims["more"] and list(of_claims) == ["more", "fast"]
+    assert (primary.test, primary.paired, primary.seeds) == (test, paired, n)
+    assert (primary.level, primary.comparisons, primary.needed) == (level, comparisons, needed)
+    assert primary.effect == detectable(test, n, level)
+    assert of_claims["fast"].test == ("signflip" if paired else "relabel")
