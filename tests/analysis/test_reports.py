@@ -557,6 +557,12 @@ SCENARIOS = {**LEVELS, **ANSWERS, **SECTIONS, **DECISIONS, **DRAWINGS, **COMPUTE
 COMMON = ("In brackets: ", "Value: mean over seeds. ", "The first measure is the primary one")
 
 
+def built(make_sweep: MakeSweep, given: Scenario) -> Path:
+    folder = make_sweep(given.groups, given.seeds, given.steps, given.asked, given.cells, lines=given.lines)
+    given.change(folder)
+    return folder
+
+
 def said(report: Report, parts: Sequence[str]) -> Iterator[str]:
     lines = all_of(report, parts)
     return lines if "main" in parts else (line for line in lines if not line.removeprefix("* ").startswith(COMMON))
@@ -584,9 +590,7 @@ def test_a_report_says_what_the_golden_file_has(
 ) -> None:
     monkeypatch.setattr(Sketch, "rendered", lambda sketch, suffix: b"<svg></svg>")
     given = SCENARIOS[name]
-    folder = make_sweep(given.groups, given.seeds, given.steps, given.asked, given.cells, lines=given.lines)
-    given.change(folder)
-    worded(said(write(folder), given.parts))
+    worded(said(write(built(make_sweep, given)), given.parts))
 
 
 def test_every_reason_has_words(make_sweep: MakeSweep) -> None:

@@ -43,12 +43,11 @@ REWARD = "analysis/reward_sum_mean"
 ALONE = {"primary": {"metric": REWARD, "summary": "final"}}
 
 
-def flat(value: float, steps: int = 20) -> Lines:
-    return [{"step": step, "attempt": 1, REWARD: value} for step in range(1, steps + 1)]
+def height(group: str, seed: int, *_: object) -> float:
+    return {"C0": 0.5, "C1": 0.6}[group] + 0.01 * seed + 0.001 * seed * (group == "C1")
 
 
-def level(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    return flat({"C0": 0.5, "C1": 0.6}[group] + 0.01 * seed + 0.001 * seed * (group == "C1"))
+level = logging(height, metric=REWARD)
 
 
 def two(make_sweep: MakeSweep, lines: LinesOf = level, analysis: Mapping[str, Any] = ALONE, **more: Any) -> Path:
@@ -120,11 +119,8 @@ LENGTHS = {group: [{"steps": 10}, {"steps": 40}] for group in ("C0", "C1")}
 def test_runs_of_several_planned_lengths_are_each_measured_to_their_own_end(make_sweep: MakeSweep) -> None:
     """C0 stays; C1 rises with every step. At the shortest length the final value is the mean of steps 9 and 10."""
 
-    def rising(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        up = (group == "C1") * 0.01
-        return [{"step": step, "attempt": 1, REWARD: 0.1 * seed + up * step} for step in range(1, cell["steps"] + 1)]
-
-    folder = two(make_sweep, rising, steps=40, cells=LENGTHS)
+    rising = logging(lambda group, seed, _, step: 0.1 * seed + (group == "C1") * 0.01 * step, 40, REWARD)
+    folder = two(make_sweep, lambda group, seed, cell: rising(group, seed, cell)[: cell["steps"]], cells=LENGTHS)
     replan(folder, lambda plan: plan["factors"].update({"trainer.steps": {"label": "steps", "levels": [10, 40]}}))
     found = studied(folder)
     values = {run: value.value for run, value in found.primary.values.items()}
@@ -141,7 +137,8 @@ def test_runs_of_several_planned_lengths_are_each_measured_to_their_own_end(make
 
 def test_a_short_run_is_no_result_of_its_planned_length(make_sweep: MakeSweep) -> None:
     def broken(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return flat(0.5 + 0.01 * seed, 12 if (group, seed, cell["steps"]) == ("C1", 1, 40) else cell["steps"])
+        last = 12 if (group, seed, cell["steps"]) == ("C1", 1, 40) else cell["steps"]
+        return logging(lambda *_: 0.5 + 0.01 * seed, last, REWARD)(group, seed, cell)
 
     sweep = read_sweep(two(make_sweep, broken, steps=40, cells=LENGTHS))
     runs = common_range(sweep.runs, REWARD, "exclude", lengths="steps")
@@ -182,8 +179,11 @@ def test_no_number_is_made_of_a_range_that_no_value_is_in(make_sweep: MakeSweep)
 GRID = {"C1": [{"gamma": g, "rho": r} for g in (0.8, 1.2) for r in (0.3, 0.6)]}
 
 
-def grid(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    return flat(0.5 + 0.1 * seed + (cell["gamma"] * cell["rho"] * (1 + 0.1 * seed) if cell else 0.0))
+def product(group: str, seed: int, cell: Mapping[str, Any], _: int) -> float:
+    return 0.5 + 0.1 * seed + (cell["gamma"] * cell["rho"] * (1 + 0.1 * seed) if cell else 0.0)
+
+
+grid = logging(product, metric=REWARD)
 
 
 def test_a_mistyped_primary_metric_is_named_with_the_one_that_was_meant(make_sweep: MakeSweep) -> None:
@@ -367,10 +367,10 @@ def test_samples_and_seconds_are_each_runs_own_and_the_budget_is_what_all_have(
 
 
 def test_efficiency_is_the_baselines_time_over_the_groups_paired_by_seed(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        rate = (2.0 if group == "C1" else 1.0) * (1 + 0.1 * seed) * (1 + 0.02 * seed * (group == "C1"))
-        return [{"step": s, "attempt": 1, REWARD: rate * s / 100} for s in range(1, 101)]
+    def risen(group: str, seed: int, _: object, step: int) -> float:
+        return (2.0 if group == "C1" else 1.0) * (1 + 0.1 * seed) * (1 + 0.02 * seed * (group == "C1")) * step / 100
 
+    lines = logging(risen, 100, REWARD)
     section = {"primary": {"metric": REWARD}, "time_to": [{"at": 0.5}], "window": 1}
     found = studied(make_sweep(("C0", "C1"), range(6), steps=100, lines=lines, analysis=section))
     (table,) = [table for table in tables(found) if table.name == "efficiency"]
