@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from analysis.figures.figures import survival_curves
-from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
 from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
@@ -79,14 +78,6 @@ def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_swe
     for seed in (0, 1, 2):
         without(folder, f"C1-{seed}-2")
     assert many(studied(folder)) is None
-
-
-def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(PAIR, (0, 1), 10, ALONE)
-    without(folder, "C1-0")
-    without(folder, "C0-1")
-    study = studied(folder)
-    assert study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 
 
 # ---------------------------------------------------------------- times
