@@ -19,7 +19,7 @@ from analysis.judging.results import State, judged, with_win_rates
 from analysis.judging.settings import BadJudge, JudgeSettings, PairSelection, read
 from launcher.run import evaluations
 from launcher.run.folder import responses_path, run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal, replan
 from tests.analysis.judge_server import Server, blocks, serving
 from tests.wording import Worded
 
@@ -483,11 +483,13 @@ def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the
 def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> None:
     """As a baseline at its tuned and at its fixed setting, where the best setting is the fixed one."""
     folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 1, "prompts": 5})
-    plan = json.loads((folder / "plan.json").read_text())
-    for group in ("C1", "PTRW"):
-        plan["groups"][f"{group}_fixed"] = {**plan["groups"][group], "label": f"{group}, fixed"}
-        plan["runs"] += [{**run, "group": f"{group}_fixed"} for run in plan["runs"] if run["group"] == group]
-    (folder / "plan.json").write_text(json.dumps(plan))
+
+    def twins(plan: dict[str, Any]) -> None:
+        for group in ("C1", "PTRW"):
+            plan["groups"][f"{group}_fixed"] = {**plan["groups"][group], "label": f"{group}, fixed"}
+            plan["runs"] += [{**run, "group": f"{group}_fixed"} for run in plan["runs"] if run["group"] == group]
+
+    replan(folder, twins)
     assert main(["report", str(folder), "--judge"]) == 0
     tables = json.loads((folder / "report" / "report.json").read_text())["tables"]
     rows = [*tables["main"], *tables["metrics"], *tables["win_rates"]]
