@@ -4,11 +4,11 @@ Its rooms, the highest rank first. A module imports only from its own room and f
 
     __main__    the program `python -m analysis`
     report      the page, the paper, the terminal output and the files of a report
-    sections    sections that only some reports have: grids, many cells, model sizes, unpaired seeds, win rates
+    sections    sections that only some reports have: grids, many cells, model sizes, win rates
     figures     figures, and the values behind them
     tables      tables as text, Markdown, LaTeX and CSV; the words for outcomes
     findings    comparisons and verdicts of an experiment, as values
-    judging     which of two responses is better, by a language model, a score or people
+    judging     which of two responses is better, by a language model or a score
     data        finished runs as arrays
     sources     formats of logs that other tools write, and experiments made of them
     compat      the names of other libraries on these statistics

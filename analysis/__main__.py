@@ -4,8 +4,7 @@ python -m analysis report PATH... --metric KEY [--group KEY] [--seed KEY]: the s
 runs, TensorBoard's event files, the files of verl's logger, trainer_state.json, CSV files. Without --group, each PATH
 is a group. Without PATH, study.yaml says what is asked.
 python -m analysis import PATH...: make such an experiment of logs, and write no report.
-python -m analysis judge FOLDER ...: win rates, by a language model, a score or people (analysis.judging.commands).
-python -m analysis power experiment=NAME [KEY=VALUE ...] [--from SWEEP] [--json]: what differences its seeds can find.
+python -m analysis judge FOLDER ...: win rates, by a language model or a score (analysis.judging.commands).
 python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
 
 Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 1: what
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from analysis.spec.validation import BadPlan
 
     try:
-        if arguments[:1] == ["power"]:
-            return _power(arguments[1:])
         chosen = parser.parse_args(arguments)
         chosen.words = arguments
         return {"report": _report, "import": _import, "looks": _looks}[chosen.command](chosen)
@@ -70,10 +66,7 @@ def add_commands(commands: Any) -> None:
     add("--json", action="store_true", help="print the report as JSON instead of the table")
     add("--gate", action="store_true", help="exit code 0: decided for the better; 3: undecided; 4: worse")
     _study_arguments(commands.add_parser("import", help="logs as an experiment, without its report"))
-    commands.add_parser("judge", help="win rates of methods, by a model, a score or people", add_help=False)
-    _power_arguments(
-        commands.add_parser("power", help="what differences the seeds of an experiment can find", add_help=False)
-    )
+    commands.add_parser("judge", help="win rates of methods, by a model or a score", add_help=False)
     looks = commands.add_parser("looks", help="where each comparison stands, if seeds are added by a rule")
     looks.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
     looks.add_argument("--json", action="store_true", help="print a list of JSON objects instead of lines")
@@ -183,46 +176,6 @@ def _looks(chosen: argparse.Namespace) -> int:
     from analysis.report import terminal
 
     print(terminal.standings(chosen.folder, chosen.json))
-    return 0
-
-
-def _power_arguments(parser: argparse.ArgumentParser) -> None:
-    from launcher.commands import completion
-
-    add = parser.add_argument
-    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", "as for launch.py: experiment=NAME ...", "+")
-    add("--from", dest="earlier", type=Path, metavar="SWEEP", help="an earlier experiment, such as multirun/quickstart")
-    add("--json", action="store_true", help="print one JSON object instead of the text")
-
-
-def _power(words: Sequence[str]) -> int:
-    """The power of an experiment that need not have been launched: it is composed as `python -m launcher plan` does."""
-    parser = argparse.ArgumentParser(prog="python -m analysis power", description="What the planned seeds can find.")
-    _power_arguments(parser)
-    given = parser.parse_intermixed_args(words)
-
-    from analysis.data.sweep import read_sweep
-    from analysis.report import planned_power
-    from analysis.spec.settings import settings
-    from launcher.errors import InvalidPlan, print_problems
-    from launcher.planning import planner
-
-    try:
-        sweep = None if given.earlier is None else read_sweep(given.earlier)
-        planned = {}
-        for experiment in planner.make(ROOT, given.overrides).experiments:
-            asked = settings(experiment.analysis, groups=experiment.groups, baseline=experiment.baseline)
-            planned[experiment.name] = planned_power.planned(
-                experiment.name, asked, experiment.seeds_of(), experiment.baseline, sweep
-            )
-    except InvalidPlan as invalid:
-        print_problems(invalid)
-        return 2
-    if given.json:
-        whole = {name: planned_power.document(of) for name, of in planned.items()}
-        print(json.dumps({"experiments": whole}, indent=1))
-    else:
-        print("\n".join(planned_power.text(of) for of in planned.values()), end="")
     return 0
 
 

@@ -3,11 +3,11 @@
 Makes experiments in which nothing differs and counts how often each verdict says that something does; then experiments
 with known truths and counts how often each interval holds them. 3, 5 and 10 seeds, normal and skewed luck, that seeds
 share over methods; grids whose seeds act differently in every cell; families of 5. Further pools: curves with AR(1)
-noise, left-skewed and heavy-tailed luck, times that are cut at a budget, tasks of different difficulty, methods whose
-lowest runs failed, methods at their best level; and how often seeds are said to fall into two clusters. Where an
-earlier method promised the same, its rate is printed, too ("before"). Seeded: the same counts each time. Bands of
-skewed luck may hold 86%, which is what the mean of few such seeds allows. Exits 1 when a false-positive rate is above
-nominal, or a coverage below 93% of nominal 95%, by more than the counting's own error explains (3 standard errors).
+noise, left-skewed and heavy-tailed luck, times that are cut at a budget, tasks of different difficulty, methods at
+their best level; and how often seeds are said to fall into two clusters. Where an earlier method promised the same, its
+rate is printed, too ("before"). Seeded: the same counts each time. Bands of skewed luck may hold 86%, which is what the
+mean of few such seeds allows. Exits 1 when a false-positive rate is above nominal, or a coverage below 93% of nominal
+95%, by more than the counting's own error explains (3 standard errors).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from analysis.findings import interim, ratios
 from analysis.findings.outcomes import Outcome, Reason
 from analysis.findings.study import study
 from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
-from analysis.findings.worst_case import worst_cases
 from analysis.spec.settings import settings
 from analysis.stats import (
     bounded,
@@ -447,36 +446,6 @@ def mean_bands(experiments: int, n: int) -> Iterator[Rate]:
             after += half is not None and bool((np.abs(mean) <= half).all())
         yield Rate(f"whole mean curve in its band, t intervals of points: {pool.name}, n = {n}", before, experiments)
         yield Rate(f"whole mean curve in its band: {pool.name}, n = {n}", after, experiments, least=pool.least)
-
-
-# ---------------------------------------------------------------- excluded runs
-
-
-def exclusions(experiments: int, n: int, gone: int, name: str, luck: Callable[..., Array]) -> Iterator[Rate]:
-    """Two equal methods, of one of which the lowest runs failed and left no log: how often the rest is called better,
-    and how often without the remark that this depends on the excluded runs."""
-    random = np.random.default_rng([n, gone, len(name)])
-    options = settings({"primary": {"metric": UP, "direction": "higher"}}, groups=("A", "B"), baseline="A")
-    called = unremarked = 0
-    for _ in range(experiments):
-        scores = {UP: {group: 5 + luck(random, n, 1) for group in ("A", "B")}}
-        failed = set(np.argsort(scores[UP]["B"][:, 0])[:gone].tolist())
-        whole = sweep_of(scores)
-        runs = tuple(
-            replace(run, state="failed", problem="failed", curves=Curves(STEPS[:0], {}))
-            if run.group == "B" and run.seed in failed
-            else run
-            for run in whole.runs
-        )
-        found = study(replace(whole, runs=runs), options)
-        higher = found.primary.comparisons[0].outcome is Outcome.HIGHER
-        called += higher
-        unremarked += higher and worst_cases(found, found.primary)["B"].overturned is None
-    about = f"lowest {gone} of {n} runs failed, {name} luck"
-    yield Rate(f"the rest is better, {about}", called, experiments)
-    yield Rate(
-        f"the rest is better, without a remark on the excluded runs, {about}", unremarked, experiments, most=ALPHA
-    )
 
 
 # ---------------------------------------------------------------- times
@@ -1199,9 +1168,6 @@ def rates(experiments: int) -> Iterator[Rate]:
         yield from beside_rliable(experiments // 8, n)
     for n, test, family in ((3, "paired_t", "holm"), (7, "signflip", "max_t"), (5, "welch", "holm")):
         yield from all_pairs(experiments // 8, n, test, family)
-    for n, gone in ((8, 1), (10, 2), (10, 3)):
-        for name, luck in (("normal", normal), ("left-skewed", left)):
-            yield from exclusions(experiments // 8, n, gone, name, luck)
     for n in (5, 10):
         for name, luck in (("normal", normal), ("left-skewed", left), ("t with 3 degrees", heavy)):
             yield from best_levels(experiments // 4, n, name, luck, 0)

@@ -49,7 +49,7 @@ COMMANDS = (
     "completion",
 )
 #: Those of `python -m analysis`.
-ANALYSIS = ("report", "import", "judge", "looks", "power")
+ANALYSIS = ("report", "import", "judge", "looks")
 #: Earlier names.
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
 # Relative paths of a project's files begin in its folder, from wherever below it these are called.

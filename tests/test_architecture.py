@@ -48,7 +48,8 @@ BETWEEN = {
 }
 #: What knows more than that, and why. This list may only shrink.
 EXCEPTIONS = {
-    ("analysis.__main__", "launcher"): "power is asked before the launch, so it composes the plan as a launch does",
+    ("analysis.__main__", "launcher.errors"): "the same words for an extra that is not installed",
+    ("analysis.__main__", "launcher.project"): "one program has the commands of both",
     ("analysis.sources", "launcher.files"): "writes run folders, and writes their files whole as the launcher does",
     ("analysis.judging", "launcher.files"): "verdicts cost money, so they are written as durably as run folders",
     ("analysis.judging", "launcher.secrets"): "what a server says may repeat the key that it was sent",

@@ -73,18 +73,11 @@ def choosing(planned: Mapping[str, Collection[int]], paired: bool) -> dict[str, 
     return halves
 
 
-def best(
-    values: Values,
-    factors: Collection[str],
-    seeds: Sequence[int],
-    sign: float | None,
-    recorded: Values | None = None,
-) -> Selected:
+def best(values: Values, factors: Collection[str], seeds: Sequence[int], sign: float | None) -> Selected:
     """A group at its best level of the factors that it has: the highest mean of sign x value over these seeds.
 
     A level is chosen only if each of these seeds has a result there in all cells of the other factors. sign: None if
-    neither direction is better. recorded: the values that choose, if they are not `values`. Without a choice, the group
-    keeps all of its levels and seeds.
+    neither direction is better. Without a choice, the group keeps all of its levels and seeds.
     """
     labels = tuple(dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors))
     levels = tuple(dict.fromkeys(part(cell, labels) for _, cell in values))
@@ -92,8 +85,7 @@ def best(
         places = {(seed, cell): _without(cell, labels) for seed, cell in values}
         return Selected(keep({(seed, places[seed, cell]): value for (seed, cell), value in values.items()}), places)
     others = dict.fromkeys(_without(cell, labels) for _, cell in values)
-    chooses = values if recorded is None else recorded
-    at = {(seed, part(cell, labels), _without(cell, labels)): value for (seed, cell), value in chooses.items()}
+    at = {(seed, part(cell, labels), _without(cell, labels)): value for (seed, cell), value in values.items()}
     known = {level: [at.get((seed, level, other)) for seed in seeds for other in others] for level in levels}
     means = {
         level: float(np.mean([value for value in results if value is not None]))

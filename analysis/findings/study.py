@@ -360,32 +360,16 @@ def _threshold(
 
 
 def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
-    """Summarise every group on one measure, and compare it with the baseline."""
+    """Summarise every group on one measure, and compare it with the baseline, and if asked every further two groups."""
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
-    return versus(sweep, settings, common, measure, dict.fromkeys(others, baseline or ""))
-
-
-def versus(
-    sweep: Sweep,
-    settings: Settings,
-    common: CommonRange,
-    measure: Measure,
-    against: Mapping[str, str],
-    filled: Mapping[str, Value] | None = None,
-) -> Block:
-    """Summarise every group on one measure, and compare each group of `against` with the one it names there, and if
-    asked every further two groups.
-
-    filled[run id]: values in place of those of the runs, which do not choose levels.
-    """
-    recorded = {
+    against = dict.fromkeys(others, baseline or "")
+    values = {
         run.id: value_of(common, run.id, measure.summary, settings.window, measure.direction, measure.threshold)
         for run in sweep.runs
     }
-    values = {**recorded, **(filled or {})}
     schedule = interim.schedule(sweep, settings)
     sweep = interim.finished(sweep, settings)
-    selected = _selected(sweep, settings, measure, recorded, values)
+    selected = _selected(sweep, settings, measure, values)
     kept = {group: chosen.kept for group, chosen in selected.items()}
     estimates = [_estimate(name, sweep, chosen, values, measure, common, settings) for name, chosen in selected.items()]
     by_seed = settings.pairing == "seed"
@@ -465,13 +449,8 @@ def versus(
     )  # fmt: skip
 
 
-def _selected(
-    sweep: Sweep, settings: Settings, measure: Measure, recorded: Mapping[str, Value], values: Mapping[str, Value]
-) -> dict[str, Selected]:
-    """What counts of each group on a measure: its runs at its best level of the selected factors.
-
-    recorded[run id] chooses the level, values[run id] is judged.
-    """
+def _selected(sweep: Sweep, settings: Settings, measure: Measure, values: Mapping[str, Value]) -> dict[str, Selected]:
+    """What counts of each group on a measure: its runs at its best level of the selected factors."""
     runs = {group: sweep.runs_of(group) for group in sweep.groups}
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
     choosing = selection.choosing(planned, settings.pairing == "seed")
@@ -482,7 +461,6 @@ def _selected(
             settings.select,
             choosing[group],
             sign,
-            {(run.seed, run.cell): recorded[run.id].value for run in of},
         )
         for group, of in runs.items()
     }

@@ -1,1 +1,1 @@
-"""Which of two responses is better, by a judge: a language model, a score of the responses, or people."""
+"""Which of two responses is better, by a judge: a language model, or a score of the responses."""

@@ -1,9 +1,7 @@
 """python -m analysis judge FOLDER judge.base_url=URL judge.model=NAME [judge.KEY=VALUE ...] [--dry-run]
 python -m analysis judge FOLDER --by SCORE [judge.KEY=VALUE ...]
-python -m analysis judge export FOLDER --to FILE.html [--pairs N] [--seed S] [judge.KEY=VALUE ...]
-python -m analysis judge import FOLDER ANSWERS.json [...]
 
-Exit code 0: every pair is judged, the page is written, or the answers are kept; 1: the judge was not asked about all
+Exit code 0: every pair is judged; 1: the judge was not asked about all
 pairs, and the same command goes on; 2: nothing can be judged as asked; 130: Ctrl-C.
 """
 
@@ -16,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
-from analysis.judging import asking, journal, rating, settings
+from analysis.judging import asking, journal, settings
 from analysis.judging.pairs import PairsToJudge, pairs, unique
 from analysis.judging.results import State, judged, scores
-from analysis.judging.settings import BadJudge, Judge, JudgeSettings, Kind, Tokens
+from analysis.judging.settings import Judge, JudgeSettings, Kind, Tokens
 from analysis.spec.settings import PairSelection
 from analysis.spec.validation import counted
 
@@ -28,9 +26,8 @@ _BYTES_A_TOKEN = 4  # about, for English text
 
 def main(words: Sequence[str]) -> int:
     """Run the command line behind `judge`; returns the exit code."""
-    command = {"export": _export, "import": _import}.get(words[0] if words else "")
     try:
-        left = command(words[1:]) if command else _judge(words)
+        left = _judge(words)
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
@@ -76,8 +73,7 @@ def _next(command: str) -> None:
 
 def _judge(words: Sequence[str]) -> bool:
     """Whether some pairs are left, of which the judge was not asked."""
-    people = "judge export and judge import: human preference; `python -m analysis judge export --help`"
-    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.", epilog=people)
+    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
     _add_settings(parser)
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
@@ -157,7 +153,7 @@ def _spent(tokens: Tokens, asked: JudgeSettings) -> str:
 
 
 def _summary(sweep: Sweep, name: str, used: str = "") -> Iterator[str]:
-    """What a judge has said so far, of the runs and, if people judge, of each other."""
+    """What a judge has said so far of the runs."""
     for results in (results for results in judged(sweep) if results.judge.name == name):
         counts = [f"{results.count(state)} {state}" for state in State if results.count(state)]
         yield f"Pairs: {', '.join(counts)}."
@@ -169,10 +165,6 @@ def _summary(sweep: Sweep, name: str, used: str = "") -> Iterator[str]:
             if of_group and group != against:
                 versus = f"{sweep.label(group)} against {sweep.label(str(against))}"
                 yield f"{versus}: win rate {sum(of_group) / len(of_group):.3f} ({counted(len(of_group), 'run')})"
-        for both in results.raters:
-            kappa = "no kappa" if both.kappa is None else f"kappa {both.kappa:.2f}"
-            common = counted(both.pairs, "common pair")
-            yield f"{' and '.join(both.names)}: {both.same:.0%} of {common} alike, {kappa}"
 
 
 def _by_score(given: argparse.Namespace, sweep: Sweep) -> bool:
@@ -185,33 +177,4 @@ def _by_score(given: argparse.Namespace, sweep: Sweep) -> bool:
         judge = Judge(name=name, kind=Kind.SCORE, asked={"score": given.by}, choice=choice)
         settings.keep_judge(sweep.folder, judge)
         print("\n".join(_summary(sweep, name)))
-    return False
-
-
-def _export(words: Sequence[str]) -> bool:
-    parser = _parser("judge export", "Write a page of blind pairs, on which people choose the better response.")
-    _add_settings(parser)
-    parser.add_argument("--to", type=Path, required=True, metavar="FILE.html", help="the page; it needs no network")
-    parser.add_argument("--pairs", type=int, metavar="N", help="show so many pairs, drawn at random; default: all")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw, the order and the sides")
-    given = parser.parse_intermixed_args(words)
-    if given.pairs is not None and given.pairs < 1:
-        raise BadJudge(f"command line: --pairs {given.pairs}: must be 1 or more. Fix: leave it out for all pairs")
-    if given.to.exists():
-        raise BadJudge(f"command line: --to {given.to}: the file exists. Fix: choose another name, or delete it")
-    sweep = read_sweep(given.folder)
-    choice = settings.read(given.settings, PairSelection, _declared(sweep))
-    key, shown, of = rating.export(sweep, given.to, choice, given.pairs, given.seed)
-    print(f"Page: {given.to} ({shown} of {of} pairs)\nKey: {key}; raters must not see it")
-    _next(f"judge import {given.folder} ANSWERS.json, with the files that raters save")
-    return False
-
-
-def _import(words: Sequence[str]) -> bool:
-    parser = _parser("judge import", "Keep the answers that raters saved from the page of `judge export`.")
-    parser.add_argument("answers", type=Path, nargs="+", metavar="ANSWERS.json")
-    given = parser.parse_intermixed_args(words)
-    sweep = read_sweep(given.folder)
-    print("\n".join([*rating.import_answers(sweep, given.answers), *_summary(sweep, rating.NAME)]))
-    _next(f"report {given.folder}")
     return False

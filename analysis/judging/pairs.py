@@ -15,8 +15,6 @@ from analysis.data.sweep import Cell, Sweep
 from analysis.judging.settings import BadJudge
 from analysis.spec.settings import PairSelection
 
-#: Both runs of a pair, the prompt's id, and the step of the evaluation.
-Place = tuple[str, str, str, int]
 _Run = tuple[str, int, Cell, str]  # group, seed, cell and id
 
 
@@ -42,11 +40,6 @@ class Pair:
     def equal(self) -> bool:
         """Whether both wrote the same, which is a tie that nobody is asked about."""
         return self.own.response == self.other.response
-
-    @property
-    def place(self) -> Place:
-        """What no other pair of an experiment has."""
-        return self.own.run, self.other.run, self.own.id, self.step
 
     @property
     def runs(self) -> tuple[str, str, int]:

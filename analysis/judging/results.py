@@ -1,9 +1,8 @@
-"""What the judges of an experiment say: of each pair of responses, of each run, and of each other."""
+"""What the judges of an experiment say of each pair of responses and of each run."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -11,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data.sweep import Sweep
-from analysis.judging import journal, rating
+from analysis.judging import journal
 from analysis.judging.journal import Verdict
-from analysis.judging.pairs import Pair, PairsToJudge, Place, pairs
+from analysis.judging.pairs import Pair, PairsToJudge, pairs
 from analysis.judging.settings import BadJudge, Judge, Kind, judges
 from analysis.spec.metric_catalog import WIN_RATE
-from analysis.stats import cohens_kappa, fleiss_kappa
 from launcher.run import evaluations
 from launcher.run.folder import run_folder
 
@@ -38,7 +36,7 @@ class State(StrEnum):
 @dataclass(frozen=True)
 class JudgedPair:
     """A pair as judged. score: 1 where the method's own response won, 0 where it lost, 0.5 for a tie, the mean of
-    several verdicts; None where there is none, or where it does not count: of two runs, only the prompts before the
+    both orders; None where there is none, or where it does not count: of two runs, only the prompts before the
     first one that is not judged yet count, because the ties of equal texts are known for all. verdicts: in both orders
     of a model, the own response first and second."""
 
@@ -49,27 +47,15 @@ class JudgedPair:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Two judges, or raters, on the pairs that both judged: how many, the share with one result, and Cohen's kappa; of
-    several raters Fleiss'. kappa: None where chance alone agrees fully."""
-
-    names: tuple[str, ...]
-    pairs: int
-    same: float
-    kappa: float | None
-
-
-@dataclass(frozen=True)
 class Judged:
-    """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. raters: agreement
-    between them. notes: what a reader must know."""
+    """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. notes: what a
+    reader must know."""
 
     judge: Judge
     title: str
     step: int
     prompts: int
     outcomes: tuple[JudgedPair, ...]
-    raters: tuple[Agreement, ...] = ()
     notes: tuple[str, ...] = ()
     first_shown: float | None = None
 
@@ -120,7 +106,7 @@ class Judged:
 
 def judged(sweep: Sweep) -> tuple[Judged, ...]:
     """The judges of an experiment with what they said, in their order; none where none was asked. Raises BadJudge."""
-    by = {Kind.MODEL: _by_model, Kind.SCORE: _by_score, Kind.RATERS: _by_raters}
+    by = {Kind.MODEL: _by_model, Kind.SCORE: _by_score}
     return tuple(by[judge.kind](sweep, judge) for judge in judges(sweep.folder))
 
 
@@ -139,15 +125,6 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
             run = replace(run, curves=replace(run.curves, values={**run.curves.values, WIN_RATE: values}))
         runs.append(run)
     return replace(sweep, runs=tuple(runs))
-
-
-def agreements(by: Sequence[Judged]) -> tuple[Agreement, ...]:
-    """The agreement of every two judges, and of the raters of each. Pairs of equal texts, never judged, are omitted."""
-    scores_by = {
-        results.judge.name: {of.pair.place: of.score for of in results.outcomes if of.state is State.JUDGED}
-        for results in by
-    }
-    return _between(scores_by, all_together=False) + tuple(agreement for results in by for agreement in results.raters)
 
 
 # ---------------------------------------------------------------- kinds of judges
@@ -223,38 +200,6 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
     return kept
 
 
-def _by_raters(sweep: Sweep, judge: Judge) -> Judged:
-    places: dict[Place, Pair] = {}
-    given: dict[str, dict[Place, float]] = {}
-    verdicts: list[Verdict] = []
-    stale, step = 0, 0
-    for rater, choice, answers in rating.answers(sweep.folder):
-        chosen = pairs(sweep, choice)
-        step = chosen.steps[0]
-        by_content: dict[str, list[Pair]] = {}
-        for pair in chosen.pairs:
-            by_content.setdefault(rating.content_of(pair), []).append(pair)
-        for item, verdict in answers:
-            verdicts.append(verdict)
-            stale += item.content not in by_content
-            for pair in by_content.get(item.content, ()):  # of the same texts, such as those of two seeds
-                places[pair.place] = pair
-                won = _WON[verdict]
-                given.setdefault(rater, {})[pair.place] = 1 - won if item.swapped else won
-    names = sorted(given)
-    means = {place: float(np.mean([of[place] for of in given.values() if place in of])) for place in places}
-    return Judged(
-        judge=judge,
-        title=f"the rater {names[0]}" if len(names) == 1 else f"{len(names)} raters: {', '.join(names)}",
-        step=step,
-        prompts=len({pair.own.id for pair in places.values()}),
-        outcomes=tuple(JudgedPair(pair, State.JUDGED, means[place]) for place, pair in places.items()),
-        raters=_between({name: given[name] for name in names}, all_together=True),
-        notes=(f"{stale} answers to responses that the runs no longer have are left out",) if stale else (),
-        first_shown=_first_shown(verdicts),
-    )
-
-
 def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
     """The share of verdicts without ties that prefer the response that was shown first."""
     decided = [verdict == "first" for verdict in verdicts if verdict != "tie"]
@@ -265,19 +210,3 @@ def _notes(chosen: PairsToJudge) -> tuple[str, ...]:
     long = f"{chosen.too_long} pairs are left out because their texts are too long" if chosen.too_long else ""
     gaps = f"Runs without responses: {'; '.join(chosen.gaps)}" if chosen.gaps else ""
     return tuple(filter(None, (long, gaps)))
-
-
-def _between(given: Mapping[str, Mapping[Place, float | None]], all_together: bool) -> tuple[Agreement, ...]:
-    """The agreement of every two, and of three or more on the pairs that all judged. given: scores by name and pair."""
-    made = []
-    for names in (*itertools.combinations(given, 2), *([tuple(given)] if all_together and len(given) > 2 else [])):
-        rated = [[given[name].get(place) for name in names] for place in given[names[0]]]
-        common = np.array([scores for scores in rated if None not in scores], dtype=float).reshape(-1, len(names))
-        results = 1 + np.sign(common - 0.5).astype(int)  # 0 for a lost pair, 1 for a tie, 2 for a won one
-        counts = (results[..., None] == np.arange(3)).astype(float)  # (pairs, judges, 3)
-        same = float((results == results[:, :1]).all(axis=1).mean()) if len(common) else 0.0
-        if len(names) == 2:
-            made.append(Agreement(names, len(common), same, cohens_kappa(counts[:, 0].T @ counts[:, 1])))
-        elif len(common):
-            made.append(Agreement(names, len(common), same, fleiss_kappa(counts.sum(axis=1))))
-    return tuple(made)

@@ -40,7 +40,6 @@ _TEXTS = frozenset({"base_url", "model", "name", "key_env", "rubric", "design", 
 COMMAND_LINE = "command line"
 
 Own = TypeVar("Own", bound="PairSelection")
-File = TypeVar("File", bound=Section)
 
 
 class BadJudge(BadPlan):
@@ -185,7 +184,6 @@ class Kind(StrEnum):
 
     MODEL = "model"
     SCORE = "score"
-    RATERS = "raters"
 
 
 class Judge(Section):
@@ -220,22 +218,20 @@ def language_model(settings: JudgeSettings) -> Judge:
     return Judge(name=name, kind=Kind.MODEL, asked=asked, choice=choice)
 
 
-def load(path: Path, model: type[File], what: str, fix: str) -> File:
-    """Read a file of a judge. Raises BadJudge with the reason if it cannot be read; what: it is not, or cannot be."""
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        why = "; ".join(objection.why for objection in explain(error, model, "file"))
-    except (OSError, ValueError) as error:
-        why = " ".join(str(error).split())
-    raise BadJudge(f"{path}: {what} ({why}). Fix: {fix}")
-
-
 def judges(experiment: Path) -> tuple[Judge, ...]:
     """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
-    files = judges_folder(experiment).glob("*.json")
-    made = [load(file, Judge, "not a judge of this version", "restore the file, or delete it") for file in files]
+    made = map(_read, judges_folder(experiment).glob("*.json"))
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
+
+
+def _read(file: Path) -> Judge:
+    try:
+        return Judge.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        why = "; ".join(objection.why for objection in explain(error, Judge, "file"))
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+    raise BadJudge(f"{file}: not a judge of this version ({why}). Fix: restore the file, or delete it")
 
 
 def check_judge(experiment: Path, judge: Judge) -> Judge:

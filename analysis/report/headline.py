@@ -14,7 +14,6 @@ from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.outcomes import Outcome, collapse
 from analysis.findings.study import Comparison, Study, as_declared, registered
-from analysis.findings.worst_case import worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
@@ -83,8 +82,6 @@ def answer(study: Study) -> Answer:
     gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
     usable, leader = _compared(study)
     result, certainty = _result(study, usable, leader)
-    cases = worst_cases(study, study.primary)
-    excluded = wording.overturned(cases, study.primary.measure, sweep, study.settings.alpha)
     return Answer(
         declaration=_declaration(study),
         question=_question(study),
@@ -93,12 +90,20 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *excluded),
+        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         cost=f"{_extent(study)} {_cost(study)}".rstrip(),
         leading=None if leader is None else _leading(leader),
     )
+
+
+def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]:
+    """One line if the result is decided without all planned runs."""
+    if leader is None or not gaps or leader.outcome not in (Outcome.HIGHER, Outcome.LOWER):
+        return ()
+    left_out = f"{capital(counted(len(gaps), 'planned run'))} without a result"
+    return (f"{left_out} may change this: runs often fail because they go badly, and the rest then looks better.",)
 
 
 def _declaration(study: Study) -> str:

@@ -14,7 +14,7 @@ from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_tab
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many, many_figure, many_table
 from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
-from analysis.sections.overview import overview, unpaired_table
+from analysis.sections.overview import overview
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
 from analysis.tables.wording import drawn_apart, range_note
@@ -32,7 +32,7 @@ class PageSection:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    unpaired, factors, at_cost = unpaired_table(study), grids(study), equal_cost(study)
+    factors, at_cost = grids(study), equal_cost(study)
     benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
     note = range_note(study)
 
@@ -49,7 +49,6 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
             lambda: cost_curves(study, at_cost) if at_cost else None,
         ),
         section("win_rates", "Win rates", win_rate_tables(study, judged)),
-        section("unpaired", unpaired.title, [unpaired]),
         section(
             "many",
             "Many cells",

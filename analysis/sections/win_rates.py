@@ -1,4 +1,4 @@
-"""Win rates: what judges say of the methods' responses, and how far the judges can be trusted."""
+"""Win rates: what judges say of the methods' responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
-from analysis.judging.results import Judged, State, agreements, judged, with_win_rates
+from analysis.judging.results import Judged, State, judged, with_win_rates
 from analysis.judging.settings import Kind
 from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
@@ -30,14 +30,14 @@ def read_judged(folder: Path, baseline: str | None = None) -> tuple[Sweep, tuple
 
 
 def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:
-    """For each judge the win rates and the strengths, then the judges themselves and how far they agree."""
+    """For each judge the win rates and the strengths, then the judges themselves."""
     made: list[Table] = []
     for number, results in enumerate(judged):
         suffix = "" if number == 0 else f"_{results.judge.name}"
         if results.against(study.sweep) is not None:
             made.append(_rates(study, results, f"win_rates{suffix}", number == 0))
         made.append(_strengths(study, results, f"strengths{suffix}"))
-    made += [_judges(judged), _agreement(judged)] if judged else []
+    made += [_judges(judged)] if judged else []
     return [shown for shown in made if shown.rows]
 
 
@@ -46,7 +46,7 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
     rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
-    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured], excluded=True)
+    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured])
     other = sweep.label(str(results.against(sweep)))
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "
@@ -64,9 +64,7 @@ def _decided(results: Judged) -> str:
             "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an answer "
             "that cannot be read in one of the orders is left out."
         )
-    if results.judge.kind is Kind.SCORE:
-        return "No judge was asked: the response with the higher score wins."
-    return "People chose between two responses without names, in random order; the result of a pair is their mean."
+    return "No judge was asked: the response with the higher score wins."
 
 
 def _strengths(study: Study, results: Judged, name: str) -> Table:
@@ -130,20 +128,3 @@ def _judges(judged: Sequence[Judged]) -> Table:
         )
     columns = ("judge", "pairs", *(str(state) for state in State), "ties", "changed with the order", "first shown")
     return table("judges", "The judges", columns, entries, notes)
-
-
-def _agreement(judged: Sequence[Judged]) -> Table:
-    titles = {results.judge.name: results.title for results in judged}
-    entries: list[Entry] = []
-    for agreement in agreements(judged):
-        if agreement.pairs:
-            names = [titles.get(name, name) for name in agreement.names]
-            kappa = "-" if agreement.kappa is None else f"{agreement.kappa:.2f}"
-            row = ("; ".join(names), str(agreement.pairs), f"{agreement.same:.1%}", kappa)
-            record = {"judges": row[0], "pairs": agreement.pairs, "same": agreement.same, "kappa": agreement.kappa}
-            entries.append(("", row, record))
-    notes = (
-        "On the pairs that both judged: the share with one result (one response, the other, or a tie), and Cohen's "
-        "kappa, which is 0 for what chance gives and 1 for full agreement; of more than two, Fleiss'.",
-    )
-    return table("agreement", "Agreement of judges", ("judges", "pairs", "same result", "kappa"), entries, notes)

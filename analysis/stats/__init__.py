@@ -25,7 +25,7 @@ _NAMES = {
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
     "scaling": ("size_trend",),
-    "ratings": ("Strengths", "bradley_terry", "cohens_kappa", "fleiss_kappa"),
+    "ratings": ("Strengths", "bradley_terry"),
     "dispersion": ("Split", "against", "split", "variation"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""What raters say: strengths of several methods from comparisons of two, and how far raters agree beyond chance.
+"""Strengths of several methods from comparisons of two.
 
 Strengths are those of the model of Bradley and Terry (1952), a tie half a win: the chance that i wins over j is
 s_i / (s_i + s_j). A strength is shown as its logarithm, relative to a reference. The strengths are those of the largest
@@ -48,10 +48,12 @@ def bradley_terry(wins: ArrayLike, reference: int = 0, alpha: float = 0.05) -> S
     the k, or an alpha that is not within (0, 1).
     """
     check_alpha(alpha)
-    w = _counts(wins, 3)
-    seeds, k, others = w.shape
-    if k != others or k == 0:
+    w = np.asarray(wins, dtype=np.float64)
+    if w.ndim != 3 or w.shape[1] != w.shape[2] or w.shape[1] == 0:
         raise ValueError(f"wins have shape {w.shape}: (seeds, k, k) is needed")
+    if not np.isfinite(w).all() or (w < 0).any():
+        raise ValueError("wins must be finite numbers, 0 or more")
+    seeds, k, _ = w.shape
     if not 0 <= reference < k:
         raise ValueError(f"reference = {reference}: one of 0 to {k - 1} is needed")
     values = _fit(w.sum(axis=0), reference)
@@ -86,47 +88,3 @@ def _fit(wins: Array, reference: int) -> Array:
     for member, log in zip(members, np.log(strength / strength[members == reference]), strict=True):
         values[member] = float(f"{log:.{_DIGITS - 1}e}")
     return values
-
-
-def cohens_kappa(counts: ArrayLike) -> float | None:
-    """Cohen (1960). counts (k, k): how many items the first rater put into category i and the second into j.
-
-    None without an item, or where both put all items into one category: then chance alone agrees fully. Raises
-    ValueError for another shape or a negative number.
-    """
-    table = _counts(counts, 2)
-    if table.shape[0] != table.shape[1]:
-        raise ValueError(f"counts have shape {table.shape}: a square table is needed")
-    n = float(table.sum())
-    if n == 0:
-        return None
-    observed = float(table.diagonal().sum()) / n
-    expected = float((table.sum(axis=0) * table.sum(axis=1)).sum()) / n**2
-    return None if expected == 1 else (observed - expected) / (1 - expected)
-
-
-def fleiss_kappa(counts: ArrayLike) -> float | None:
-    """Fleiss (1971). counts (items, k): how many raters put the item into category j, the same number of raters, two or
-    more, for every item.
-
-    None without an item, or where all ratings are of one category. Raises ValueError for another shape, a negative
-    number, or another number of raters.
-    """
-    table = _counts(counts, 2)
-    if len(table) == 0:
-        return None
-    raters = table.sum(axis=1)
-    n = float(raters[0])
-    if (raters != n).any() or n < 2:
-        raise ValueError("every item needs the same number of raters, two or more")
-    shares = table.sum(axis=0) / (len(table) * n)
-    agreeing = ((table**2).sum(axis=1) - n) / (n * (n - 1))
-    expected = float((shares**2).sum())
-    return None if expected == 1 else (float(agreeing.mean()) - expected) / (1 - expected)
-
-
-def _counts(counts: ArrayLike, axes: int) -> Array:
-    table = np.asarray(counts, dtype=np.float64)
-    if table.ndim != axes or not np.isfinite(table).all() or (table < 0).any():
-        raise ValueError(f"a table of shape {table.shape}: {axes} axes of finite numbers, 0 or more, are needed")
-    return table

@@ -11,7 +11,6 @@ from analysis.data.sweep import Cell, Run
 from analysis.findings import ratios
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, registered
 from analysis.findings.verdicts import Verdict
-from analysis.findings.worst_case import WorstCase, worst_cases
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.validation import counted
@@ -51,7 +50,7 @@ def chosen(study: Study) -> list[Block]:
 
 def main(study: Study) -> Table:
     """Each group against the baseline, on the chosen measures."""
-    compared = comparison_table("main", "Main comparison", study, chosen(study), excluded=True)
+    compared = comparison_table("main", "Main comparison", study, chosen(study))
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         wording.first_measure(registered(study.sweep)),
@@ -97,15 +96,13 @@ def metrics(study: Study) -> Table:
     return replace(compared, notes=(note, *compared.notes))
 
 
-def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block], excluded: bool = False) -> Table:
-    """Every group on each of these measures, and against the baseline. excluded: with how far the excluded runs could
-    move each difference, and whether they could change its verdict."""
+def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
+    """Every group on each of these measures, and against the baseline."""
     entries: list[Entry] = []
     notes: dict[str, None] = {}
     gaps: dict[tuple[str, str], list[str]] = {}
     begin = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
-    cases = [worst_cases(study, block) if excluded else {} for block in blocks]
-    for block, worst in zip(blocks, cases, strict=True):
+    for block in blocks:
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
         if block.measure.summary in _WINDOWED:
@@ -127,7 +124,6 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             comparison = block.comparison(estimate.group)
             row = _row(study, block, estimate, comparison, decimals)
             record = _record(study, block, estimate, comparison)
-            record |= _of_excluded(worst.get(estimate.group)) if excluded else {}
             entries.append((estimate.group, row, record))
             if estimate.gaps:
                 text = "; ".join(map(wording.gap, estimate.gaps))
@@ -139,20 +135,8 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
-    if excluded:
-        notes |= dict.fromkeys(wording.excluded_bounds(cases[0], blocks[0].measure, study.sweep))
-    for block, worst in zip(blocks, cases, strict=True):
-        notes |= dict.fromkeys(wording.overturned(worst, block.measure, study.sweep, study.settings.alpha))
     columns = ("measure", "method", "seeds", "value", *COLUMNS)
     return table(name, title, columns, entries, notes)
-
-
-def _of_excluded(case: WorstCase | None) -> dict[str, Any]:
-    return {
-        "excluded_runs": case.excluded if case else 0,
-        **ends(case.bounds if case else None, "difference_if_lowest", "difference_if_highest"),
-        "verdict_rests_on_excluded": case.overturned is not None if case else None,
-    }
 
 
 def _window(study: Study, metric: str, what: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ from analysis.findings.interim import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.findings.worst_case import WorstCase
 from analysis.numbers import format_apart, format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
@@ -30,7 +29,7 @@ _NO_SPREAD = "are equal: without spread there is no interval"
 #: What a ground says. {groups}, {both}: labels, joined by commas or by "and"; {between}: of two groups, else "".
 _GROUNDS = {
     Reason.NOT_RECORDED: "not recorded by {both}",
-    Reason.NO_COMMON_SEED: "no common seed: see the unpaired comparison",
+    Reason.NO_COMMON_SEED: "no common seed: analysis.pairing=none compares the means of all seeds",
     Reason.NO_COMMON_CELL: "no cell is in both: {having}",
     Reason.NO_PAIR: "no seed has both",
     Reason.NO_RIVAL: "there is no other group to compare with",
@@ -156,37 +155,6 @@ def if_normal(contrast: Contrast) -> str:
     if contrast.test not in T_TESTS or contrast.n >= FEW:
         return ""
     return f", if the {'differences' if contrast.paired else 'values'} of {contrast.n} seeds are normal"
-
-
-def excluded_bounds(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep) -> list[str]:
-    """A sentence on how far the excluded runs could move the differences on a measure; none without such runs."""
-    if not cases:
-        return []
-    first = next(iter(cases.values()))
-    lowest, highest = format_number(first.lowest, 3), format_number(first.highest, 3)
-    what = "earliest time and the budget" if measure.summary == "time_to" else "extremes that any run recorded"
-    unit = f" {measure.unit}" if measure.unit else ""
-    between = "; ".join(
-        f"between {' and '.join(format_estimate(end, None, signed=True) for end in case.bounds)}{unit} for "
-        f"{sweep.label(group)} ({counted(case.excluded, 'run')})"
-        for group, case in cases.items()
-    )
-    return [
-        f"If the excluded runs had ended at {lowest} or {highest} (the {what}), the difference in the {measure.title} "
-        f"would be {between}."
-    ]
-
-
-def overturned(cases: Mapping[str, WorstCase], measure: Measure, sweep: Sweep, alpha: float) -> list[str]:
-    """A sentence for each outcome that the excluded runs could change."""
-    changed = [(group, case.given, case.overturned) for group, case in cases.items()]
-    return [
-        f"The verdict on {sweep.label(group)} in the {measure.title} ({outcome(given, measure, sweep, alpha)}) depends "
-        "on the excluded runs: with the least favourable values that any run recorded, it would be: "
-        f"{outcome(worst, measure, sweep, alpha)}."
-        for group, given, worst in changed
-        if worst is not None
-    ]
 
 
 def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from analysis.spec import precheck
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import Contrast, holm, ranks
-from tests.analysis.conftest import Lines, MakeSweep, refusal, replan, reported, studied
+from tests.analysis.conftest import MakeSweep, logging, refusal, replan, reported, studied
 
 SCORE = "eval/reward_mean"
 MEANS = {"A": 0.0, "B": 0.1, "C": 1.0, "D": 1.1, "E": 3.0}
@@ -24,12 +23,8 @@ LUCK = np.random.default_rng(5).normal(0, 0.3, (len(MEANS), len(SEEDS)))
 ASKED = {"primary": {"metric": SCORE}, "compare": "all_pairs"}
 
 
-def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    value = MEANS[group] + LUCK[list(MEANS).index(group), seed]
-    return [{"step": step, "attempt": 1, SCORE: value} for step in range(1, 11)]
-
-
 def made(make_sweep: MakeSweep, **asked: Any) -> Path:
+    lines = logging(lambda group, seed, *_: MEANS[group] + LUCK[list(MEANS).index(group), seed], 10, SCORE)
     return make_sweep(tuple(MEANS), SEEDS, 10, {**ASKED, **asked}, lines=lines)
 
 

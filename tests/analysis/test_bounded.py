@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.__main__ import main
 from analysis.findings.study import Study
 from analysis.report.headline import answer
 from analysis.stats.bounded import MOST, mean_interval, outer_interval
 from analysis.stats.t_test import t_interval
-from tests.analysis.conftest import Lines, MakeSweep, studied, sweeps_in
+from tests.analysis.conftest import MakeSweep, logging, reported, studied, sweeps_in
 
 REWARD = "analysis/reward_sum_mean"
 
@@ -78,10 +76,7 @@ def test_an_interval_of_times_holds_and_is_hardly_wider_than_a_t_interval_or_the
 
 
 def timed(make_sweep: MakeSweep, heights: Mapping[str, float]) -> Study:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        rise = heights[group] * (1 + 0.05 * seed)
-        return [{"step": step, "attempt": 1, REWARD: rise * step / 20} for step in range(1, 21)]
-
+    lines = logging(lambda group, seed, _, step: heights[group] * (1 + 0.05 * seed) * step / 20, 20, REWARD)
     asked = {"primary": {"metric": REWARD, "summary": "time_to"}, "time_to": [{"at": 1.0}], "window": 1}
     return studied(make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis=asked, lines=lines))
 
@@ -106,15 +101,11 @@ def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
 def test_a_report_has_no_interval_of_a_mean_time_that_is_much_wider_than_the_times_scatter(
     make_sweep: MakeSweep, n: int, there: bool
 ) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        reached = (8 if group == "C1" else 10) + 5 * seed
-        return [{"step": step, "attempt": 1, REWARD: float(step >= reached)} for step in range(1, 61)]
-
+    lines = logging(lambda group, seed, _, step: step >= (8 if group == "C1" else 10) + 5 * seed, 60, REWARD)
     primary = {"metric": REWARD, "summary": "time_to"}
     asked = {"primary": primary, "time_to": [{"metric": REWARD, "at": 0.5}], "window": 1}
     folder = make_sweep(("C0", "C1"), seeds=range(n), steps=60, analysis=asked, lines=lines)
-    assert main(["report", str(folder)]) == 0
-    block, *_ = json.loads((folder / "report/report.json").read_text())["comparisons"]
+    block, *_ = reported(folder).document["comparisons"]
     for group in block["groups"]:
         low, high = stats.t.interval(0.95, n - 1, np.mean(group["values"]), stats.sem(group["values"]))
         found = group["interval"]

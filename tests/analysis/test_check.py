@@ -12,19 +12,18 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
-from analysis.spec.precheck import undecidable, undecidable_primary
+from analysis.spec.precheck import findable, findable_hypotheses, undecidable, undecidable_primary
 from analysis.spec.settings import settings
-from analysis.stats import dispersion
-from tests.analysis.conftest import Lines, MakeSweep
+from analysis.stats import detectable, dispersion
+from tests.analysis.conftest import MakeSweep, logging
 
 METRIC = "a/up"
 FAR = {"A": 0.0, "B": 100.0, "C": 200.0}
 NOISE = np.array([0.0, 0.3, -0.2, 0.5, -0.4, 0.1, 0.2])
 
 
-def lines(group: str, seed: int, cell: Any) -> Lines:
-    top = FAR[group] + NOISE[seed] * (1 if group == "B" else 2)
-    return [{"step": step, "attempt": 1, METRIC: top * min(1.0, (step + seed) / 30)} for step in range(1, 61)]
+def height(group: str, seed: int, cell: Any, step: int) -> float:
+    return (FAR[group] + NOISE[seed] * (1 if group == "B" else 2)) * min(1.0, (step + seed) / 30)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5, 6, 7])
@@ -36,7 +35,7 @@ def test_what_is_undecidable_stays_undecided_however_large_the_difference(make_s
         "within": {"claim": "x", "kind": "range", "low": 90, "high": 110, **about},
         "both": {"claim": "x", "kind": "all", "of": ["more", "within"]},
     }
-    sweep = read_sweep(make_sweep(("A", "B", "C"), seeds=tuple(range(seeds)), steps=60, lines=lines))
+    sweep = read_sweep(make_sweep(("A", "B", "C"), seeds=tuple(range(seeds)), steps=60, lines=logging(height, 60)))
     for family, test in product(("max_t", "holm", "bh"), ("paired_t", "signflip", "wilcoxon")):
         asked = {"primary": {"metric": METRIC}, "test": test, "family": family, "hypotheses": hypotheses}
         found = study(sweep, settings(asked, groups=sweep.groups, baseline=sweep.baseline))
@@ -78,11 +77,8 @@ def test_only_seeds_that_both_groups_have_count() -> None:
 def test_the_primary_question_is_foreseen_as_its_report_will_find_it(
     make_sweep: MakeSweep, seeds: int, summary: str
 ) -> None:
-    def scattered(group: str, seed: int, cell: Any) -> Lines:
-        """As `lines`, but no two groups have differences that are equal in all seeds, which no t test can judge."""
-        extra = NOISE[seed] if group == "C" else 0.0
-        return [{**line, METRIC: line[METRIC] + extra} for line in lines(group, seed, cell)]
-
+    # no two groups have differences that are equal in all seeds, which no t test can judge
+    scattered = logging(lambda group, seed, *at: height(group, seed, *at) + NOISE[seed] * (group == "C"), 60)
     sweep = read_sweep(make_sweep(("A", "B", "C"), seeds=tuple(range(seeds)), steps=60, lines=scattered))
     primary = {"metric": METRIC, "summary": summary, "direction": "higher"}
     for family, test in product(("max_t", "holm", "bh"), ("paired_t", "signflip", "wilcoxon")):
@@ -98,3 +94,25 @@ def test_the_primary_question_is_foreseen_as_its_report_will_find_it(
 
 def test_without_a_baseline_there_is_no_question_of_seeds() -> None:
     assert undecidable_primary(settings({}, groups=("A", "B")), {"A": [0], "B": [0]}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "seeds", "design"),
+    [({}, {group: range(5) for group in FAR}, ("paired_t", True, 5, 0.025, 2, 2)),
+     ({"test": "signflip"}, {group: range(5) for group in FAR}, ("signflip", True, 5, 0.025, 2, 7)),
+     ({"pairing": "none"}, {"A": range(6), "B": range(10, 15)}, ("welch", False, 5, 0.05, 1, 2))],
+)  # fmt: skip
+def test_what_the_seeds_can_find_is_what_the_test_that_decides_can(section: Any, seeds: Any, design: Any) -> None:
+    test, paired, n, level, comparisons, needed = design
+    about = {"claim": "x", "group": "B", "against": "A", "metric": METRIC}
+    claims = {
+        "more": {**about, "kind": "greater"}, "fast": {**about, "kind": "ratio", "summary": "efficiency", "at": 0.5,
+                                                       "at_least": 2}, "near": {**about, "kind": "spread", "at_most": 2}
+    }  # fmt: skip
+    asked = settings({**section, "hypotheses": claims}, groups=list(seeds), baseline="A")
+    primary, of_claims = findable(asked, seeds, "A"), findable_hypotheses(asked, seeds)
+    assert primary is not None and primary == of_claims["more"] and list(of_claims) == ["more", "fast"]
+    assert (primary.test, primary.paired, primary.seeds) == (test, paired, n)
+    assert (primary.level, primary.comparisons, primary.needed) == (level, comparisons, needed)
+    assert primary.effect == detectable(test, n, level)
+    assert of_claims["fast"].test == ("signflip" if paired else "relabel")

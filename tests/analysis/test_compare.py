@@ -180,10 +180,6 @@ def test_many_pairs_are_drawn_with_a_seed() -> None:
     assert against_zero([1.0] * 30).p_signflip == 1 / (DRAWS + 1) == against_zero([1.0] * 30).floor
 
 
-def test_less_may_be_better() -> None:
-    assert paired([1, 2, 3], [2, 1, 5], direction="lower").better == 2
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [

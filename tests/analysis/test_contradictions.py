@@ -277,15 +277,6 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
     block = _primary(document)
     lost = [run for run, value in block["runs"].items() if value["value"] is None]
     places.add("values", len(lost), "gaps")
-    if document["settings"]["select"]:
-        return
-    of = {row["id"]: row["group"] for row in rows(report / "tables" / "runs.csv")}
-    baseline = block["pairs"][0]["baseline"]
-    for row in document["tables"]["main"]:
-        if (row["metric"], row["summary"]) == (block["metric"], block["summary"]) and row["difference"] is not None:
-            gone = sum(of[run] in (row["group"], baseline) for run in lost)
-            places.add("main", row["excluded_runs"], "excluded runs", row["group"])
-            places.add("values", gone, "excluded runs", row["group"])
 
 
 def _runs(places: Places, document: Any, report: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -21,7 +20,7 @@ from analysis.stats import exact, multiplicity, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import PAIRED, UNPAIRED, smallest_p
 from benchmarks.validity import UP, sweep_of
-from tests.analysis.conftest import Lines, MakeSweep, studied, without
+from tests.analysis.conftest import MakeSweep, logging, studied, without
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
@@ -136,10 +135,7 @@ def test_relabelling_seeds_changes_nothing_in_an_unpaired_design(test: str) -> N
 
 
 def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(make_sweep: MakeSweep) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        value = cell["lr"] + 0.1 * seed + (group == "B")
-        return [{"step": step, "attempt": 1, UP: value} for step in range(1, 21)]
-
+    lines = logging(lambda group, seed, cell, _: cell["lr"] + 0.1 * seed + (group == "B"))
     cells = {"A": [{"lr": 1.0}, {"lr": 2.0}], "B": [{"lr": 1.0}, {"lr": 2.0}, {"lr": 9.0}]}
     asked = {"primary": {"metric": UP}, "pairing": "none", "window": 1}
     folder = make_sweep(("A", "B"), range(4), 20, asked, cells, lines=lines)

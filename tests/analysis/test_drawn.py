@@ -17,11 +17,11 @@ from analysis.spec.metric_catalog import describe, drawn_from
 from analysis.tables.comparison import tables
 from launcher import files
 from launcher.run.folder import run_folder
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied
+from tests.analysis.conftest import MakeSweep, block_of, logging, studied
+from tests.analysis.test_reports import METHODS
 
 DRAWN, OWN = "analysis/reward_sum_mean", "eval/reward_mean"
-PPO = {"sampler": "policy", "target": "none", "alpha": "none", "loss": "policy_gradient"}
-SFT = {"sampler": "target", "target": "expert", "alpha": "none", "loss": "sft"}
+PPO, SFT = METHODS["PPO"], METHODS["SFT"]
 CLAIM = {"claim": "It is better.", "kind": "greater", "group": "SFT", "metric": DRAWN}
 CLAIMS: dict[str, Any] = {
     "greater": CLAIM,
@@ -36,14 +36,14 @@ CLAIMS: dict[str, Any] = {
 }
 
 
-def lines(group: str, seed: int, _: object) -> Lines:
+def rewards(group: str, seed: int, *_: object) -> dict[str, float]:
     drawn = {"PPO": 0.5, "clip": 0.6, "SFT": 0.9}[group] + 0.01 * seed + 0.003 * seed * (group != "PPO")
-    return [{"step": step, DRAWN: drawn, "reward/length": drawn, OWN: 1 - drawn} for step in range(1, 21)]
+    return {DRAWN: drawn, "reward/length": drawn, OWN: 1 - drawn}
 
 
 def of_methods(make_sweep: MakeSweep, methods: Mapping[str, Mapping[str, Any]], **more: Any) -> Study:
     asked = {"primary": {"metric": OWN}, "metrics": [DRAWN, "reward/length"], "hypotheses": CLAIMS, **more}
-    folder = make_sweep(("PPO", "clip", "SFT"), range(6), 20, asked, lines=lines)
+    folder = make_sweep(("PPO", "clip", "SFT"), range(6), 20, asked, lines=logging(rewards))
     for run in read_sweep(folder).runs:
         if run.group in methods:
             config = {"format": 1, "method": dict(methods[run.group])}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -13,27 +11,13 @@ from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_tab
 from analysis.sections.overview import overview
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import REWARD
-from tests.analysis.conftest import Lines, MakeSweep, studied
+from tests.analysis.conftest import MakeSweep, logging, studied
 from tests.analysis.test_figures import lines_of
-
-FLOPS = "cost/flops"
-BOTH: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": [REWARD, "actor/kl_init"]}
-PAIR = ("C0", "C1")
-
-
-def line(step: int, reward: float, cost: float) -> dict[str, Any]:
-    return {"step": step, "attempt": 1, "time": 0.0, REWARD: reward, "actor/kl_init": 0.1, FLOPS: cost}
-
-
-def doubled(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    """Rewards rise by 0.01 a step under both methods, but a step of C1 costs twice as much; at the level b, all of it
-    ten times."""
-    each = (2.0 if group == "C1" else 1.0) * (10.0 if cell.get("task") == "b" else 1.0)
-    return [line(step, 0.1 * seed + 0.01 * step, each * step) for step in range(1, 41)]
+from tests.analysis.test_reports import ALONE, PAIR, SECTIONS, built
 
 
 def test_a_method_whose_steps_cost_more_is_behind_at_equal_cost(make_sweep: MakeSweep) -> None:
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=doubled))
+    study = studied(built(make_sweep, SECTIONS["equal cost"]))
     assert study.primary.comparisons[0].difference == 0
     found = equal_cost(study)
     assert found is not None and found.budgets == {"flops": {(): 40.0}}
@@ -53,8 +37,7 @@ def test_a_method_whose_steps_cost_more_is_behind_at_equal_cost(make_sweep: Make
 
 def test_the_cost_is_that_of_each_cell(make_sweep: MakeSweep) -> None:
     """A small model must not cut the runs of a large one."""
-    cells = {group: [{"task": "a"}, {"task": "b"}] for group in PAIR}
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, cells, lines=doubled))
+    study = studied(built(make_sweep, SECTIONS["equal cost in each cell"]))
     found = equal_cost(study)
     assert found is not None
     assert found.budgets == {"flops": {(("task", "a"),): 40.0, (("task", "b"),): 400.0}}
@@ -64,20 +47,14 @@ def test_the_cost_is_that_of_each_cell(make_sweep: MakeSweep) -> None:
 
 
 def test_one_metric_has_no_overview(make_sweep: MakeSweep) -> None:
-    alone = {**BOTH, "metrics": []}
-    assert overview(studied(make_sweep(PAIR, (0, 1, 2), 40, alone, lines=doubled))) is None
-
-
-def by_beta(make_sweep: MakeSweep) -> Path:
-    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [line(step, 0.1 * seed + cell.get("ema_beta", 0.0), step) for step in range(1, 41)]
-
-    cells = {"C1": [{"ema_beta": 0.5}, {"ema_beta": 0.9}]}
-    return make_sweep(PAIR, (0, 1, 2), 40, {**BOTH, "figures": [{"levels": REWARD}]}, cells, lines=made)
+    assert overview(studied(built(make_sweep, replace(SECTIONS["equal cost"], asked=ALONE)))) is None
 
 
 def test_curves_by_level_are_those_of_each_level(make_sweep: MakeSweep) -> None:
-    study = studied(by_beta(make_sweep))
+    made = logging(lambda group, seed, cell, _: 0.1 * seed + cell.get("ema_beta", 0.0), 40, REWARD)
+    cells = {"C1": [{"ema_beta": 0.5}, {"ema_beta": 0.9}]}
+    asked = {**ALONE, "figures": [{"levels": REWARD}]}
+    study = studied(make_sweep(PAIR, (0, 1, 2), 40, asked, cells, lines=made))
     apart = by_level(study.sweep)
     assert apart is not None and list(apart.labels.values()) == [
         "C0 (GRPO)", "C1 (BNTO minimal), ema_beta = 0.5", "C1 (BNTO minimal), ema_beta = 0.9"
@@ -91,5 +68,5 @@ def test_curves_by_level_are_those_of_each_level(make_sweep: MakeSweep) -> None:
 
 
 def test_without_one_factor_there_are_no_curves_by_level(make_sweep: MakeSweep) -> None:
-    study = studied(make_sweep(PAIR, (0, 1, 2), 40, BOTH, lines=doubled))
+    study = studied(built(make_sweep, SECTIONS["equal cost"]))
     assert levels(study, Picture.model_construct(levels=REWARD)) is None

@@ -5,10 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import shutil
-from collections.abc import Mapping
-from itertools import product
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,55 +16,42 @@ from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, 
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
 from analysis.stats.multiplicity import benjamini_hochberg
-from tests.analysis.conftest import Lines, MakeSweep, studied
-from tests.analysis.test_study import flat
+from tests.analysis.conftest import MakeSweep, logging, studied
+from tests.analysis.test_reports import ALONE, LEVELS, built
 
-GRID = [{"gamma": g, "rho": r, "kl": k} for g, r, k in product((0.8, 1.2, 10.0), (0.3, 0.6), ("off", "on"))]
-ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
-
-
-def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    """C1's reward: 0.2 where gamma is 10, 0.1 more with each further seed where kl is on; C0's is the seed's luck."""
-    value = 0.5 + 0.1 * seed
-    if cell:
-        value += 0.2 * (cell["gamma"] == 10.0) + 0.1 * (1 + seed) * (cell["kl"] == "on")
-    return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
-
-
-def grid(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1, 2)) -> Path:
-    return make_sweep(("C0", "C1"), seeds, 10, ALONE, {"C1": GRID}, "grid", lines=lines)
+WHOLE = replace(LEVELS["a torn grid"], change=lambda folder: None)
 
 
 def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
-    study = studied(grid(make_sweep))
+    study = studied(built(make_sweep, WHOLE))
     (found,) = grids(study)
     assert found.group == "C1" and found.seeds == (0, 1, 2) and not found.notes
     assert found.fit.levels == {"gamma": [0.8, 1.2, 10.0], "kl": ["off", "on"], "rho": [0.3, 0.6]}
     mains = {(e.factors[0], e.levels[0]): e for e in found.effects if len(e.factors) == 1}
-    assert mains["gamma", 10.0].value == pytest.approx(0.4 / 3) and mains["rho", 0.6].value == 0
-    assert mains["kl", "on"].value == pytest.approx(0.1)
-    assert mains["kl", "on"].interval == pytest.approx(t_test.t_interval([0.05, 0.1, 0.15]))
+    assert mains["gamma", 10.0].value == pytest.approx(0.5 / 3) and mains["rho", 0.6].value == 0
+    assert mains["kl", "on"].value == pytest.approx(0.125)
+    assert mains["kl", "on"].interval == pytest.approx(t_test.t_interval([0.0625, 0.125, 0.1875]))
     assert found.less is not None  # less the baseline of the same seed: its luck is gone
-    assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.3, 0.4, 0.5])
+    assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.375, 0.5, 0.625])
 
     results = cell_results(study)
-    assert len(results) == len(GRID) and all(one.pairs == 3 for one in results)
+    assert len(results) == 12 and all(one.pairs == 3 for one in results)
     on = [one for one in results if dict(one.cell)["kl"] == "on" and dict(one.cell)["gamma"] != 10.0]
-    assert {round(one.difference or 0, 9) for one in on} == {0.2}
-    assert on[0].interval == pytest.approx(t_test.t_interval([0.1, 0.2, 0.3]))
+    assert {round(one.difference or 0, 9) for one in on} == {0.25}
+    assert on[0].interval == pytest.approx(t_test.t_interval([0.125, 0.25, 0.375]))
     assert [one.q for one in results] == list(benjamini_hochberg([one.p for one in results]))
 
 
 def test_cut_times_have_no_interval(make_sweep: MakeSweep) -> None:
     timed = {"primary": {"metric": REWARD, "summary": "time_to"}, "time_to": [{"at": 0.65}], "window": 1}
-    study = studied(make_sweep(("C0", "C1"), steps=10, analysis=timed, cells={"C1": GRID}, lines=lines))
+    study = studied(built(make_sweep, replace(WHOLE, asked=timed)))
     (found,) = grids(study)
     assert found.censored and all(effect.interval is None for effect in found.effects)
     assert all(one.interval is None for one in cell_results(study))
 
 
 def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> None:
-    folder = grid(make_sweep)
+    folder = built(make_sweep, WHOLE)
     written = write(folder)
     names = {table.name: table for table in written.tables}
     assert [row[1:3] for row in names["effects"].rows][:2] == [("gamma", "0.8"), ("gamma", "1.2")]
@@ -78,7 +62,7 @@ def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> N
     with (folder / "report" / "figures" / "heat_C1.csv").open() as file:
         rows = list(csv.DictReader(file))
     shown = {row["what"]: row for row in rows}
-    assert float(shown["gamma = 10.0, kl = on"]["y"]) == pytest.approx(0.4)
+    assert float(shown["gamma = 10.0, kl = on"]["y"]) == pytest.approx(0.5)
     assert "difference to C0 (GRPO)" in rows[0]["y_name"]
     main = (folder / "report" / "figures" / "effects.csv").read_text()
     assert '"kl = on, mean over seeds"' in main and '"kl = on, seed 2"' in main
@@ -94,10 +78,7 @@ def test_no_grid_has_no_figure(make_sweep: MakeSweep) -> None:
 
 
 def test_a_shared_factor_is_taken_from_the_baseline_level_by_level(make_sweep: MakeSweep) -> None:
-    def both(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        value = cell["lr"] * (1 + cell.get("k", 0)) + 0.01 * seed
-        return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
-
+    both = logging(lambda group, seed, cell, _: cell["lr"] * (1 + cell.get("k", 0)) + 0.01 * seed, 10, REWARD)
     levels = {"C0": [{"lr": lr} for lr in (1, 2)], "C1": [{"lr": lr, "k": k} for lr in (1, 2) for k in (1, 3)]}
     found = {g.group: g for g in grids(studied(make_sweep(("C0", "C1"), (0, 1), 10, ALONE, levels, lines=both)))}
     assert found["C0"].less is None and found["C1"].less is not None
@@ -110,9 +91,7 @@ def test_names_of_many_levels_do_not_overlap(make_sweep: MakeSweep, factor: str)
     names = [f"{'Crazy' if number % 3 else ''}Climber{number}" for number in range(24)]
     cells = [{factor: name, "lr": lr} for name in names for lr in (0.1, 0.01)]
 
-    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return flat(names.index(cell[factor]) % 5 + seed * cell["lr"])
-
+    made = logging(lambda group, seed, cell, _: names.index(cell[factor]) % 5 + seed * cell["lr"], 5, REWARD)
     study = studied(make_sweep(("C0",), (0, 1), 5, ALONE, {"C0": cells}, lines=made))
     every = grids(study)
     for sketch in (main_effects(study, every), *heat_maps(study, every)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,35 +17,18 @@ from analysis.report import terminal, write
 from analysis.report.paper import write_paper
 from analysis.spec.settings import REWARD
 from analysis.tables.levels import AtLevel, levels
-from launcher.run.folder import find_state, run_folder, write_state
-from tests.analysis.conftest import Lines, MakeSweep, studied
+from tests.analysis.conftest import MakeSweep, ended, replan, studied
+from tests.analysis.test_reports import ENTROPY, LEVELS, STD, built
 
-ALONE = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
-STD, ENTROPY, EVALUATION = "analysis/reward_sum_std", "analysis/entropy_full_mean", "eval/reward_mean"
-GOOD, BAD = 0.0001, 0.5
-RATES = [{"lr": GOOD}, {"lr": BAD}]
-
-
-def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    """C0 and C1 reach 0.436 and 0.462 at GOOD; at BAD, all reward and entropy is gone after the first step."""
-    made: Lines = []
-    for step in range(1, 41):
-        gone = cell.get("lr") == BAD and step > 1
-        height = 0.436 if group == "C0" else 0.462
-        made.append({"step": step, "attempt": 1, "time": 1.0, REWARD: 0.0 if gone else height,
-                     STD: 0.0 if gone else 0.5, ENTROPY: 0.0 if gone else 1.2})  # fmt: skip
-    return made
-
-
-def one_factor(make_sweep: MakeSweep, seeds: tuple[int, ...] = (0, 1)) -> Path:
-    return make_sweep(("C0", "C1"), seeds, 40, ALONE, {"C0": RATES, "C1": RATES}, lines=lines)
+EVALUATION = "eval/reward_mean"
+GOOD, BAD = 0.1, 0.5
 
 
 def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep) -> None:
     """The mean of two levels, 0.218 against 0.231, hides that one level earns nothing."""
-    written = write(one_factor(make_sweep))
+    written = write(built(make_sweep, LEVELS["one factor"]))
     lines = (*written.answer.levels, *written.answer.collapsed)
-    assert len(lines) == 3 and "C0 (GRPO): 0.436 at lr = 0.0001, 0 at lr = 0.5 (collapsed)." in lines
+    assert len(lines) == 3 and "C0 (GRPO): 0.436 at lr = 0.1, 0 at lr = 0.5 (collapsed)." in lines
     page, printed, paper = written.index.read_text(), terminal.text(written), write_paper(written).read_text()
     above = page[: page.index('id="main"')]
     assert all(f"<li>{line}</li>" in above and f"* {line}\n" in printed for line in lines)
@@ -89,17 +71,15 @@ def test_what_counts_as_a_collapse(
 
 def of_lr(folder: Path, **settings: Any) -> dict[str, Any]:
     """The levels of lr by group, with their results, means and the best one."""
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["factors"] = {"a.lr": {"label": "lr", "levels": [GOOD, BAD]}, "a.other": {"label": "other", "levels": [1]}}
-    plan["analysis"]["primary"] |= settings
-    (folder / "plan.json").write_text(json.dumps(plan))
+    factors = {"a.lr": {"label": "lr", "levels": [GOOD, BAD]}, "a.other": {"label": "other", "levels": [1]}}
+    replan(folder, lambda plan: (plan["factors"].update(factors), plan["analysis"]["primary"].update(settings)))
     found = levels(studied(folder))
     assert {one.factor for one in found} <= {"a.lr"}, "a factor of one level is not chosen from"
     return {one.group: one for one in found}
 
 
 def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: MakeSweep) -> None:
-    folder = one_factor(make_sweep)
+    folder = built(make_sweep, LEVELS["one factor"])
     found = of_lr(folder)
     assert found["C0"].levels == (AtLevel(GOOD, 2, 2, pytest.approx(0.436)), AtLevel(BAD, 2, 2, 0.0))
     assert {group: one.best.level for group, one in found.items()} == {"C0": GOOD, "C1": GOOD}
@@ -107,11 +87,8 @@ def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: Mak
 
 
 def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> None:
-    folder = one_factor(make_sweep)
-    entries = json.loads((folder / "plan.json").read_text())["runs"]
-    lost = next(one for one in entries if one["group"] == "C0" and one["factors"]["lr"] == GOOD)
-    state = find_state(run_folder(folder.parent, lost["id"]))
-    write_state(run_folder(folder.parent, lost["id"]), state.replace(state="diverged"))
+    folder = built(make_sweep, LEVELS["one factor"])
+    ended(folder, "diverged", "C0-0-0")
     found = of_lr(folder)
     assert found["C0"].levels[0].results == 1 and found["C0"].best.level == BAD and found["C1"].best.level == GOOD
     report = json.loads((write(folder).index.parent / "report.json").read_text())

@@ -21,6 +21,7 @@ from analysis.stats import Contrast, Look, boundary, paired, spending
 from analysis.tables import wording
 from benchmarks.validity import UP, sweep_of
 from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.analysis.test_reports import luck
 from tests.wording import Worded
 
 RULE = {"start": 4, "batch": 2, "max": 10, "until": "decided"}
@@ -48,10 +49,6 @@ def compared(found: Study, group: str = "B") -> Comparison:
     comparison = found.primary.comparison(group)
     assert comparison is not None
     return comparison
-
-
-def luck(seed: int, n: int, spread: float = 1.0) -> list[float]:
-    return (spread * np.random.default_rng(seed).standard_normal(n)).tolist()
 
 
 def lawful(found: Study) -> None:
@@ -158,9 +155,3 @@ def test_of_a_folder_the_standings_are_those_of_its_report(
 )
 def test_what_has_no_levels_is_refused(section: Mapping[str, Any], worded: Worded) -> None:
     worded(refusal(BadPlan, lambda: settings(section, groups=("A", "B"), baseline="A")))
-
-
-def test_the_rule_as_it_is_frozen() -> None:
-    rule = settings({"sequential": {"start": 4, "max": 12, "until": "decided"}}).sequential
-    assert rule is not None and rule.model_dump() == {"start": 4, "batch": 2, "max": 12, "until": "decided"}
-    assert settings({}).sequential is None

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
-from analysis.stats.dispersion import split
-from analysis.tables import wording
 from analysis.tables.table import latex_escape
 
 
@@ -94,9 +92,3 @@ def test_means_are_shown_with_digits_that_give_the_shown_difference(means: Any, 
 def test_a_difference_of_rounding_alone_needs_no_decimals() -> None:
     mean = 0.6989247311827957, (0.53, 0.87)
     assert decimals_of_means([mean, (0.6989247311827956, (0.65, 0.75))], (1.1e-16, None)) == 2
-
-
-def test_two_clusters_have_a_size() -> None:
-    found = split([786.0, 785, 787, 786, 785, 786, 787, 786, 753, 752.5])
-    assert found is not None
-    assert wording.clusters(found, (8, 9)) == "8 near 786 and 2 near 753 (seeds 8, 9; 33 apart, 4.2% of 786)"

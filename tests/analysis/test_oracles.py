@@ -33,7 +33,6 @@ SLEEP = (
     [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4],
     [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
 )
-# Belenky et al. 2003, as in lme4's sleepstudy: the slope of each of 18 people's reaction time, ms a day without sleep.
 # Freireich et al. 1963: weeks of remission, and whether it ended.
 SIX_MP = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
 ENDED = [mark == "+" for mark in "+++-+-+--++---++-----"]

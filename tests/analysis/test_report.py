@@ -18,7 +18,7 @@ import pytest
 from analysis.__main__ import main
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, without
+from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, replan, without
 
 ROOT = Path(__file__).parents[2]
 
@@ -182,10 +182,7 @@ def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:
     main(["report", str(folder)])
     figures = {path.stem for path in (folder / "report" / "figures").iterdir()}
     assert {"scatter_analysis_reward_sum_mean__actor_ppo_kl", "curve_actor_ppo_kl"} <= figures
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["analysis"] |= {"metrics": [], "figures": []}
-    (folder / "plan.json").write_text(json.dumps(plan))
-    main(["report", str(folder)])
+    main(["report", str(replan(folder, lambda plan: plan["analysis"].update(metrics=[], figures=[])))])
     left = {path.name for path in (folder / "report" / "figures").iterdir() if path.suffix == ".svg"}
     assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg", "reach_1.svg"}
 

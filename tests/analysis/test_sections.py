@@ -1,62 +1,35 @@
-"""Parts that only some experiments have: model sizes, many cells, seeds that no two methods share, times as curves."""
+"""Parts that only some experiments have: model sizes, many cells, times as curves."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.figures.figures import survival_curves
-from analysis.findings.outcomes import Ground, Reason
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
 from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
-from analysis.sections.overview import unpaired_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
 from analysis.stats.scaling import size_trend
 from launcher import files
-from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
+from tests.analysis.conftest import MakeSweep, block_of, studied, without
 from tests.analysis.test_figures import lines_of
+from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, built, sized
 
-ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
-MODELS = {"gpt2": 124e6, "pythia": 1.4e9, "llama": 6.7e9}
-PAIR = ("C0", "C1")
-
-
-def flat(value: float) -> Lines:
-    return [{"step": step, "attempt": 1, "time": 0.0, REWARD: value} for step in range(1, 11)]
-
+UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
 
 # ---------------------------------------------------------------- sizes
 
 
-def score(group: str, seed: int, model: str) -> float:
-    """C1 leads, by 0.1 + 0.02 a seed more with each tenfold of parameters."""
-    lead = (0.1 + 0.02 * seed) * np.log10(MODELS[model] / 1e8) if group == "C1" else 0.0
-    return 0.3 + 0.05 * seed + lead
-
-
-def sized(make_sweep: MakeSweep, told: bool = True) -> Path:
-    cells = {group: [{"model": model} for model in MODELS] for group in PAIR}
-    made = lambda group, seed, cell: flat(score(group, seed, cell["model"]))  # noqa: E731
-    folder = make_sweep(PAIR, (0, 1, 2), 10, ALONE, cells, "sizes", lines=made)
-    for run in sorted((folder.parent / "runs").iterdir()) if told else []:
-        summary = json.loads((run / "summary.json").read_text())
-        size = list(MODELS.values())[int(run.name.rpartition("-")[2])]
-        files.write_json(run / "summary.json", {**summary, "parameters": size})
-    return folder
-
-
 def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep) -> None:
-    study = studied(sized(make_sweep))
+    study = studied(built(make_sweep, SECTIONS["sizes"]))
     found = sizes(study)
     assert found is not None and dict(found.models) == {size: name for name, size in MODELS.items()}
-    a, b = (np.array([[score(group, seed, m) for m in MODELS] for seed in range(3)]) for group in ("C1", "C0"))
+    b, a = (np.array([[sized(group, seed, {"model": m}, 0) for m in MODELS] for seed in range(3)]) for group in PAIR)
     expected = size_trend(list(MODELS.values()), a, b)
     assert found.trends["C1"].slope == pytest.approx(0.12) == pytest.approx(expected.slope)
     assert found.trends["C1"].interval == pytest.approx(expected.interval)
@@ -69,7 +42,7 @@ def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep)
 
 
 def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
-    folder = sized(make_sweep)
+    folder = built(make_sweep, UNTOLD)
     for run in sorted((folder.parent / "runs").iterdir()):
         summary = json.loads((run / "summary.json").read_text())
         files.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
@@ -77,26 +50,15 @@ def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
 
 
 def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
-    assert sizes(studied(sized(make_sweep, told=False))) is None
+    assert sizes(studied(built(make_sweep, UNTOLD))) is None
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
 
 
 # ---------------------------------------------------------------- many cells
 
 
-def tasks(make_sweep: MakeSweep, count: int, better: str = "higher") -> Path:
-    cells = {group: [{"task": f"t{task}"} for task in range(count)] for group in PAIR}
-
-    def made(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        random = np.random.default_rng([seed, int(cell["task"][1:]), group == "C1"])
-        return flat(float(0.4 + 0.1 * (group == "C1") + 0.1 * random.normal()))
-
-    analysis = {**ALONE, "primary": {**ALONE["primary"], "direction": better}}
-    return make_sweep(PAIR, (0, 1, 2), 10, analysis, cells, "tasks", lines=made)
-
-
 def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
-    study = studied(tasks(make_sweep, FEWEST))
+    study = studied(built(make_sweep, SECTIONS["many cells"]))
     found = many(study)
     assert found is not None and found.factors == ("task",) and found.scores["C1"].values.shape == (3, FEWEST)
     table = many_table(study, found)
@@ -112,21 +74,10 @@ def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
 
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
-    folder = tasks(make_sweep, FEWEST)
+    folder = built(make_sweep, SECTIONS["many cells"])
     for seed in (0, 1, 2):
         without(folder, f"C1-{seed}-2")
     assert many(studied(folder)) is None
-
-
-# ---------------------------------------------------------------- unpaired
-
-
-def test_a_seed_that_failed_makes_no_stranger(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(PAIR, (0, 1), 10, ALONE)
-    without(folder, "C1-0")
-    without(folder, "C0-1")
-    study = studied(folder)
-    assert not unpaired_table(study).rows and study.primary.comparisons[0].ground == Ground(Reason.NO_PAIR)
 
 
 # ---------------------------------------------------------------- times

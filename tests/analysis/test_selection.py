@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,34 +13,16 @@ from analysis.data.cells import Values
 from analysis.data.selection import Unchosen
 from analysis.findings.outcomes import Outcome
 from analysis.findings.verdicts import judge
-from analysis.findings.worst_case import worst_cases
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from tests.analysis.conftest import Lines, MakeSweep, refusal, studied, without
+from tests.analysis.conftest import UP, MakeSweep, refusal, studied
+from tests.analysis.test_reports import ASKED, SECTIONS, built, chosen
 from tests.wording import Worded
 
-SCORE, LOSS = "eval/score", "eval/loss"
-ASKED: dict[str, Any] = {"primary": {"metric": SCORE, "direction": "higher"}, "select": {"lr": "best"}}
+SEEDS = range(6)
 RATES = (0.1, 0.2, 0.3)
-SEEDS = tuple(range(6))
-#: The level that is best in the seeds that choose, and not in the others.
-LUCKY = 0.3
-
-
-def value(group: str, seed: int, cell: Mapping[str, Any]) -> float:
-    """Level 0.2 of b is truly best; 0.3 is best in the first three seeds, and far worse in the others."""
-    if "lr" not in cell:
-        return 1.0 + 0.01 * seed
-    luck = (5.0 if seed < 3 else -5.0) if cell["lr"] == LUCKY else 0.0
-    return float(1.0 + 10 * cell["lr"] * (cell["lr"] < LUCKY) + luck + 0.02 * seed + (cell.get("task") == "y"))
-
-
-def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    return [{"step": s, SCORE: value(group, seed, cell), LOSS: -value(group, seed, cell)} for s in range(1, 11)]
-
-
-CELLS: dict[str, list[dict[str, Any]]] = {"b": [{"lr": lr} for lr in RATES]}
+BEST = replace(SECTIONS["the best level"], change=lambda folder: None)  # 0.3 is best in the seeds that choose alone
 
 
 # ---------------------------------------------------------------- the choice
@@ -123,37 +105,24 @@ def test_the_choice_averages_the_other_factors() -> None:
 
 
 def test_estimates_comparisons_and_hypotheses_use_the_choice_alike(make_sweep: MakeSweep) -> None:
-    claim = {"claim": "b is better.", "kind": "greater", "group": "b", "metric": SCORE, "against": "a"}
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
-    found = studied(folder, hypotheses={"H": claim})
+    claim = {"claim": "B is better.", "kind": "greater", "group": "B", "metric": UP, "against": "A"}
+    found = studied(built(make_sweep, BEST), hypotheses={"H": claim})
     (comparison,) = found.primary.comparisons
-    at = [value("b", seed, {"lr": LUCKY}) for seed in (3, 4, 5)]
-    assert comparison.seeds == found.primary.estimate("b").seeds == (3, 4, 5)
-    assert comparison.a == pytest.approx(at) and found.primary.estimate("b").mean == pytest.approx(np.mean(at))
-    assert (found.primary.estimate("b").planned, found.primary.estimate("a").planned) == (3, 6)
+    at = [chosen("B", seed, {"lr": 0.3}, 0)[UP] for seed in (3, 4, 5)]
+    assert comparison.seeds == found.primary.estimate("B").seeds == (3, 4, 5)
+    assert comparison.a == pytest.approx(at) and found.primary.estimate("B").mean == pytest.approx(np.mean(at))
+    assert (found.primary.estimate("B").planned, found.primary.estimate("A").planned) == (3, 6)
     verdict = judge(found.settings.hypotheses[0], found)
     assert verdict.estimate == comparison.difference and comparison.outcome is Outcome.LOWER
-    naive = max(RATES, key=lambda lr: np.mean([value("b", seed, {"lr": lr}) for seed in SEEDS]))
+    naive = max(RATES, key=lambda lr: np.mean([chosen("B", seed, {"lr": lr}, 0)[UP] for seed in SEEDS]))
     assert naive == 0.2  # so another rule would have another value
-
-
-def test_worst_cases_keep_the_chosen_level_and_count_the_runs_that_judge(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
-    for gone in ("b-1-0", "b-4-1", "b-4-2"):  # of a seed that chooses, of another level, of one that judges
-        without(folder, gone)
-    found = studied(folder)
-    case = worst_cases(found, found.primary)["b"]
-    assert case.excluded == 1
-    ends = [value("b", seed, {"lr": LUCKY}) - value("a", seed, {}) for seed in (3, 5)]
-    lowest, highest = (end - value("a", 4, {}) for end in (case.lowest, case.highest))
-    assert case.bounds == pytest.approx((np.mean([*ends, lowest]), np.mean([*ends, highest])))
 
 
 @pytest.mark.parametrize("select", [{"lrs": "best"}, {"lr": "worst"}])
 def test_a_choice_that_is_not_possible_is_refused_with_the_fix(
     make_sweep: MakeSweep, select: Mapping[str, str], worded: Worded
 ) -> None:
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, CELLS, lines=lines)
+    folder = built(make_sweep, BEST)
     worded(refusal(BadPlan, lambda: studied(folder, select=select)))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,27 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main as command
-from analysis.findings.study import Study, study
 from analysis.numbers import format_apart
-from analysis.spec.settings import settings
 from analysis.stats.dispersion import LIMITS, separation, split
-from benchmarks.validity import UP, sweep_of
 from tests.analysis import shape_limits as limits
-from tests.analysis.conftest import MakeSweep
-
-APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
-TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
-
-
-def asked(values: Sequence[float], **hypotheses: Mapping[str, Any]) -> Study:
-    """A with TOGETHER and B with these values, as the final values of runs."""
-    scores = {UP: {"A": np.array(TOGETHER)[:, None], "B": np.array(values)[:, None]}}
-    claims = {name: {"claim": "It is so.", "metric": UP, "group": "B", **more} for name, more in hypotheses.items()}
-    section: dict[str, Any] = {"primary": {"metric": UP, "direction": "higher"}, "time_to": [{"at": 0.5}], "window": 1}
-    section["hypotheses"] = claims
-    return study(sweep_of(scores), settings(section, groups=("A", "B"), baseline="A"))
-
+from tests.analysis.conftest import MakeSweep, reported
+from tests.analysis.test_reports import APART, ASKED, LEVELS, TOGETHER, built
 
 # ---------------------------------------------------------------- the rule
 
@@ -96,15 +79,7 @@ def test_the_limits_are_those_of_normal_samples() -> None:
 
 
 def test_report_json_has_the_clusters(make_sweep: MakeSweep) -> None:
-    values = dict(zip(range(6), APART, strict=True))
-
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-        height = values[seed] if group == "B" else TOGETHER[seed]
-        return [{"step": step, "attempt": 1, UP: height} for step in range(1, 21)]
-
-    folder = make_sweep(("A", "B"), range(6), 20, {"primary": {"metric": UP, "direction": "higher"}}, lines=lines)
-    assert command(["report", str(folder)]) == 0
-    document = json.loads((folder / "report" / "report.json").read_text())
+    document = reported(built(make_sweep, replace(LEVELS["seeds fall apart"], asked=ASKED))).document
     groups = {group["group"]: group for group in document["comparisons"][0]["groups"]}
     assert groups["A"]["clusters"] is None
     assert groups["B"]["clusters"] == [{"seeds": [0, 1, 2, 4, 5], "near": 0.81}, {"seeds": [3], "near": 0.10}]

@@ -1,4 +1,4 @@
-"""Bradley-Terry strengths and kappas: by hand, by an independent maximiser, and by statsmodels."""
+"""Bradley-Terry strengths: by hand, and by an independent maximiser."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize
-from statsmodels.stats import inter_rater
 
-from analysis.stats import bradley_terry, cohens_kappa, fleiss_kappa
+from analysis.stats import bradley_terry
 
 
 def matrix(*cells: tuple[int, int, float], k: int = 3) -> np.ndarray:
@@ -64,25 +63,3 @@ def test_the_interval_is_over_seeds_and_not_over_comparisons():
 def test_what_cannot_be_fitted_is_refused(wins, more):
     with pytest.raises(ValueError):
         bradley_terry(wins, **more)
-
-
-def test_kappa_of_two_raters_by_hand():
-    assert cohens_kappa([[20, 5], [10, 15]]) == pytest.approx(0.4)  # 70% agree, 50% would by chance
-    assert cohens_kappa([[7, 0], [0, 3]]) == 1 and cohens_kappa([[0, 5], [5, 0]]) == -1
-    assert cohens_kappa([[9, 0], [0, 0]]) is None and cohens_kappa(np.zeros((3, 3))) is None
-    for wrong in ([[1, 2]], [1, 2], [[1, -1], [0, 1]]):
-        with pytest.raises(ValueError):
-            cohens_kappa(wrong)
-
-
-def test_kappas_are_those_of_statsmodels():
-    random = np.random.default_rng(2)
-    for _ in range(5):
-        table = random.integers(0, 20, (3, 3))
-        assert cohens_kappa(table) == pytest.approx(inter_rater.cohens_kappa(table).kappa)
-        ratings = random.multinomial(5, [0.5, 0.3, 0.2], size=40)
-        assert fleiss_kappa(ratings) == pytest.approx(inter_rater.fleiss_kappa(ratings))
-    assert fleiss_kappa(np.zeros((0, 3))) is None and fleiss_kappa([[3, 0], [3, 0]]) is None
-    for wrong in ([[2, 0], [1, 0]], [[1, 0], [0, 1]]):
-        with pytest.raises(ValueError):
-            fleiss_kappa(wrong)

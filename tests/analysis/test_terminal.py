@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from analysis.report import Report, paper, terminal
 from analysis.report.headline import answer
 from analysis.spec.settings import REWARD
 from analysis.tables.comparison import tables
-from tests.analysis.conftest import ANALYSIS, MakeSweep, studied, without
+from tests.analysis.conftest import ANALYSIS, MakeSweep, replan, studied, without
 
 
 def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
@@ -60,17 +60,14 @@ def test_a_verdict_that_all_share_is_said_once(make_sweep: MakeSweep) -> None:
 
 def test_the_verdicts_of_hypotheses_are_shown(make_sweep: MakeSweep) -> None:
     asked = {"claim": "The reward is positive.", "kind": "range", "group": "C0", "metric": REWARD, "low": 0.0}
-    found = studied(make_sweep(analysis={**ANALYSIS, "hypotheses": {"H1": asked}}))
-    verdict = judge(found.settings.hypotheses[0], found)
-    written = Report(Path("report/index.html"), found, answer(found), tuple(tables(found)), (verdict,), (), (), None)
-    assert f"H1 {verdict.verdict}: The reward is positive." in shown(written, 80)
+    found = reported(make_sweep(analysis={**ANALYSIS, "hypotheses": {"H1": asked}}))
+    verdict = judge(found.study.settings.hypotheses[0], found.study)
+    assert f"H1 {verdict.verdict}: The reward is positive." in shown(replace(found, verdicts=(verdict,)), 80)
 
 
 def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) -> None:
     folder = make_sweep(analysis={"primary": ANALYSIS["primary"]})
-    plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, "baseline": None}))
-    lines = shown(reported(folder), 200)
+    lines = shown(reported(replan(folder, lambda plan: plan.update(baseline=None))), 200)
     said = "No baseline is declared (experiment.baseline), so no method is compared with another."
     assert any(line.endswith(said) for line in lines)
     assert not any("erdict" in line for line in lines)

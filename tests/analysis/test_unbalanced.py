@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,68 +19,50 @@ from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
 from analysis.tables.comparison import main
-from tests.analysis.conftest import Lines, MakeSweep, block_of, refusal, studied, without
+from tests.analysis.conftest import UP, MakeSweep, block_of, logging, refusal, studied
+from tests.analysis.test_reports import ASKED, GAPS9, SECTIONS, TASKS9, built, scored
 from tests.wording import Worded
 
-SCORE = "eval/score"
-ASKED: dict[str, Any] = {"primary": {"metric": SCORE, "direction": "higher"}}
-TASKS = [f"t{number}" for number in range(9)]
-SEEDS = tuple(range(6))
-#: (group, seed, place of the task) without a run: three tasks lack a seed of one group, and b has no run of t8.
-GONE = [("a", 0, 1), ("b", 3, 1), ("b", 5, 2), ("a", 2, 3), *[("b", seed, 8) for seed in SEEDS]]
+SEEDS = range(6)
 
 
 def value(group: str, seed: int, task: str) -> float:
-    place = int(task[1:])
-    luck = np.random.default_rng([seed, place, group == "b"]).standard_normal()
-    return float(10.0 * place + (group == "b") * (1 + place % 3) + 0.3 * luck)
+    return scored(group, seed, {"task": task}, 0)
 
 
-def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    return [{"step": step, SCORE: value(group, seed, cell["task"])} for step in range(1, 11)]
+def lead(seed: int, place: int) -> float:
+    return value("B", seed, TASKS9[place]) - value("A", seed, TASKS9[place])
 
 
-def benchmark(make_sweep: MakeSweep, gone: Any = GONE) -> Path:
-    cells = {group: [{"task": task} for task in TASKS] for group in ("a", "b")}
-    folder = make_sweep(("a", "b"), SEEDS, 10, ASKED, cells, lines=lines)
-    for group, seed, place in gone:
-        without(folder, f"{group}-{seed}-{place}")
-    return folder
+#: Three tasks lack a seed of one group, and B has no run of t8.
+TORN = SECTIONS["tasks that some seeds lack"]
 
 
 def runs_of(group: str, place: int) -> list[int]:
-    return [seed for seed in SEEDS if (group, seed, place) not in GONE]
+    return [seed for seed in SEEDS if f"{group}-{seed}-{place}" not in GAPS9]
 
 
 # ---------------------------------------------------------------- the report
 
 
 def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> None:
-    found = studied(benchmark(make_sweep))
+    found = studied(built(make_sweep, TORN))
     (comparison,) = found.primary.comparisons
-    both = {place: sorted({*runs_of("a", place)} & {*runs_of("b", place)}) for place in range(8)}
-    by_task = [
-        np.mean([value("b", seed, TASKS[place]) - value("a", seed, TASKS[place]) for seed in seeds])
-        for place, seeds in both.items()
-    ]
-    assert comparison.seeds == SEEDS and comparison.difference == pytest.approx(np.mean(by_task))
-    flipped = [
-        6
-        / 8
-        * sum((value("b", seed, TASKS[p]) - value("a", seed, TASKS[p])) / len(both[p]) for p in both if seed in both[p])
-        for seed in SEEDS
-    ]
+    both = {place: sorted({*runs_of("A", place)} & {*runs_of("B", place)}) for place in range(8)}
+    by_task = [np.mean([lead(seed, place) for seed in seeds]) for place, seeds in both.items()]
+    assert comparison.seeds == tuple(SEEDS) and comparison.difference == pytest.approx(np.mean(by_task))
+    flipped = [6 / 8 * sum(lead(seed, p) / len(both[p]) for p in both if seed in both[p]) for seed in SEEDS]
     assert comparison.result.p_signflip == exact.signflip(flipped)
     assert np.subtract(comparison.a, comparison.b) == pytest.approx(flipped)
-    for estimate, group in zip(found.primary.estimates, ("a", "b"), strict=True):
+    for estimate, group in zip(found.primary.estimates, ("A", "B"), strict=True):
         tasks = [place for place in range(9) if runs_of(group, place)]
-        own = [np.mean([value(group, seed, TASKS[place]) for seed in runs_of(group, place)]) for place in tasks]
-        assert estimate.mean == pytest.approx(np.mean(own)) and estimate.seeds == SEEDS
+        own = [np.mean([value(group, seed, TASKS9[place]) for seed in runs_of(group, place)]) for place in tasks]
+        assert estimate.mean == pytest.approx(np.mean(own)) and estimate.seeds == tuple(SEEDS)
         assert estimate.interval is not None and estimate.interval[1] - estimate.interval[0] < 2  # tasks are 10 apart
 
 
 def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
-    notes = " ".join(main(studied(benchmark(make_sweep, gone=()))).notes)
+    notes = " ".join(main(studied(built(make_sweep, replace(TORN, change=lambda folder: None)))).notes)
     assert not any(word in notes for word in ("unbalanced", "left out", "different levels", "makes up"))
 
 
@@ -89,20 +70,20 @@ def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
 
 
 def test_scores_are_normalised_before_anything_is_computed(make_sweep: MakeSweep) -> None:
-    ends = {task: [10 * place - 1, 10 * place + 4] for place, task in enumerate(TASKS)}
-    claim = {"claim": "x", "kind": "range", "group": "a", "metric": SCORE, "low": 0}
-    found = studied(benchmark(make_sweep), normalize=ends, time_to=[{"at": 0.1}], window=1, hypotheses={"H": claim})
-    run = next(run for run in found.sweep.runs if (run.group, run.seed, dict(run.cell)["task"]) == ("b", 1, "t6"))
-    expected = (value("b", 1, "t6") - 59) / 5
+    ends = {task: [10 * place - 1, 10 * place + 4] for place, task in enumerate(TASKS9)}
+    claim = {"claim": "x", "kind": "range", "group": "A", "metric": UP, "low": 0}
+    found = studied(built(make_sweep, TORN), normalize=ends, time_to=[{"at": 0.1}], window=1, hypotheses={"H": claim})
+    run = next(run for run in found.sweep.runs if (run.group, run.seed, dict(run.cell)["task"]) == ("B", 1, "t6"))
+    expected = (value("B", 1, "t6") - 59) / 5
     for summary in ("final", "auc", "best"):
-        assert block_of(found, SCORE, summary).values[run.id].value == pytest.approx(expected)
-    assert block_of(found, SCORE, "time_to").values[run.id].reached is (expected >= 0.1)
-    assert found.primary.estimate("a").mean == pytest.approx(0.2, abs=0.1)
+        assert block_of(found, UP, summary).values[run.id].value == pytest.approx(expected)
+    assert block_of(found, UP, "time_to").values[run.id].reached is (expected >= 0.1)
+    assert found.primary.estimate("A").mean == pytest.approx(0.2, abs=0.1)
 
 
-@pytest.mark.parametrize("ends", [{"t_0": [0, 1]}, {task: [0, 1] for task in TASKS[1:]}, {"t0": [1, 1]}, {"t0": [1]}])
+@pytest.mark.parametrize("ends", [{"t_0": [0, 1]}, {task: [0, 1] for task in TASKS9[1:]}, {"t0": [1, 1]}, {"t0": [1]}])
 def test_references_that_do_not_fit_are_refused_with_the_fix(make_sweep: MakeSweep, ends: Any, worded: Worded) -> None:
-    folder = benchmark(make_sweep)
+    folder = built(make_sweep, TORN)
     worded(refusal(BadPlan, lambda: studied(folder, normalize=ends)))
 
 
@@ -110,10 +91,7 @@ def test_a_run_collapses_by_its_reward_as_recorded(make_sweep: MakeSweep) -> Non
     reward = "analysis/reward_sum_mean"
     asked = {"primary": {"metric": reward}, "normalize": {"x": [-1, 1]}}
     cells = {"C0": [{"task": "x"}]}
-    folder = make_sweep(
-        ("C0",), (0,), 10, asked, cells, lines=lambda *_: [{"step": s, reward: 0.0} for s in range(1, 11)]
-    )
-    sweep = read_sweep(folder)
+    sweep = read_sweep(make_sweep(("C0",), (0,), 10, asked, cells, lines=logging(lambda *_: 0.0, 10, reward)))
     after = normalized(settings(asked), sweep)
     assert after.runs[0].curves.values[reward].tolist() == [0.5] * 10
     assert collapse(after.runs[0]) == collapse(sweep.runs[0]) != ()
@@ -121,9 +99,9 @@ def test_a_run_collapses_by_its_reward_as_recorded(make_sweep: MakeSweep) -> Non
 
 def test_the_factor_is_the_one_that_has_the_names(make_sweep: MakeSweep) -> None:
     cells = {"C0": [{"lr": lr, "game": game} for lr in (0.1, 0.2) for game in ("Pong", "Qbert")]}
-    folder = make_sweep(("C0",), (0,), 10, ASKED, cells, lines=lambda *_: [{"step": 1, SCORE: 4.0}])
+    folder = make_sweep(("C0",), (0,), 10, ASKED, cells, lines=logging(lambda *_: 4.0, 1))
     after = normalized(settings({**ASKED, "normalize": {"Pong": [0, 8], "Qbert": [0, 2]}}), read_sweep(folder))
-    shown = {dict(run.cell)["game"]: float(run.curves.values[SCORE][0]) for run in after.runs}
+    shown = {dict(run.cell)["game"]: float(run.curves.values[UP][0]) for run in after.runs}
     assert shown == {"Pong": 0.5, "Qbert": 2.0}
     assert json.loads((folder / "plan.json").read_text())["factors"] == {}
 

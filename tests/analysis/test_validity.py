@@ -43,7 +43,6 @@ CAUGHT: list[tuple[tuple[Any, ...], int | None, str, float, float]] = [
     *((("mean_bands", 60, n), len(POOLS), "", 0.0, 0.6) for n in (3, 10)),
     *((("profiles", 40, n), 2 * len(PROFILES), "point of a profile, bootstrap", 0.0, 0.9) for n in (3, 10)),
     *((("best_levels", 300, n, "normal", validity.normal, 0), None, "on the same seeds", 0.06, 1.0) for n in (5, 10)),
-    (("exclusions", 60, 10, 3, "left-skewed", validity.left), 1, "", 0.1, 1.0),
     (("added_seeds", 50, (1, 4)), None, "looked at after every seed", 0.12, 1.0),
     (("added_seeds", 50, (1, 4)), None, "futility ignored", 0.02, 1.0),
     (("efficiencies", 200, 10), None, "by their test, collapsing", 0.0, 0.7),

@@ -497,17 +497,6 @@ def test_nothing_is_said_of_members_that_cannot_be_judged(make_sweep: MakeSweep)
 # ---------------------------------------------------------------- the report
 
 
-@pytest.mark.parametrize("given", [{"kind": "range", "low": 0, "high": 9}, {"kind": "variation", "at_most": 1}])
-def test_a_report_calls_no_claim_about_the_seeds_of_one_group_supported(
-    make_sweep: MakeSweep, given: dict[str, Any]
-) -> None:
-    claims = {"H": {"claim": "It is so.", "group": "A", "metric": UP, **given}}
-    claims["J"] = {"claim": "All is so.", "kind": "all", "of": ["H"]}
-    found = reported(sweep_of(make_sweep, {UP: around(1.0, 2.0)}, {"hypotheses": claims}))
-    assert [hypothesis["verdict"] for hypothesis in found.document["hypotheses"]] == ["not judged", "not judged"]
-    assert "H not judged: It is so.\nJ not judged: All is so.\n" in found.printed
-
-
 def test_report_shows_the_verdicts_whichever_way_they_fall(make_sweep: MakeSweep) -> None:
     folder = qstar.make(make_sweep)
     known = {name: stated for name, stated in qstar.HYPOTHESES.items() if name != "H2"}

@@ -183,7 +183,6 @@ def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
     assert {"method", "method."} <= {*completed(multirun, tmp_path, "rlsweep launch met")}
     chosen = "rlsweep launch experiment=quickstart seed=0,1 trainer.eval_e"
     assert completed(multirun, tmp_path, chosen) == ["trainer.eval_every="]
-    assert completed(multirun, tmp_path, "rlsweep power experiment=quick") == ["quickstart"]
     assert completed(multirun, tmp_path, "rlsweep rep") == ["report"]
     assert completed(multirun, tmp_path, "rlsweep report --form") == ["--format"]
     assert completed(multirun, tmp_path, "rlsweep import --fac") == ["--factor"]
