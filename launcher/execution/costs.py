@@ -128,7 +128,7 @@ class History:
     def _size(self, model: str) -> float | None:
         """The median of the bytes of done runs with a model; None without any."""
         if model not in self._bytes:
-            sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
+            sizes = [files.size_of(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
         return self._bytes[model]
 
@@ -174,10 +174,6 @@ def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
     except FileNotFoundError:
         return []
     return [Path(path) for _, path in heapq.nlargest(OTHERS, changed)]
-
-
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:

@@ -107,10 +107,10 @@ class HydraLauncher:
 
     def _overrides(self, folder: Path, launch_id: str) -> list[str]:
         """Quoted, because Hydra would read the token 12345678e012 as a number."""
-        from hydra.core.override_parser.types import Quote, QuotedString
+        from launcher.config.hydra_compose import as_override
 
         values = {"run": folder.name, "record": str(self._record), "job": launch_id}
-        return [f"+{KEY}.{key}={QuotedString(value, Quote.single).with_quotes()}" for key, value in values.items()]
+        return [as_override(f"+{KEY}.{key}", value) for key, value in values.items()]
 
     def _launch(self, batch: list[list[str]]) -> None:
         try:

@@ -21,7 +21,7 @@ from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
-from launcher.schedulers.protocol import Ended, Order, SchedulerError, StartedScheduler
+from launcher.schedulers.protocol import Ended, Order, Scheduler, SchedulerError, StartedScheduler
 from launcher.schedulers.ray import placement, task
 from launcher.schedulers.ray.placement import Node
 from launcher.schedulers.ray.task import Work
@@ -67,7 +67,7 @@ def start(order: Order) -> StartedScheduler:
     )
 
 
-class RayCluster:
+class RayCluster(Scheduler):
     """A scheduler that talks to a driver process (driver.py).
 
     Ray ends the driver with the cluster, not the launcher.
@@ -139,10 +139,6 @@ class RayCluster:
         if not lost:
             time.sleep(timeout)
         return lost
-
-    def withdraw(self) -> int:
-        """Always 0: only tasks that start at once are submitted."""
-        return 0
 
     def cancel(self, kill: bool = False) -> None:
         """Ask every run to save a checkpoint and stop; kill: end those on this host, and the other Ray workers."""
