@@ -92,8 +92,7 @@ def show(document: Mapping[str, Any]) -> None:
         print(line)
     space = storage_words(document["storage_bytes"])
     spent = f"; {hours(document['spent_device_hours'])} were spent until now" if document["spent_device_hours"] else ""
-    worst = f"{document['worst_device_hours']:.2f} in the worst case"
-    print(f"remaining if every gate is met: {document['device_hours']:.2f} {document['unit']}, {worst}, {space}{spent}")
+    print(f"remaining if every gate is met: {document['device_hours']:.2f} {document['unit']}, {space}{spent}")
     for line in filter(None, (document["budget"], *document["warnings"])):
         print(line)
 

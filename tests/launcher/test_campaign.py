@@ -316,7 +316,7 @@ def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys, word
     assert found["stages"][0]["needs"] == {"better": CLAIM["claim"], "H": "so it is"}
     assert found["stages"][0]["undecidable"] == {}
     assert found["total"] == len({run_id for stage in planned for run_id in stage.plan.runs})
-    assert 0 < found["device_hours"] < found["worst_device_hours"]
+    assert found["device_hours"] > 0
     assert {take["group"] for take in found["stages"][2]["takes"]} == {"A", "B"}
     show(found)
     worded(capsys.readouterr().out)
