@@ -168,19 +168,6 @@ def test_a_filter_that_nothing_has_is_a_mistake(multirun, capsys, words, worded)
     assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
 
 
-def test_cancel_takes_filters(multirun, capsys):
-    assert main(["cancel", "study", "--group", "B", "sigma=0.4", "--json", "--multirun", str(multirun)]) == 0
-    assert json.loads(capsys.readouterr().out) == {"b2": "cancelled"}
-    assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
-
-
-def test_logs_of_a_filter_are_those_of_its_one_run_or_of_its_failed_ones(multirun, capsys):
-    assert main(["logs", "--state", "failed", "study", "--json", "--multirun", str(multirun)]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
-    assert main(["logs", "study", "--group", "A", "--json", "--multirun", str(multirun)]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
-
-
 def test_status_names_the_jobs_and_says_queued(multirun, capsys):
     main(["status", "study", "--multirun", str(multirun)])
     out = capsys.readouterr().out

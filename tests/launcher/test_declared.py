@@ -112,8 +112,8 @@ def test_an_experiment_can_inherit_another_replace_and_drop_its_parts(conf):
 
 def test_parent_and_child_share_their_equal_runs(conf):
     inherit(conf, groups={"C2": None, "C3": None})
-    both, parent = make("experiment=bnto_grid,child", conf=conf), make("experiment=bnto_grid", conf=conf)
-    assert [experiment.name for experiment in both.experiments] == ["bnto_grid", "child"]
+    both, parent = make("experiment=child,bnto_grid", conf=conf), make("experiment=bnto_grid", conf=conf)
+    assert [experiment.name for experiment in both.experiments] == ["child", "bnto_grid"]
     assert set(both.runs) == set(parent.runs)
 
 

@@ -51,18 +51,6 @@ def test_every_shipped_experiment_plans_at_every_scale(name, scale, planned_once
             assert run.config["task"]["name"] in ("expression", *(["sorting"] if name == "qstar_tasks" else []))
 
 
-@pytest.mark.parametrize("cluster", shipped("cluster"))
-@pytest.mark.parametrize("scale", ["full", "tiny"])
-def test_all_shipped_experiments_plan_together_on_every_cluster(scale, cluster):
-    """The campaigns' worst case: every experiment in one plan, with the runs that several have counted once."""
-    planned = make(f"experiment={','.join(shipped('experiment'))}", f"scale={scale}", f"cluster={cluster}")
-    sizes = {one.name: len({entry.id for entry in one.entries}) for one in planned.experiments}
-    assert sizes == {name: sizes_of[scale][0] for name, sizes_of in GOLDEN.items()}
-    assert sizes["bnto_grid"] == {"full": 651, "tiny": 291}[scale]
-    assert planned.cluster["name"] == cluster
-    assert len(planned.runs) <= sum(sizes.values())
-
-
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_an_experiment_is_headed_by_its_command_its_claim_and_its_cost(name, planned_once):
     head = [line for line in (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines() if line.startswith("#")]
