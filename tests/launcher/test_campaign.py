@@ -496,14 +496,6 @@ def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report(tmp_path):
         assert main <= settings and len(settings - main) == others
 
 
-def test_the_trainer_and_the_cluster_of_a_stage_win_over_the_command_line(world):
-    world.write(changed("more", trainer="in_process", cluster="local"))
-    check, *_, more = stages.plan_all(world.read("trainer=verl_ray", "cluster=slurm"), None)
-    assert [stage.plan.cluster["name"] for stage in (check, more)] == ["slurm", "local"]
-    backends = [next(iter(stage.plan.runs.values())).config["trainer"]["backend"] for stage in (check, more)]
-    assert backends == ["verl_ray", "in_process"]
-
-
 #: The starting model learns next to nothing, which takes seconds instead of a minute.
 QUICK = (
     "task.warm_start.steps=2",

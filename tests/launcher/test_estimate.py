@@ -189,12 +189,6 @@ def test_list_scheduling_is_within_its_bounds(seconds, slots):
     assert found <= total / slots + (1 - 1 / slots) * longest + 1e-9
 
 
-def test_list_scheduling_by_hand():
-    assert makespan([3, 1, 1, 1], 2) == 3
-    assert makespan([1, 1, 1, 3], 2) == 4
-    assert makespan([], 2) == 0
-
-
 def test_plan_prints_an_object_and_a_screen(tmp_path, capsys, monkeypatch):
     planned = frozen(tmp_path)
     finish(planned, next(iter(planned.runs)), 2.0)
