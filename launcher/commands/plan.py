@@ -135,14 +135,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
             for experiment in planned.experiments
         },
         "runs": [
-            {
-                "id": entry.id,
-                "experiment": experiment.name,
-                "group": entry.group,
-                "factors": entry.factors,
-                "seed": entry.seed,
-                "state": states[entry.id],
-            }
+            {**vars(entry), "experiment": experiment.name, "state": states[entry.id]}
             for experiment in planned.experiments
             for entry in experiment.entries
         ],

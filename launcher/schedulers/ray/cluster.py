@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ class RayCluster(Scheduler):
         self._cluster = order.plan.cluster
         self._running: dict[Path, Shape] = {}
         self._gone: str | None = None
-        ours, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         with theirs, open(self.output, "ab") as output:
             self._driver = subprocess.Popen(
                 [sys.executable, "-m", "launcher.schedulers.ray.driver", str(theirs.fileno())],
@@ -93,7 +92,6 @@ class RayCluster(Scheduler):
                 stderr=output,
                 start_new_session=True,  # the launcher handles Ctrl-C
             )
-        self._connection = Connection(ours.detach())
         work = Work(order.root, order.record.absolute(), order.train, dict(self._cluster))
         self._send(work, run, resources_here(self._cluster))
 
