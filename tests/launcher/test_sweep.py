@@ -43,16 +43,6 @@ def test_every_run_ends_done_with_its_files(whole):
 
 
 @pytest.mark.processes
-def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
-    shutil.copytree(whole.multirun, sweeps.multirun)
-    victim = sorted(whole.states())[0]
-    shutil.rmtree(sweeps.multirun / "runs" / victim)
-    code, output = sweeps.run(*SMALL)
-    assert code == 0 and f"RAN {victim}\n" in output
-    assert sweeps.values() == whole.values()
-
-
-@pytest.mark.processes
 def test_a_killed_worker_is_lost_and_its_run_taken_up_again(whole, sweeps):
     launcher = sweeps.start_held(*SMALL)
     checkpoint = until(lambda: list(sweeps.multirun.glob("runs/*/checkpoints/step_*")))[0]
