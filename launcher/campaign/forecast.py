@@ -29,7 +29,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
     """The JSON object. Costs are those of the runs that are not done, as in the plan of an experiment.
 
     `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide;
-    `power` what the seeds can find, in words (null: it is not computed).
+    `power` what the seeds can find, in words (null: it is not computed); `figures` what the reports said of them.
     """
     plan = whole(stages)
     states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
@@ -78,6 +78,7 @@ def _stage(
             for pin in stage.pins
         ],
         "met": recorded.met if recorded is not None else None,
+        "figures": [figure.sentence() for figure in recorded.gate] if recorded is not None else [],
         "forced": recorded is not None and recorded.forced_by is not None,
     }  # fmt: skip
 
@@ -119,3 +120,4 @@ def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"    {name}: {claim}{cannot}"
             if lost is None:
                 yield f"      {stage['power'][name] or 'its power is not computed'}"
+        yield from (f"    {figure}" for figure in stage["figures"])

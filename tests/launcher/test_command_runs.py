@@ -111,16 +111,6 @@ def test_a_plan_that_cannot_be_read_is_named_and_the_others_work(multirun, capsy
     assert set(labels(multirun)) == {"a1", "a2", "b1", "b2", "b3"}
 
 
-def test_a_campaigns_record_that_cannot_be_read_is_named_and_the_others_work(multirun, capsys):
-    (multirun / "series").mkdir()
-    (multirun / "series/campaign.json").write_text("[]")
-    catalog.warn.cache_clear()
-    assert main(["status", "--multirun", str(multirun)]) == 1
-    said = capsys.readouterr()
-    assert "study" in said.out and "series/campaign.json" in said.err
-    assert main(["status", "series", "--multirun", str(multirun)]) == 2
-
-
 def test_people_read_a_line_for_each_run(multirun, capsys):
     assert main(["runs", "study", "--multirun", str(multirun)]) == 0
     heading, *lines, last = capsys.readouterr().out.splitlines()
