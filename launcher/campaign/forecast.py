@@ -77,6 +77,7 @@ def _stage(
             }
             for pin in stage.pins
         ],
+        "incomplete": recorded.incomplete if recorded is not None else None,
         "met": recorded.met if recorded is not None else None,
         "figures": [figure.sentence() for figure in recorded.gate] if recorded is not None else [],
         "forced": recorded is not None and recorded.forced_by is not None,
@@ -110,6 +111,8 @@ def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for (key, source, factor), groups in by_source.items():
             of = "" if factor == key else f" of {factor}"
             yield f"  takes {key} for {', '.join(groups)}: the best level{of} in stage {source}"
+        if stage["incomplete"] is not None:
+            yield f"  cannot be judged: {stage['incomplete']}"
         if not stage["needs"]:
             continue
         state = {True: " (met)", False: " (not met)", None: ""}[stage["met"]] + (" (forced)" if stage["forced"] else "")
