@@ -163,11 +163,12 @@ def read_from(path: Path, position: int) -> bytes:
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file; 0 if it is absent."""
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+    """Bytes of a file, or of all files below a folder; 0 if it is absent. Links are not followed."""
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            return sum(map(size_of, path.iterdir()))
+        return path.lstat().st_size
+    return 0
 
 
 def mark_used(path: Path) -> bool:

@@ -25,7 +25,7 @@ from functools import partial
 JOIN_S = 300.0
 _FIRST, _LAST, _BLOCK = 20000, 32000, 64  # below the ports that kernels hand out by themselves
 _TRIES = 3
-_HEALTH_WITHIN_S = 60.0  # on a busy node the imports of one check take half of that
+_HEALTH_EVERY_S, _HEALTH_WITHIN_S = 0.5, 60.0  # on a busy node the imports of one check take half of that
 _STOP_S = 30.0
 _CONNECT_S = 5.0
 # This runs as a process of its own, because Ray ends a process whose head dies.
@@ -45,21 +45,17 @@ mkdir -p "$(dirname "$0")" && mkdir -m 700 "$0" || exit
 exec 3<&0
 "$@" 3<&- &
 ray=$!
-{{ while read -r line; do :; done <&3; kill $ray; }} &
+{ while read -r line; do :; done <&3; kill $ray; } &
 end=$!
 while kill -0 $ray 2>&-; do wait $ray; code=$?; done
 kill $end 2>&-
-{then}
+rm -rf "$0"
 exit $code
 """
 
 
 class Lost(RuntimeError):
     """A Ray does not come up, or its head is gone. A run that ends with this is resumed."""
-
-
-class Late(Lost):
-    """Not all nodes joined the Ray in time."""
 
 
 @dataclass(frozen=True)
@@ -183,21 +179,19 @@ def _is_free(port: int) -> bool:
 def ray(
     nodes: Sequence[Node],
     environment: Mapping[str, str],
-    resources: Sequence[str] | None = None,
-    join_s: float = JOIN_S,
-    keep_logs: bool = False,
+    resources: Sequence[str],
 ) -> Iterator[Ray]:
     """A Ray over the nodes of this job, while the block runs. Lost: it does not come up.
 
     environment: of its processes; it has Ray's token. resources: the options of `ray start` that say what each node
-    has; None: what the job has there. keep_logs: Ray's folders stay on the nodes.
+    has.
     """
-    end = time.monotonic() + join_s
+    end = time.monotonic() + JOIN_S
     for first in itertools.islice(blocks(int(os.environ["SLURM_JOB_ID"])), _TRIES):
         # Ray keeps its sockets and logs here. The path of a socket may have 107 characters.
         folder = f"{tempfile.gettempdir()}/ray-{os.environ['SLURM_JOB_ID']}-{secrets.token_hex(2)}"
         address = f"{nodes[0].address}:{first}"
-        begin = partial(_step, folder, environment, resources, keep_logs)
+        begin = partial(_step, folder, environment, resources)
         steps: dict[str, subprocess.Popen[bytes]] = {}
         try:
             head, more = nodes[0], ["--head", "--port", str(first), "--ray-client-server-port", str(first + 1)]
@@ -226,8 +220,7 @@ def ray(
 def _step(
     folder: str,
     environment: Mapping[str, str],
-    resources: Sequence[str] | None,
-    keep_logs: bool,
+    resources: Sequence[str],
     node: Node,
     port: int,
     options: Sequence[str],
@@ -241,75 +234,34 @@ def _step(
     where = ["--node-ip-address", node.address, "--temp-dir", f"{place}/r"]
     # Workers use any free port; by default, every Ray of a host begins at the same one.
     fixed = ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port", str(port)]
-    if resources is None:  # what the job has on the node
-        resources = ["--num-cpus", str(node.cpus)]
-        if "SLURM_GPUS_ON_NODE" in os.environ:
-            resources += ["--num-gpus", os.environ["SLURM_GPUS_ON_NODE"]]
-        if "SLURM_MEM_PER_NODE" in os.environ:  # MiB; the object store takes the rest
-            resources += ["--memory", str(int(0.7 * int(os.environ["SLURM_MEM_PER_NODE"]) * 2**20))]
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     srun = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node.name}", f"--cpus-per-task={node.cpus}", "--overlap"]
-    script = _STEP.format(then=":" if keep_logs else 'rm -rf "$0"')
     return subprocess.Popen(
-        [*srun, "--export=ALL", "sh", "-c", script, place, *ray, *where, *resources, *fixed, *options],
+        [*srun, "--export=ALL", "sh", "-c", _STEP, place, *ray, *where, *resources, *fixed, *options],
         env=environment,
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
 
 
-class Health:
-    """Repeated checks of a head, each in a process. `misses`: how many in a row failed; `answers`: how many did not."""
-
-    def __init__(self, address: str, environment: Mapping[str, str], every_s: float) -> None:
-        self._command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-        self._environment, self._every_s = environment, every_s
-        self._check: subprocess.Popen[bytes] | None = None
-        self._at = time.monotonic()  # when the check began, or the next one begins
-        self.misses = self.answers = 0
-
-    def advance(self) -> None:
-        """Start a check if one is due, or evaluate one that has ended; never waits."""
-        now = time.monotonic()
-        if self._check is None:
-            if now >= self._at:
-                self._at = now
-                self._check = subprocess.Popen(
-                    self._command,
-                    env=self._environment,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-        elif self._check.poll() is not None or now > self._at + _HEALTH_WITHIN_S:
-            good = self._check.poll() == 0
-            self.answers += good
-            self.misses = 0 if good else self.misses + 1
-            self.close()
-            self._at = now + self._every_s
-
-    def close(self) -> None:
-        """End the running check."""
-        if self._check is not None:
-            self._check.kill()
-            self._check.wait()
-            self._check = None
-
-
 def _answers(head: subprocess.Popen[bytes], address: str, environment: Mapping[str, str], end: float) -> bool:
     """Wait for a new head to answer; False: it ended."""
-    health = Health(address, environment, 0.5)
-    try:
-        while head.poll() is None:
-            if time.monotonic() > end:
-                raise Late(f"the Ray head at {address} did not answer in time")
-            health.advance()
-            if health.answers:
-                return True
-            time.sleep(0.1)
-        return False
-    finally:
-        health.close()
+    check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    while head.poll() is None:
+        if time.monotonic() > end:
+            raise Lost(f"the Ray head at {address} did not answer in time")
+        with suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            subprocess.run(
+                check,
+                env=environment,
+                capture_output=True,
+                start_new_session=True,
+                timeout=_HEALTH_WITHIN_S,
+                check=True,
+            )
+            return True
+        time.sleep(_HEALTH_EVERY_S)
+    return False
 
 
 def _join(
@@ -325,7 +277,7 @@ def _join(
                     if any(step.poll() is not None for step in steps.values()):
                         return False
                     if time.monotonic() > end:
-                        raise Late(f"not all of {len(steps)} nodes joined the Ray at {address} in time")
+                        raise Lost(f"not all of {len(steps)} nodes joined the Ray at {address} in time")
                     time.sleep(0.1)
             finally:
                 joined.kill()

@@ -82,8 +82,7 @@ def _recorded(
     listed = []
     for stage in planned:
         names = [experiment.name for experiment in stage.experiments]
-        blank = StageRecord(stage.name, names)
-        listed.append(replace(known.get(stage.name, blank), experiments=names, needs=list(stage.stage.gate)))
+        listed.append(replace(known.get(stage.name, StageRecord(stage.name, names)), experiments=names))
     return CampaignRecord(campaign.name, command, listed)
 
 
@@ -126,7 +125,7 @@ def _sweep(
 def _passes(campaign: Campaign, stage: PlannedStage, swept: Swept, command: str) -> bool:
     """Whether the next stage may start; what fell short is recorded and printed."""
     why, short = _incomplete(stage, swept), list[Figure]()
-    decided: dict[str, Any] = {"complete": why is None, "incomplete": why}
+    decided: dict[str, Any] = {"incomplete": why}
     if why is None:
         gate = _gate(stage)
         short = [figure for figure in gate if not figure.met]

@@ -29,7 +29,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
     """The JSON object. Costs are those of the runs that are not done, as in the plan of an experiment.
 
     `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide;
-    `power` what the seeds can find, in words (null: it is not computed).
+    `power` what the seeds can find, in words (null: it is not computed); `figures` what the reports said of them.
     """
     plan = whole(stages)
     states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
@@ -77,7 +77,9 @@ def _stage(
             }
             for pin in stage.pins
         ],
+        "incomplete": recorded.incomplete if recorded is not None else None,
         "met": recorded.met if recorded is not None else None,
+        "figures": [figure.sentence() for figure in recorded.gate] if recorded is not None else [],
         "forced": recorded is not None and recorded.forced_by is not None,
     }  # fmt: skip
 
@@ -92,8 +94,7 @@ def show(document: Mapping[str, Any]) -> None:
         print(line)
     space = storage_words(document["storage_bytes"])
     spent = f"; {hours(document['spent_device_hours'])} were spent until now" if document["spent_device_hours"] else ""
-    worst = f"{document['worst_device_hours']:.2f} in the worst case"
-    print(f"remaining if every gate is met: {document['device_hours']:.2f} {document['unit']}, {worst}, {space}{spent}")
+    print(f"remaining if every gate is met: {document['device_hours']:.2f} {document['unit']}, {space}{spent}")
     for line in filter(None, (document["budget"], *document["warnings"])):
         print(line)
 
@@ -110,6 +111,8 @@ def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for (key, source, factor), groups in by_source.items():
             of = "" if factor == key else f" of {factor}"
             yield f"  takes {key} for {', '.join(groups)}: the best level{of} in stage {source}"
+        if stage["incomplete"] is not None:
+            yield f"  cannot be judged: {stage['incomplete']}"
         if not stage["needs"]:
             continue
         state = {True: " (met)", False: " (not met)", None: ""}[stage["met"]] + (" (forced)" if stage["forced"] else "")
@@ -120,3 +123,4 @@ def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"    {name}: {claim}{cannot}"
             if lost is None:
                 yield f"      {stage['power'][name] or 'its power is not computed'}"
+        yield from (f"    {figure}" for figure in stage["figures"])

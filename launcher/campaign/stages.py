@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.hypothesis import Declared
 from analysis.spec.validation import Distinct, Listed, Section, closest, each_once, objections, refusal, refusals
 from launcher.config import hydra_compose
-from launcher.config.hydra_compose import Composer
+from launcher.config.hydra_compose import Composer, as_override
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import hypotheses, overrides, planner, schema
 from launcher.planning.overrides import COMMAND_LINE, is_within, key_of
@@ -305,7 +304,7 @@ def plan_stage(
         chosen[pin.key, pin.into] = values.get((pin.key, pin.into), last)
     words = [f"experiment={','.join(stage.experiment)}", *stage.overrides, *_group_words(campaign, stage, chosen)]
     gate = campaign.composer.content(f"{CAMPAIGN}/{campaign.name}")["stages"][name].get("gate")
-    words += [f"analysis.hypotheses.{hypothesis}={spelled(gate[hypothesis])}" for hypothesis in stage.declared]
+    words += [as_override(f"analysis.hypotheses.{hypothesis}", gate[hypothesis]) for hypothesis in stage.declared]
     words += [*campaign.words, *(f"{group}={choice}" for group, choice in stage.choices.items())]
     try:
         plan = planner.make(campaign.root, words, campaign.composer, added)
@@ -356,7 +355,7 @@ def _group_words(campaign: Campaign, stage: Stage, chosen: Mapping[tuple[str, st
     for into, values in pinned.items():
         group = _groups_of(campaign, stage)[into]
         group = {**group, "overrides": {**(group.get("overrides") or {}), **values}}
-        words.append(f"experiment.groups.{into}={spelled(group)}")
+        words.append(as_override(f"experiment.groups.{into}", group))
     return words
 
 
@@ -406,16 +405,3 @@ def _at_home(problem: Objection, campaign: Campaign, name: str) -> Objection:
     elif taken := next((taken for taken in stage.take if taken in key), None):
         at = f"take.{taken}"
     return dataclasses.replace(problem, file=campaign.file, key=f"stages.{name}.{at}")
-
-
-def spelled(value: Any) -> str:
-    """A value in Hydra's grammar of overrides."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{spelled(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(spelled, value))}]"
-    if isinstance(value, str):
-        return str(QuotedString(value, Quote.single).with_quotes())
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)

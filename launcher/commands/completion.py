@@ -17,7 +17,7 @@ from typing import Any
 from launcher import project
 from launcher.commands import output
 from launcher.project import EXIT_FINE
-from launcher.run import campaign_record, catalog
+from launcher.run import catalog
 
 HELP = "print a script with which a shell completes `rlsweep`"
 SHELLS = ("bash", "zsh", "fish")
@@ -68,12 +68,6 @@ def add_names(
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The planned experiments."""
     return catalog.experiments(_multirun(parsed_args))
-
-
-def experiments_and_campaigns(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The planned experiments, and the launched campaigns."""
-    multirun = _multirun(parsed_args)
-    return [*catalog.experiments(multirun), *campaign_record.named(multirun)]
 
 
 def runs(parsed_args: argparse.Namespace, **_: Any) -> list[str]:

@@ -12,6 +12,7 @@ import sys
 
 from launcher.commands import completion, gc, output
 from launcher.errors import Usage
+from launcher.files import size_of
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import run_folder
@@ -40,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
     if busy:
         cancel = catalog.command(multirun, "cancel", name)
         raise Usage(f"delete {name}: {counted(len(busy), 'run')} queued or running, such as {busy[0]}. Fix: {cancel}")
-    size = sum(map(gc.size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in removable))))
+    size = sum(map(size_of, (multirun / name, *(run_folder(multirun, run_id) for run_id in removable))))
     what = f"{multirun / name} and {counted(len(removable), 'run')} that no other plan names ({byte_size(size)})"
     if not given.yes and not sys.stdin.isatty():
         raise Usage(f"delete {name}: this deletes {what}. Fix: add --yes")

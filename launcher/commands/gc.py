@@ -232,7 +232,7 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
 
 
 def _garbage(what: str, paths: Iterable[Path], run: str | None = None) -> list[Garbage]:
-    return [Garbage(path, what, size_of(path), run) for path in paths]
+    return [Garbage(path, what, files.size_of(path), run) for path in paths]
 
 
 def _unfinished(parents: Iterable[Path], policy: Policy, run: str | None = None) -> list[Garbage]:
@@ -249,15 +249,6 @@ def _is_old(path: Path, policy: Policy) -> bool:
         return time.time() - path.lstat().st_mtime >= policy.old
     except FileNotFoundError:
         return False
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder. Links are not followed."""
-    with suppress(FileNotFoundError):
-        if path.is_dir() and not path.is_symlink():
-            return sum(map(size_of, path.iterdir()))
-        return path.lstat().st_size
-    return 0
 
 
 def remove(path: Path) -> bool:

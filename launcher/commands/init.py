@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
 
@@ -43,7 +41,9 @@ def run(given: argparse.Namespace) -> int:
     package, _, below = (study or _PLAIN).partition(":")
     values = {"name": name, "package": name.replace("-", "_").lower()}
     written = []
-    for path, source in _files(files(package).joinpath(below)):
+    templates = Path(str(files(package).joinpath(below)))
+    for source in templates.rglob(f"*{_SUFFIX}"):
+        path = source.relative_to(templates).parts
         place = given.folder.joinpath(*(_renamed(part, values["package"]) for part in path))
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(Template(source.read_text(encoding="utf-8")).safe_substitute(values), encoding="utf-8")
@@ -52,14 +52,6 @@ def run(given: argparse.Namespace) -> int:
     document = {"folder": str(given.folder), "files": sorted(written)}
     output(given, document, [f"{given.folder}: {len(written)} files. Next: cd {given.folder} && {first}"])
     return EXIT_FINE
-
-
-def _files(folder: Traversable, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files(entry, (*above, entry.name))
-        elif entry.name.endswith(_SUFFIX):
-            yield (*above, entry.name), entry
 
 
 def _renamed(part: str, package: str) -> str:

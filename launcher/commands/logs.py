@@ -1,19 +1,16 @@
 """python -m launcher logs: why a run failed, and the end of its attempt's output.
 
 For an experiment, or several runs: the failed ones, the newest first, as many as fit on a screen, with the end of each
-traceback once. `--follow` ends when the run has ended, and with Ctrl-C. Exit codes: 0 fine, 2 no such run or
-experiment.
+traceback once. Exit codes: 0 fine, 2 no such run or experiment.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from launcher.run.lifecycle import RETRYABLE, RunState
 from launcher.run.records import State
 
 HELP = "show why a run failed, and the end of its output"
-_EVERY_S = 0.3
 _LINES = 20
 _BYTES_A_LINE = 4096
 _END_LINES = 3
@@ -39,7 +35,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     selection.add(parser, nargs="+")
     parser.add_argument("--attempt", type=int, metavar="N", help="default: the last one")
     parser.add_argument("--stdout", action="store_true", help="standard output instead of standard error")
-    parser.add_argument("--follow", "-f", action="store_true", help="continue to print what a running run writes")
     parser.add_argument("-n", "--lines", type=int, default=_LINES, help=f"how many of the last lines; default {_LINES}")
 
 
@@ -50,21 +45,16 @@ def run(given: argparse.Namespace) -> int:
     chosen = selection.select(given)
     ids = chosen.ids
     if chosen.experiments or len(ids) != 1:
-        if given.follow or given.attempt is not None:
-            raise Usage(f"--follow and --attempt need one run, but {' '.join(given.names)} is not one; give a run's id")
+        if given.attempt is not None:
+            raise Usage(f"--attempt needs one run, but {' '.join(given.names)} is not one; give a run's id")
         failed = _failed(given.multirun, chosen)
         documents = {run.folder.name: _document(run, run.state.attempt, given) for run in failed}
         output(given, documents, map(text.clean, _ends(failed, given)))
         return EXIT_FINE
-    if given.json and given.follow:
-        raise Usage("--follow prints lines as they come, and --json prints one object; give only one of them")
     folder = run_folder(given.multirun, ids[0])
     run = _Run(folder, catalog.titles(given.multirun).get(folder.name, ""), read_state(folder))
     attempt = _attempt(run, given.attempt)
     output(given, {folder.name: _document(run, attempt, given)}, map(text.clean, _shown(run, attempt, given)))
-    if given.follow:
-        with contextlib.suppress(KeyboardInterrupt):
-            _follow(run, attempt, given.stdout)
     return EXIT_FINE
 
 
@@ -160,28 +150,6 @@ def last_lines(path: Path, count: int) -> list[str]:
     data = files.read_from(path, -(count + 1) * _BYTES_A_LINE)
     lines = data.decode("utf-8", errors="replace").rstrip("\n").split("\n")
     return lines[-count:] if count and data else []
-
-
-def _follow(run: _Run, attempt: int, stdout: bool) -> None:
-    """Print what is appended to the log, also by later attempts, until the run has ended."""
-    position = files.size_of(_log(run.folder, attempt, stdout))
-    while True:
-        run = replace(run, state=read_state(run.folder))
-        ended = run.present not in (RunState.RUNNING, RunState.SUBMITTED)
-        log = _log(run.folder, attempt, stdout)
-        new = files.read_from(log, position)
-        complete = len(new) if ended else new.rfind(b"\n") + 1
-        position += complete
-        for line in new[:complete].decode("utf-8", errors="replace").splitlines():
-            print(text.clean(line), flush=True)
-        if run.state.attempt > attempt:
-            attempt, position = run.state.attempt, 0
-            print(f"--- {_log(run.folder, attempt, stdout)}", flush=True)
-        elif ended:
-            print(f"--- {text.clean(run.heading())}", flush=True)
-            return
-        else:
-            time.sleep(_EVERY_S)
 
 
 # ---------------------------------------------------------------- several runs

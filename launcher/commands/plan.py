@@ -90,27 +90,23 @@ def _run_campaign(given: argparse.Namespace) -> int:
 def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: Others) -> dict[str, Any]:
     """The JSON object.
 
-    device_hours, worst_device_hours (with every counted retry), wall_seconds (on `slots`; both null if a queue decides)
-    and storage_bytes (null: unknown) are those of the runs that are not done, estimated from step_times.
+    device_hours, wall_seconds (on `slots`; both null if a queue decides) and storage_bytes (null: unknown) are those of
+    the runs that are not done, estimated from step_times.
     spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `unit` is what
-    messages call these hours: CPU-hours where no run has a device. `retries` says which failures are retried, and how
-    often. `sequential` says how seeds are added, and what these can cost at most.
+    messages call these hours: CPU-hours where no run has a device. `sequential` says how seeds are added, and what
+    these can cost at most.
     `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
     saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
     `warnings` says what a launch changes of what was declared, and what may fail although the plan is valid.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
-    from launcher.execution.costs import counted_retries, sized, totals
+    from launcher.execution.costs import sized, totals
 
     saved_steps, saved_hours = cost.saved()
     return {
         **totals(planned, states, cost),
         "new": sum(state == NEW for state in states.values()),
-        "retries": {
-            "counted": counted_retries(planned.cluster),
-            "unlimited": [kind for kind, limit in planned.cluster["retry"].items() if limit is None],
-        },
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
         "continued": cost.taken_over,
@@ -139,14 +135,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
             for experiment in planned.experiments
         },
         "runs": [
-            {
-                "id": entry.id,
-                "experiment": experiment.name,
-                "group": entry.group,
-                "factors": entry.factors,
-                "seed": entry.seed,
-                "state": states[entry.id],
-            }
+            {**vars(entry), "experiment": experiment.name, "state": states[entry.id]}
             for experiment in planned.experiments
             for entry in experiment.entries
         ],
@@ -234,12 +223,6 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} {unit}{wall}, {space}")
-    rules = document["retries"]
-    used = ", ".join(f"{kind} {limit}" for kind, limit in rules["counted"].items()) or "no failure is retried"
-    worst = f"worst case: {document['worst_device_hours']:.2f} {unit} with every counted retry ({used})"
-    if rules["unlimited"]:
-        worst += f"; {', '.join(rules['unlimited'])} have no limit, and each repeats the steps since a checkpoint"
-    say(worst)
     if document["saved_steps"]:
         saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} {unit}"
         print(f"taken over from other runs: {saved}")

@@ -171,10 +171,9 @@ def _overrides(multirun: Path, words: Sequence[str]) -> list[str]:
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (root() / "multirun").resolve():
         return words
-    from hydra.core.override_parser.types import Quote, QuotedString
+    from launcher.config.hydra_compose import as_override
 
-    # The folder may have been moved since.
-    return [*words, f"multirun={QuotedString(str(multirun.resolve()), Quote.single).with_quotes()}"]
+    return [*words, as_override("multirun", str(multirun.resolve()))]  # the folder may have been moved since
 
 
 @contextlib.contextmanager

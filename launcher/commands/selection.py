@@ -81,11 +81,9 @@ def select(given: argparse.Namespace, known: Sequence[str] = ()) -> Selection:
     if getattr(given, "all", False):
         planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
         kept += [Place(run_id, None, {}) for run_id in catalog.run_ids(multirun) if run_id not in planned]
-    kept = _only(kept, "group", given.group, lambda place: place.entry.get("group"))
-    kept = _only(kept, "seed", given.seed, lambda place: place.entry.get("seed"))
-    kept = _only(
-        kept, "state", given.state, lambda place: catalog.present_state(run_folder(multirun, place.run_id)), _STATES
-    )
+    for option in ("group", "seed", "state"):
+        if wanted := [word for listed in getattr(given, option) for word in listed.split(",")]:
+            kept = _only(multirun, kept, option, wanted)
     for word in filters:
         kept = _with_value(multirun, plans, kept, word)
     return Selection(tuple(kept), experiments)
@@ -107,21 +105,20 @@ def _places(multirun: Path, plans: Mapping[str, Mapping[str, Any]], names: Seque
         yield from places[:1] or [Place(run_id, None, {})]
 
 
-def _only(
-    places: Sequence[Place], key: str, given: Sequence[str], read: Any, known: Mapping[str, str] | None = None
-) -> list[Place]:
-    """The places with one of the given values. known: every value by its word; None: the value of some place."""
-    if not given:
-        return list(places)
-    values = [read(place) for place in places]
-    rule = f"no selected run has this {key}" if known is None else f"there is no such {key}"
-    known = {str(value): str(value) for value in values if value is not None} if known is None else known
-    wanted = [word for listed in given for word in listed.split(",")]
+def _only(multirun: Path, places: Sequence[Place], option: str, wanted: Sequence[str]) -> list[Place]:
+    """The places with one of these groups, seeds or states."""
+    if option == "state":
+        values = [catalog.present_state(run_folder(multirun, place.run_id)) for place in places]
+        known, rule = _STATES, "there is no such state"
+    else:
+        values = [str(place.entry.get(option)) for place in places]
+        known = {value: value for value, place in zip(values, places, strict=True) if option in place.entry}
+        rule = f"no selected run has this {option}"
     for word in wanted:
         if word not in known:
-            raise Usage(_unknown(f"--{key} = {shown(word)}", rule, word, list(known)))
+            raise Usage(_unknown(f"--{option} = {shown(word)}", rule, word, list(known)))
     chosen = {known[word] for word in wanted}
-    return [place for place, value in zip(places, values, strict=True) if str(value) in chosen]
+    return [place for place, value in zip(places, values, strict=True) if value in chosen]
 
 
 def _with_value(

@@ -11,7 +11,6 @@ import json
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,11 +18,8 @@ from typing import TYPE_CHECKING
 
 from launcher import text
 from launcher.commands import completion
-from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
-from launcher.run import campaign_record, catalog
-from launcher.run.campaign_record import CampaignRecord, StageRecord
-from launcher.run.records import to_json
+from launcher.run import catalog
 from launcher.status import tables
 from launcher.status.index import Index
 from launcher.status.standing import FAILURES, Standing, stand
@@ -41,21 +37,15 @@ _MOST_JOBS = 5
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiment, and whether to watch it."""
-    default = "or a campaign; default: every planned experiment, and every campaign"
-    completion.add(parser, "experiment", completion.experiments_and_campaigns, "EXPERIMENT", default, nargs="?")
+    default = "default: every planned experiment"
+    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
     parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
-    campaigns = _campaigns(given.multirun, given.experiment)
-    if given.experiment is not None and not campaigns:
-        plans = {given.experiment: catalog.read_plan(given.multirun, given.experiment)}
-    else:
-        plans = catalog.plans(given.multirun)
-        if given.experiment is not None:
-            named = [name for record in campaigns for stage in record.stages for name in stage.experiments]
-            plans = {name: plans[name] for name in dict.fromkeys(named) if name in plans}
+    name, multirun = given.experiment, given.multirun
+    plans = catalog.plans(multirun) if name is None else {name: catalog.read_plan(multirun, name)}
     index = Index(given.multirun)
 
     def look() -> list[Standing]:
@@ -71,80 +61,20 @@ def run(given: argparse.Namespace) -> int:
     index.save()
     # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
-        _print(given.multirun, standings, campaigns, given.json)
+        _print(given.multirun, standings, given.json)
     if interrupted and not all(standing.finished for standing in standings):
         return EXIT_INTERRUPTED
     failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
 
 
-def _campaigns(multirun: Path, name: str | None) -> list[CampaignRecord]:
-    """The recorded campaign of that name, or all of them for None."""
-    records = []
-    for campaign in campaign_record.named(multirun):
-        if name in (None, campaign):
-            try:
-                records.append(campaign_record.find(multirun, campaign))
-            except BadRunFolder as error:
-                if name is not None:
-                    raise
-                catalog.warn(str(error))
-    return [record for record in records if record is not None]
-
-
-def _print(multirun: Path, standings: Sequence[Standing], campaigns: Sequence[CampaignRecord], as_json: bool) -> None:
-    by_name = {standing.experiment: standing for standing in standings}
+def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None:
     if as_json:
-        of_campaigns = {
-            record.campaign: {
-                "campaign": record.campaign,
-                "command": record.command,
-                "stages": [{**to_json(stage), "states": _states(stage, by_name)} for stage in record.stages],
-            }
-            for record in campaigns
-        }
-        documents = {standing.experiment: standing.document() for standing in standings}
-        print(json.dumps(documents | of_campaigns, indent=1))
-        return
-    for record in campaigns:
-        print("\n".join(_campaign_lines(record, by_name)))
-    if standings:
+        print(json.dumps({standing.experiment: standing.document() for standing in standings}, indent=1))
+    elif standings:
         tables.console().print(_shown(multirun, standings))
-    elif not campaigns:
+    else:
         print(f"{multirun}: no experiment is planned in this folder")
-
-
-def _campaign_lines(record: CampaignRecord, standings: Mapping[str, Standing]) -> list[str]:
-    """A line for each stage, and one for each figure of a gate that is not met."""
-    shown = [f"campaign {record.campaign}"]
-    for number, stage in enumerate(record.stages, 1):
-        shown.append(f"  {number} {stage.name} ({', '.join(stage.experiments)}): {_stage(stage, standings)}")
-        if stage.met is False:
-            shown += [f"      {figure.sentence()}" for figure in stage.gate if not figure.met]
-        shown += [f"      {level.into}: {level.key} = {level.value}, taken from {level.stage}" for level in stage.taken]
-    return [text.clean(line) for line in shown]
-
-
-def _stage(stage: StageRecord, standings: Mapping[str, Standing]) -> str:
-    if stage.started is None:
-        return "not started"
-    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in _states(stage, standings).items())
-    parts = [counts or "no run"]
-    if stage.incomplete is not None:
-        parts.append(stage.incomplete)
-    if stage.needs and stage.met is not None:
-        parts.append("gate met" if stage.met else "gate not met")
-    if stage.forced_by is not None:
-        parts.append("forced")
-    return "; ".join(parts)
-
-
-def _states(stage: StageRecord, standings: Mapping[str, Standing]) -> dict[str, int]:
-    """How many runs of a stage are in each state; experiments that have no plan yet are left out."""
-    counts: Counter[str] = Counter()
-    for name in stage.experiments:
-        counts.update(standings[name].states if name in standings else {})
-    return dict(counts)
 
 
 def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) -> None:

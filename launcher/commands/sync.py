@@ -59,7 +59,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     completion.add_names(parser, "runs", nargs="*", help="default: every run")
     parser.add_argument("--project", metavar="P", help="default: the one with which the run was started")
     parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
-    parser.add_argument("--running", action="store_true", help="also send what unfinished runs have logged so far")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -74,7 +73,7 @@ def run(given: argparse.Namespace) -> int:
         for folder in (run_folder(multirun, run_id) for run_id in ids)
         if find_state(folder) is not None and not is_imported(folder)
     ]
-    due = [parcel for parcel in parcels if _is_due(parcel, given.running)]
+    due = [parcel for parcel in parcels if parcel.state not in RESUMABLE]
     document: dict[str, Any] = {"server": None, "sent": {}, "failed": {}, "unchanged": 0, "left": 0}
     if due:
         # Two clients must not write one W&B run at the same time.
@@ -100,19 +99,6 @@ def _parcel(folder: Path, labels: Labels, project: str | None, entity: str | Non
     # During an attempt the logs only grow, so their lengths identify their content.
     content = json.dumps([state.state, state.attempt, until, extent(folder), asdict(labels)])
     return Parcel(folder, state.state, where, labels, until, hashlib.sha256(content.encode()).hexdigest())
-
-
-def _is_due(parcel: Parcel, running: bool) -> bool:
-    """Whether to send a run: it has ended, or, with `running`, a checkpoint has some of its steps.
-
-    While a run is running and its own worker sends it, it is not sent here.
-    """
-    from launcher.tracking.settings import ONLINE
-
-    if parcel.state not in RESUMABLE:
-        return True
-    followed = parcel.where.wandb == ONLINE and parcel.state == RunState.RUNNING
-    return running and not followed and parcel.until > 0
 
 
 def _is_sent(parcel: Parcel, server: str) -> bool:

@@ -30,7 +30,7 @@ from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, ValueType
+from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString, ValueType
 from hydra.core.utils import setup_globals
 from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -51,6 +51,7 @@ except ImportError:  # OmegaConf 2.4
 #: What composing a folder of hand-written files can raise.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError)
 MISSING = "???"
+_UNQUOTED = re.compile(r"(?!(null|true|false|inf|nan)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
 #: The root of every configuration.
 ROOT_CONFIG = "config"
 
@@ -58,6 +59,21 @@ ROOT_CONFIG = "config"
 def spelled(choices: Iterable[str]) -> str:
     """A choice of a group that takes a list, in the form of Hydra's overrides; equal subsets give one text."""
     return f"[{','.join(sorted(set(choices)))}]"
+
+
+def as_override(key: str, value: Any) -> str:
+    """KEY=VALUE in the grammar of Hydra's overrides, which reads the value back as it is."""
+    return f"{key}={_in_grammar(value)}"
+
+
+def _in_grammar(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_in_grammar(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_in_grammar, value)) + "]"
+    if isinstance(value, str) and not _UNQUOTED.fullmatch(value):
+        return str(QuotedString(value, Quote.single).with_quotes())
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class NotPlain(Exception):

@@ -48,18 +48,20 @@ def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()
     missing = {*freeze.missing(plan), *resumed, *anew}
     for experiment in plan.experiments:
         waiting = experiment.members.keys() & missing
-        refused = [other for other in others.get(experiment.name, ()) if not other.accepted and {*other.runs} - {*anew}]
-        for other in refused if not waiting else ():
-            choice = plan.spelled(CodeChoice.RERUN)
-            print(f"{experiment.name}: {other.sentence()}. They stay as they are; {choice} runs them anew", flush=True)
-        for other in refused if waiting else ():
+        choice, otherwise = plan.spelled(CodeChoice.RERUN), plan.spelled(CodeChoice.ACCEPT)
+        for other in others.get(experiment.name, ()):
+            if other.accepted or {*other.runs} <= {*anew}:
+                continue
+            if not waiting:
+                said = f"{other.sentence()}. They stay as they are; {choice} runs them anew"
+                print(f"{experiment.name}: {said}", flush=True)
+                continue
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
-            fix = (
-                f"add {plan.spelled(CodeChoice.RERUN)}, which archives {'it' if len(other.runs) == 1 else 'them'} and "
-                f"runs {'it' if len(other.runs) == 1 else 'them'} anew, or {plan.spelled(CodeChoice.ACCEPT)}, which "
-                "records the difference; or restore the code"
+            them = "it" if len(other.runs) == 1 else "them"
+            fix = f"add {choice}, which archives {them} and runs {them} anew, or {otherwise}, which records the "
+            problems.add(
+                str(plan.multirun / experiment.name), "code", None, rule, f"{fix}difference; or restore the code"
             )
-            problems.add(str(plan.multirun / experiment.name), "code", None, rule, fix)
     problems.raise_any()
     return {}
 

@@ -19,7 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Work:
-    """What is expected of a run: how long a step takes, how many there are, with every counted retry too (`worst`), how
-    many of them another run computes (`begun`), the units that device-hours count, and the bytes of its folder."""
+    """What is expected of a run: how long a step takes, how many there are, how many of them another run computes
+    (`begun`), the units that device-hours count, and the bytes of its folder."""
 
     rate: Rate
     steps: int
-    worst: int
     begun: int
     units: int
     size: float | None
@@ -70,23 +69,18 @@ class Work:
         """What its steps after `begin` take, without those that another run computes."""
         return self.rate.seconds * self.units * max(0, self.steps - max(self.begun, begin))
 
-    def worst_device_seconds(self) -> float:
-        """What it takes if each counted retry is used."""
-        return self.rate.seconds * self.units * (self.worst - self.begun)
-
 
 @dataclass(frozen=True)
 class Estimate:
     """What some runs cost: hours of a device (without one, of a processor), seconds on the given slots, bytes.
 
-    worst_device_hours: if each run uses every retry that is counted (`worst_steps`). wall_seconds is None where
-    the number of slots is not known, storage where the sizes of a model are not, and no run of this model is done.
+    wall_seconds is None where the number of slots is not known, storage_bytes where the sizes of a model are not, and
+    no run of this model is done.
     """
 
     device_hours: float
-    worst_device_hours: float
     wall_seconds: float | None
-    storage: float | None
+    storage_bytes: float | None
 
 
 class History:
@@ -106,8 +100,8 @@ class History:
                         self._learn(folder, read_config(folder))
         self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
 
-    def expected(self, run: PlannedRun, counted: int = 0, begun: int = 0) -> Work:
-        """What is expected of a run. counted: how many retries; begun: the steps that another run computes."""
+    def expected(self, run: PlannedRun, begun: int = 0) -> Work:
+        """What is expected of a run. begun: the steps that another run computes."""
         app = application(run.config)
         (model, kind, of_method), length = app.kinds(run.config), app.length(run.config)
         stated = (run.config.get("model") or {}).get("seconds_per_step")
@@ -123,12 +117,12 @@ class History:
         if size is None and run.checkpoint is not None:
             written = -(-length.steps // length.checkpoint_every)
             size = float(run.checkpoint * min(written, length.checkpoints_kept))
-        return Work(rate, length.steps, worst_steps(run.config, counted), begun, shape(run.config).units, size)
+        return Work(rate, length.steps, begun, shape(run.config).units, size)
 
     def _size(self, model: str) -> float | None:
         """The median of the bytes of done runs with a model; None without any."""
         if model not in self._bytes:
-            sizes = [_size(folder) for folder in self._done.get(model, [])[:SIZED]]
+            sizes = [files.size_of(folder) for folder in self._done.get(model, [])[:SIZED]]
             self._bytes[model] = statistics.median(sizes) if sizes else None
         return self._bytes[model]
 
@@ -145,17 +139,6 @@ class History:
         if isinstance(steps, int) and isinstance(seconds, (int, float)) and steps >= 1 and seconds > 0:
             self._seconds[kind].append(seconds / steps)
             self._seconds[of_method].append(seconds / steps)
-
-
-def counted_retries(cluster: Mapping[str, Any]) -> dict[str, int]:
-    """How often a run is resumed by itself, by failure kind, without the kinds that have no limit."""
-    return {kind: limit for kind, limit in cluster["retry"].items() if limit}
-
-
-def worst_steps(config: Mapping[str, Any], counted: int) -> int:
-    """The steps that a run computes if it is resumed so often, each time just before it would write a checkpoint."""
-    length = application(config).length(config)
-    return length.steps + counted * min(length.checkpoint_every, length.steps)
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:
@@ -176,19 +159,12 @@ def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
     return [Path(path) for _, path in heapq.nlargest(OTHERS, changed)]
 
 
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
     """Some runs of a plan for `--json`: how many, in which states, and what those that are not done cost."""
     return {
         "total": len(ids),
         "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
-        "device_hours": cost.device_hours,
-        "worst_device_hours": cost.worst_device_hours,
-        "wall_seconds": cost.wall_seconds,
-        "storage_bytes": cost.storage,
+        **asdict(cost),
     }
 
 
@@ -208,10 +184,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
 
 def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = "group") -> None:
     """Print a table of parts of a plan, each `sized`. unit: of the hours; first: what a part is."""
-    columns = {
-        unit: {name: f"{part['device_hours']:.2f}" for name, part in parts.items()},
-        "worst case": {name: f"{part['worst_device_hours']:.2f}" for name, part in parts.items()},
-    }
+    columns = {unit: {name: f"{part['device_hours']:.2f}" for name, part in parts.items()}}
     for heading, key, shown in (("wall time", "wall_seconds", duration), ("storage", "storage_bytes", byte_size)):
         known = {name: shown(part[key]) for name, part in parts.items() if part[key] is not None}
         columns |= {heading: known} if known else {}
@@ -230,7 +203,6 @@ class Forecast:
         """states: the present state of each run, by id."""
         done = [run_id for run_id, state in states.items() if state == RunState.DONE]
         self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
-        self._counted = sum(counted_retries(planned.cluster).values())
         devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
         self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
         self.slots = protocol.slots(planned)
@@ -241,7 +213,7 @@ class Forecast:
                 self.taken_over[run.id] = planned.prefixes[run.id].step
             elif (state := find_state(run_folder(planned.multirun, run.id))) is not None and state.prefix_step:
                 self.taken_over[run.id] = state.prefix_step
-            self.left[run.id] = self._history.expected(run, self._counted, self.taken_over.get(run.id, 0))
+            self.left[run.id] = self._history.expected(run, self.taken_over.get(run.id, 0))
         charged = {*planned.runs, *planned.charged}
         self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
 
@@ -252,9 +224,8 @@ class Forecast:
         seconds = [work.device_seconds() / work.units for work in works]
         return Estimate(
             device_hours=sum(work.device_seconds() for work in works) / compute.HOUR_S,
-            worst_device_hours=sum(work.worst_device_seconds() for work in works) / compute.HOUR_S,
             wall_seconds=None if self.slots is None else makespan(seconds, self.slots),
-            storage=None if None in sizes else float(sum(filter(None, sizes))),
+            storage_bytes=None if None in sizes else float(sum(filter(None, sizes))),
         )
 
     def saved(self) -> tuple[int, float]:
@@ -264,8 +235,7 @@ class Forecast:
         return sum(work.begun for work in works), seconds / compute.HOUR_S
 
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
-        """The runs that an experiment can add at most, and their device-hours with every counted retry; None if its
-        seeds are fixed."""
+        """The runs that an experiment can add at most, and their device-hours; None if its seeds are fixed."""
         rule = added_seeds.rule_of(experiment)
         if rule is None:
             return None
@@ -273,9 +243,9 @@ class Forecast:
         for group, seeds in experiment.seeds_of().items():
             more = rule.max / len(seeds) - 1 if seeds else 0.0
             ids = {entry.id for entry in experiment.entries if entry.group == group}
-            works = [self._history.expected(self._runs[run_id], self._counted) for run_id in ids]
+            works = [self._history.expected(self._runs[run_id]) for run_id in ids]
             runs += round(more * len(ids))
-            seconds += more * sum(work.worst_device_seconds() for work in works)
+            seconds += more * sum(work.device_seconds() for work in works)
         return runs, seconds / compute.HOUR_S
 
     def sources(self) -> dict[str, tuple[int, int]]:
@@ -363,20 +333,21 @@ def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
 
 
 def budget_line(planned: Plan, forecast: Forecast) -> str | None:
-    """Whether the budget suffices for what is expected, and in the worst case; None without limit."""
+    """Whether the budget suffices for what is expected, also with all seeds that may be added; None without limit."""
     if planned.budget is None:
         return None
-    needed, left = forecast.estimate(list(planned.runs)), planned.budget - forecast.spent
+    needed, left = forecast.estimate(list(planned.runs)).device_hours, planned.budget - forecast.spent
     added = [more[1] for experiment in planned.experiments if (more := forecast.of_added_seeds(experiment)) is not None]
-    most = needed.worst_device_hours + sum(added)
     text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
-    if most <= left:
-        return f"{text}; it suffices, also in the worst case"
-    worst = f"{hours(most)} in the worst case{' with added seeds' if added else ''}"
-    if needed.device_hours <= left:
-        return f"{text}; it suffices for the {hours(needed.device_hours)} that are expected, not for {worst}"
-    fix = f"budget.device_hours={more_than(forecast.spent + needed.device_hours)}"
-    return f"{text}; it does not suffice: {hours(needed.device_hours)} are expected, {worst}. Fix: {fix} or more"
+    expected = f"{hours(needed)} are expected"
+    if added:
+        expected += f", {hours(needed + sum(added))} with all seeds that may be added"
+    if needed + sum(added) <= left:
+        return f"{text}; it suffices: {expected}"
+    if needed <= left:
+        return f"{text}; it may not suffice: {expected}"
+    fix = f"budget.device_hours={more_than(forecast.spent + needed)}"
+    return f"{text}; it does not suffice: {expected}. Fix: {fix} or more"
 
 
 def storage_words(count: float | None) -> str:
@@ -387,7 +358,7 @@ def storage_words(count: float | None) -> str:
 def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
     """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
     login, or what the cluster itself says."""
-    multirun, needed = planned.multirun, forecast.estimate(list(planned.runs)).storage
+    multirun, needed = planned.multirun, forecast.estimate(list(planned.runs)).storage_bytes
     runs = runs_folder(multirun)  # it may be a link to another disk
     place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free

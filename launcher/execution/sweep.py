@@ -25,7 +25,7 @@ from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
-from launcher.run.folder import attempt_folder, find_state, read_summary, run_folder
+from launcher.run.folder import attempt_folder, find_state, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
 from launcher.run.records import State
@@ -164,7 +164,7 @@ def launch(
 def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, others: Others) -> Outcome:
     from launcher.worker import loaded, provenance
 
-    began, clock = time.time(), time.monotonic()
+    began = time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = protocol.find(plan) if plugin is None else None
     code_changes.carry_out(plan, others)
@@ -196,11 +196,9 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         forecast = Forecast(
             plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
         )
-        for line in filter(None, (budget_line(plan, forecast), *warnings(plan, forecast))):
-            print(line, flush=True)
-        for warning in (line for experiment in plan.experiments for line in hypotheses.warnings(experiment)):
-            print(warning, flush=True)
-        for line in continuation.sentences(plan):
+        asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
+        lines = (budget_line(plan, forecast), *warnings(plan, forecast), *asked, *continuation.sentences(plan))
+        for line in filter(None, lines):
             print(line, flush=True)
         freeze.freeze(plan)
         index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
@@ -234,39 +232,17 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         started.scheduler.close()
     if outcome.left_out:
         _say_left_out(plan, forecast, outcome.left_out)
-    _record(plan, outcome, began, time.monotonic() - clock, started.workers, command)
+    _say_ended(plan, outcome, time.monotonic() - began)
     return outcome
 
 
-def _record(plan: Plan, outcome: Outcome, began: float, wall: float, workers: int | None, command: str) -> None:
-    """Append the launch to each experiment's launches.jsonl, and print the efficiency of the workers."""
-    if not outcome.ran:
-        return
+def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
+    """Print how the runs of each experiment have ended."""
     for experiment in plan.experiments:
-        ids = experiment.members
-        ran = [run_id for run_id in outcome.ran if run_id in ids]
-        if not ran:
-            continue
-        counts = Counter(outcome.states[run_id].state for run_id in ran)
-        seconds = sum(_train_seconds(plan.multirun, outcome.states[run_id]) for run_id in ran)
-        line = {
-            "started": began,
-            "finished": time.time(),
-            "command": command,
-            "states": dict(sorted(counts.items())),
-            "workers": workers,
-            "wall_seconds": wall,
-            "train_seconds": seconds,
-            "efficiency": seconds / (workers * wall) if workers else None,
-        }
-        with open(plan.multirun / experiment.name / "launches.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        efficiency = ""
-        if workers and set(counts) == {RunState.DONE}:  # an interrupted run has no summary yet
-            share = f"{line['efficiency']:.2f} ({seconds:.1f} s of training / ({workers} workers x {wall:.1f} s))"
-            efficiency = f"; pool efficiency {share}"
-        print(f"{experiment.name}: {states} in {wall:.1f} s{efficiency}", flush=True)
+        ended = Counter(outcome.states[run_id].state for run_id in outcome.ran if run_id in experiment.members)
+        if ended:
+            states = ", ".join(f"{count} {state}" for state, count in sorted(ended.items()))
+            print(f"{experiment.name}: {states} in {seconds:.1f} s", flush=True)
 
 
 def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> None:
@@ -280,15 +256,6 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
     needed = spent + forecast.estimate(left_out).device_hours
     more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
-
-
-def _train_seconds(multirun: Path, state: State) -> float:
-    """The seconds that a done run trained in this launch, without those of earlier attempts."""
-    summary = read_summary(run_folder(multirun, state.id)) if state.state == RunState.DONE else None
-    if summary is None or state.started is None or state.finished is None:
-        return 0.0
-    # If the clock was set back meanwhile, the difference is negative.
-    return max(0.0, min(float(summary.get("train_seconds", 0.0)), state.finished - state.started))
 
 
 def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str], ran: Collection[str]) -> None:

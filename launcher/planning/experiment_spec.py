@@ -75,14 +75,14 @@ def _zipped(keys: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
 
 
 _LEVELS = "a list of one level or more"
-_Levels = Annotated[
+Levels = Annotated[
     Listed[Any],
     Field(min_length=1, description=_LEVELS, json_schema_extra={"type": ["array", "string"], "pattern": r"^\$\{.+\}$"}),
 ]
 #: Entries of one file over those of another that it inherits; null drops an entry.
 _Entries = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(json_schema_extra=_or_null)]
-_Zip = Annotated[
-    dict[str, _Levels],
+Zip = Annotated[
+    dict[str, Levels],
     Field(min_length=2, description="a mapping of two keys or more to their levels, which go together"),
     AfterValidator(_zipped),
 ]
@@ -164,10 +164,10 @@ class ExperimentSpec(Section):
         {}, description="a mapping of group names to {method, label, overrides, may_equal}"
     )
     baseline: str | None = Field(None, description="the name of a group, or null")
-    factors: _Entries[Annotated[_Levels, AfterValidator(_distinct_levels)]] = Field(
+    factors: _Entries[Annotated[Levels, AfterValidator(_distinct_levels)]] = Field(
         {}, description="a mapping of keys to lists of levels"
     )
-    zip: _Entries[_Zip] = Field({}, description="a mapping of names to factors whose levels go together")
+    zip: _Entries[Zip] = Field({}, description="a mapping of names to factors whose levels go together")
     exclude: Listed[_Exclusion] = Field(
         (), description="a list of mappings of factors, group or seed to the levels left out"
     )

@@ -23,7 +23,7 @@ import cloudpickle
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
@@ -33,10 +33,11 @@ from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, objections
 from launcher.application import KEY, Base
 from launcher.config import content, identity
-from launcher.config.hydra_compose import assign, interpolates, lookup
+from launcher.config.hydra_compose import as_override, assign, interpolates, lookup
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
+from launcher.planning.experiment_spec import Levels, Zip
 from launcher.planning.overrides import COMMAND_LINE
 from launcher.planning.plan import CodeChoice, Entry, PlannedRun
 from launcher.planning.schema import report
@@ -50,10 +51,6 @@ _OF_THE_LAUNCH = re.compile(r"\$\{(now:|hydra:(runtime|run|sweep)\b)")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
 _Model = TypeVar("_Model", bound=Section)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
-_UNQUOTED = re.compile(r"(?!(null|true|false|inf|nan)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
-
-
-_Levels = Annotated[Listed[Any], Field(min_length=1, description="a list of one level or more")]
 
 
 class Declared(Section):
@@ -63,8 +60,8 @@ class Declared(Section):
     groups: dict[str, dict[str, Any]] = Field(description="a mapping of groups to mappings of keys to values")
     baseline: str | None
     seeds: Listed[int]
-    factors: dict[str, _Levels] = Field(description="a mapping of keys to lists of levels")
-    zip: dict[str, dict[str, _Levels]] = Field(description="a mapping of names to factors that go together")
+    factors: dict[str, Levels] = Field(description="a mapping of keys to lists of levels")
+    zip: dict[str, Zip]
     exclude: Listed[dict[str, Any]]
 
 
@@ -114,21 +111,6 @@ class Jobs:
     entries: list[Entry] = field(default_factory=list)
     bases: dict[str, Base] = field(default_factory=dict)
     levels: dict[str, list[Any]] = field(default_factory=dict)
-
-
-def spelled(key: str, value: Any) -> str:
-    """KEY=VALUE in the grammar of Hydra's overrides."""
-    return f"{key}={_spelled(value)}"
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_spelled(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_spelled, value)) + "]"
-    if isinstance(value, str) and not _UNQUOTED.fullmatch(value):
-        return str(QuotedString(value, Quote.single).with_quotes())
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def axes(parser: OverridesParser, words: Sequence[str]) -> dict[str, list[str]]:
@@ -404,7 +386,7 @@ def jobs(
     frozen = _Frozen(section, program, outputs)
     refused: dict[Objection, None] = {}
     for group, fixed in groups.items():
-        held: Level = {key: spelled(key, value) for key, value in fixed.items()}
+        held: Level = {key: as_override(key, value) for key, value in fixed.items()}
         for combination in itertools.product(*factors):
             chosen = dict(held)
             for level in combination:
@@ -433,7 +415,7 @@ def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Le
         axes.append({section.seed_key: experiment.seeds})
     factors: list[list[Level]] = []
     for axis in axes:
-        words = {key: [spelled(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
+        words = {key: [as_override(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
         if words:
             factors.append([dict(zip(words, level, strict=True)) for level in zip(*words.values(), strict=True)])
     return factors + [[{key: word} for word in words] for key, words in swept.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,28 +18,17 @@ def _asked(experiment: Experiment, **otherwise: str) -> Settings:
     return settings(section, groups=experiment.groups, baseline=experiment.baseline)
 
 
-def _fewest(experiment: Experiment) -> tuple[Settings, str]:
-    """The analysis with the settings that need the fewest seeds, and these settings in words."""
-    fewest = precheck.FEWEST_SEEDS[_asked(experiment).pairing]
-    words = " ".join(f"analysis.{key}={value}" for key, value in fewest.items())
-    normal = "differences" if "paired_t" in words else "values"
-    return _asked(experiment, **fewest), f"{words}, which assumes normal {normal}"
-
-
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
     """The hypotheses that the runs can neither support nor contradict, whatever they show: id, seeds, needed."""
     return list(map(asdict, precheck.undecidable(_asked(experiment), experiment.seeds_of())))
 
 
-def undecidable_primary(experiment: Experiment) -> dict[str, Any] | None:
+def undecidable_primary(experiment: Experiment, **otherwise: str) -> dict[str, Any] | None:
     """The comparisons of the primary measure that the runs cannot decide, whatever they show: groups, seeds, needed,
-    smallest_p, comparisons."""
-    lost = _undecidable_primary(experiment, _asked(experiment))
+    smallest_p, comparisons. otherwise: other settings of the analysis."""
+    asked = _asked(experiment, **otherwise)
+    lost = precheck.undecidable_primary(asked, experiment.seeds_of(), experiment.baseline)
     return None if lost is None else asdict(lost)
-
-
-def _undecidable_primary(experiment: Experiment, asked: Settings) -> precheck.UndecidablePrimary | None:
-    return precheck.undecidable_primary(asked, experiment.seeds_of(), experiment.baseline)
 
 
 def described(experiment: Experiment) -> set[str]:
@@ -73,7 +63,7 @@ def findable(experiment: Experiment) -> str | None:
     """What true difference in the primary measure the seeds can find; None without a comparison, or if the seeds cannot
     decide it at all, which `warnings` says. It loads SciPy."""
     asked = _asked(experiment)
-    if not is_judged(asked.summary) or _undecidable_primary(experiment, asked) is not None:
+    if not is_judged(asked.summary) or undecidable_primary(experiment) is not None:
         return None
     power = precheck.findable(asked, experiment.seeds_of(), experiment.baseline)
     if power is None or power.effect is None:
@@ -118,21 +108,26 @@ def _unjudged_warning(asked: Settings) -> str | None:
     return f"{about}: {rule}. Fix: choose the summary final, auc or time_to" if about else None
 
 
+def _fewest(asked: Settings) -> tuple[Mapping[str, str], str]:
+    """The settings that need the fewest seeds, and how a warning names them."""
+    fewest = precheck.FEWEST_SEEDS[asked.pairing]
+    words = " ".join(f"analysis.{key}={value}" for key, value in fewest.items())
+    return fewest, f", or {words}, which assumes normal {'differences' if 'paired_t' in words else 'values'}"
+
+
 def _primary_warning(experiment: Experiment, asked: Settings) -> str | None:
-    lost = _undecidable_primary(experiment, asked)
+    lost = undecidable_primary(experiment)
     if lost is None or not is_judged(asked.summary):
         return None
-    whole = len(lost.groups) == lost.comparisons
-    about = "" if whole else f" for {', '.join(lost.groups)}"
+    about = "" if len(lost["groups"]) == lost["comparisons"] else f" for {', '.join(lost['groups'])}"
     question = f"the primary question ({asked.summary} of {asked.metric}){about}"
-    text = f"{_seeds(asked, lost.seeds)} cannot decide {question}: {lost.needed} are needed"
-    fewest, said = _fewest(experiment)
-    if _undecidable_primary(experiment, fewest) is None:
-        text += f", or {said}"
-    if lost.smallest_p is None:
+    text = f"{_seeds(asked, lost['seeds'])} cannot decide {question}: {lost['needed']} are needed"
+    fewest, instead = _fewest(asked)
+    text += instead if undecidable_primary(experiment, **fewest) is None else ""
+    if lost["smallest_p"] is None:
         return text
-    adjusted = f", adjusted for {lost.comparisons} comparisons," if lost.comparisons > 1 else ""
-    least = f"The smallest p that {counted(lost.seeds, 'seed')} can give{adjusted} is {lost.smallest_p:g}"
+    adjusted = f", adjusted for {lost['comparisons']} comparisons," if lost["comparisons"] > 1 else ""
+    least = f"The smallest p that {counted(lost['seeds'], 'seed')} can give{adjusted} is {lost['smallest_p']:g}"
     return f"{text}. {least}; alpha = {asked.alpha:g}"
 
 
@@ -141,14 +136,12 @@ def _warning(experiment: Experiment, asked: Settings) -> str | None:
     lost = precheck.undecidable(asked, experiment.seeds_of())
     if not lost:
         return None
-    names = ", ".join(claim.id for claim in lost)
     seeds, most = _seeds(asked, min(claim.seeds for claim in lost)), max(claim.needed for claim in lost)
-    text = f"{seeds} cannot decide {names}: {most} are needed"
-    fewest, said = _fewest(experiment)
-    left = precheck.undecidable(fewest, experiment.seeds_of())
-    if len(left) < len(lost):
-        text += f", or {said}"
-        if left:
-            names = ", ".join(claim.id for claim in left)
-            text += f"; {names} would then need {max(claim.needed for claim in left)}"
+    text = f"{seeds} cannot decide {', '.join(claim.id for claim in lost)}: {most} are needed"
+    fewest, instead = _fewest(asked)
+    left = precheck.undecidable(_asked(experiment, **fewest), experiment.seeds_of())
+    text += instead if len(left) < len(lost) else ""
+    if left and len(left) < len(lost):
+        names = ", ".join(claim.id for claim in left)
+        text += f"; {names} would then need {max(claim.needed for claim in left)}"
     return text

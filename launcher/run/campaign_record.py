@@ -69,9 +69,7 @@ class StageRecord(Record):
 
     name: str
     experiments: list[str]
-    needs: list[str] = field(default_factory=list)
     started: float | None = None
-    complete: bool = False
     taken: list[Taken] = field(default_factory=list)
     met: bool | None = None
     gate: list[Figure] = field(default_factory=list)

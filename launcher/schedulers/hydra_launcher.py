@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from signal import SIGINT, SIGTERM
@@ -38,14 +39,14 @@ class HydraLauncher:
         self._plugin, self._record = plugin, record
         self._collected: list[tuple[Path, str]] = []
         self._running: list[Path] = []
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1, "hydra-launcher")
+        self._batch: Future[Any] | None = None
         self._launched = 0
         self._last_check = 0.0
 
     def capacity(self) -> int:
         """The free places in the next batch; 0 while a batch is running."""
-        return 0 if self._thread is not None else _BATCH - len(self._collected)
+        return 0 if self._batch is not None else _BATCH - len(self._collected)
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Put a run into the next batch, which the next `poll` launches."""
@@ -53,30 +54,28 @@ class HydraLauncher:
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """Runs of the batch that ended since the last call. SchedulerError: the plugin itself failed."""
-        if self._thread is None:
+        if self._batch is None:
             if not self._collected:
                 return []
             self._running = [folder for folder, _ in self._collected]
             batch = [self._overrides(folder, launch_id) for folder, launch_id in self._collected]
             self._collected = []
-            self._thread = threading.Thread(target=self._launch, args=(batch,), name="hydra-launcher", daemon=True)
-            self._thread.start()
-        self._thread.join(timeout)
-        if not self._thread.is_alive():
-            self._thread = None
-        elif time.monotonic() < self._last_check + _CHECK_S:
+            self._batch = self._thread.submit(self._plugin.launch, batch, initial_job_idx=self._launched)
+            self._launched += len(batch)
+        over = bool(wait([self._batch], timeout).done)
+        if not over and time.monotonic() < self._last_check + _CHECK_S:
             return []
         self._last_check = time.monotonic()
         ended = [
             folder
             for folder in self._running
-            if self._thread is None
-            or (read_state(folder).state not in _UNFINISHED and claim.live_claim(folder) is None)
+            if over or (read_state(folder).state not in _UNFINISHED and claim.live_claim(folder) is None)
         ]
         self._running = [folder for folder in self._running if folder not in ended]
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {error!r}") from error
+        if over:
+            error, self._batch = self._batch.exception(), None
+            if error is not None:
+                raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {error!r}") from error
         return [Ended(folder, None) for folder in ended]
 
     def withdraw(self) -> int:
@@ -100,24 +99,15 @@ class HydraLauncher:
         """Ask the remaining runs to stop, and wait until the plugin returns."""
         if self._running:
             self.cancel()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._thread.shutdown()
         launch_record.closed(self._record).unlink(missing_ok=True)
 
     def _overrides(self, folder: Path, launch_id: str) -> list[str]:
         """Quoted, because Hydra would read the token 12345678e012 as a number."""
-        from hydra.core.override_parser.types import Quote, QuotedString
+        from launcher.config.hydra_compose import as_override
 
         values = {"run": folder.name, "record": str(self._record), "job": launch_id}
-        return [f"+{KEY}.{key}={QuotedString(value, Quote.single).with_quotes()}" for key, value in values.items()]
-
-    def _launch(self, batch: list[list[str]]) -> None:
-        try:
-            self._plugin.launch(batch, initial_job_idx=self._launched)
-        except BaseException as error:  # whatever a plugin raises ends the batch
-            self._error = error
-        self._launched += len(batch)
+        return [as_override(f"+{KEY}.{key}", value) for key, value in values.items()]
 
 
 def work(config: Mapping[str, Any]) -> int:

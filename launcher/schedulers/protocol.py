@@ -62,6 +62,7 @@ class Scheduler(Protocol):
 
     def withdraw(self) -> int:
         """Take back the jobs that have not started; how many. Their runs wait for another launch."""
+        return 0
 
     def cancel(self, kill: bool = False) -> None:
         """Ask every job to checkpoint and stop, or kill it."""

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.planning.freeze import freeze_base
-from launcher.run.folder import base_path
 from trainer_ext.application import verl_tree
 
 TREES = st.recursive(
@@ -29,16 +28,6 @@ def test_composing_does_not_import_verl():
     compose = "from trainer_ext.application import verl_tree; verl_tree.compose('ppo_trainer')"
     code = f"import sys; {compose}; print('verl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
-def test_freezing_is_by_content_and_comes_back_equal(verl, tmp_path):
-    path = freeze_base(tmp_path, verl)
-    assert path == base_path(tmp_path, verl.hash)
-    assert verl_tree.load_yaml(path) == verl.tree
-    written = path.stat().st_ino
-    freeze_base(tmp_path, verl)
-    assert path.stat().st_ino == written
-    assert verl_tree.compose("ppo_trainer", ("algorithm.gamma=0.9",)).hash != verl.hash
 
 
 def test_what_is_frozen_is_written_as_omegaconf_writes_it(verl):

@@ -119,12 +119,6 @@ def test_a_job_of_an_earlier_launch_is_adopted(adopting, held, capsys):
     assert launch_record.jobs_of(adopting.record.parent.parent, [token]) == {token: {"a0": "0_0"}}
 
 
-def test_a_job_whose_list_an_older_launcher_wrote_is_adopted(adopting, held, tmp_path):
-    (path,) = tmp_path.glob("launches/*/arrays/0.json")
-    path.write_text('["a0"]')
-    assert adopting.poll() == [] and adopting.scheduler.jobs == ["0"]
-
-
 def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(adopting, held):
     held.show("0_0", phase=Phase.ENDING)
     assert adopting.poll() == [] and adopting.scheduler.jobs == []
@@ -146,12 +140,6 @@ def test_a_job_that_has_only_the_same_id_is_neither_believed_nor_cancelled(adopt
     (ended,) = adopting.poll()
     assert ended.failure_kind == "revoked" and ended.message == "its job 0_0 was cancelled before it began"
     assert held.cancelled == []
-
-
-def test_withdrawn_jobs_are_cancelled_by_id_and_name(adopting, held):
-    adopting.poll()
-    assert adopting.scheduler.withdraw() == 1
-    assert held.cancelled == [({"0_0": held.arrays[0].name}, True)]
 
 
 def test_jobs_that_were_accepted_without_an_answer_are_adopted(tmp_path, held, capsys):

@@ -113,7 +113,7 @@ class Silent:
 
 
 def expected(seconds: float, steps: int, units: int) -> Work:
-    return Work(Rate(seconds, costs.FILE, 0), steps, steps, 0, units, None)
+    return Work(Rate(seconds, costs.FILE, 0), steps, 0, units, None)
 
 
 def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Simulated, float]:

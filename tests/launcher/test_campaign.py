@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shlex
 import shutil
@@ -21,11 +20,10 @@ from analysis.data.sweep import read_sweep
 from analysis.tables.levels import condition_lines
 from hydra_plugins.rlsweep import RlsweepSweeper
 from launcher import files
-from launcher.__main__ import main
 from launcher.campaign import campaign, stages
 from launcher.campaign.forecast import document, show
 from launcher.commands import sweeper
-from launcher.config.hydra_compose import Composer
+from launcher.config.hydra_compose import Composer, as_override
 from launcher.execution import sweep
 from launcher.execution.reconciler import Outcome
 from launcher.execution.sweep import Swept
@@ -218,7 +216,9 @@ def test_a_stage_with_failed_runs_is_not_judged_unless_it_is_forced(world, capsy
     assert world.launch() == 1
     worded(capsys.readouterr().err)
     stage = world.record().stage("check")
-    assert (stage.complete, stage.met, stage.gate) == (False, None, [])
+    assert (stage.met, stage.gate) == (None, [])
+    show(document("c", *campaign.plan_and_check(world.read())))
+    assert f"check: small\n  cannot be judged: {stage.incomplete}\n" in capsys.readouterr().out
     assert world.launch("force_gate=check") == 1 and len(world.stages()) == 5, "it goes on, and not all runs are done"
     first, *_ = condition_lines(read_sweep(world.multirun / "large"))
     assert "not all runs are done (4 failed)" in first
@@ -316,7 +316,7 @@ def test_the_plan_names_stages_costs_needs_and_what_is_taken(world, capsys, word
     assert found["stages"][0]["needs"] == {"better": CLAIM["claim"], "H": "so it is"}
     assert found["stages"][0]["undecidable"] == {}
     assert found["total"] == len({run_id for stage in planned for run_id in stage.plan.runs})
-    assert 0 < found["device_hours"] < found["worst_device_hours"]
+    assert found["device_hours"] > 0
     assert {take["group"] for take in found["stages"][2]["takes"]} == {"A", "B"}
     show(found)
     worded(capsys.readouterr().out)
@@ -342,18 +342,12 @@ def test_the_plan_says_what_the_seeds_of_a_gate_find_and_when_they_cannot_meet_i
         worded(f"{kind} {name}: {said}" for kind in ("power", "undecidable") for name, said in check[kind].items())
 
 
-def test_status_shows_the_campaign_and_its_stages(world, capsys, worded):
+def test_the_plan_of_a_campaign_says_what_was_run_and_decided(world, capsys, worded):
     world.verdicts["better"] = "inconclusive"
     world.launch("force_gate=check")
-    world.swept.clear()
-    for name in ([], ["c"]):
-        capsys.readouterr()
-        main(["status", *name, "--multirun", str(world.multirun)])
-        worded(capsys.readouterr().out)
-    main(["status", "c", "--json", "--multirun", str(world.multirun)])
-    found = json.loads(capsys.readouterr().out)
-    assert [stage["states"] for stage in found["c"]["stages"]] == [{"done": 4}, {"done": 4}, {"done": 4}, {"done": 8}]
-    assert found["small"]["total"] == 4
+    capsys.readouterr()
+    show(document("c", *campaign.plan_and_check(world.read())))
+    worded(capsys.readouterr().out)
 
 
 # ---------------------------------------------------------------- bad files and words
@@ -449,7 +443,8 @@ def test_a_record_is_read_as_it_was_written_and_a_torn_one_is_named(world):
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-1e6, 1e6)
-    | st.text("ab ,:{}[]='\"*.\\%$", max_size=8).filter(lambda text: "${" not in text),
+    | st.text("ab ,:{}[]='\"*.\\%$", max_size=8).filter(lambda text: "${" not in text)
+    | st.sampled_from(["true", "Null", "nan", "inf", "a/b-c.d", "e5", "_x"]),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(["a", "method.rho", "method/alpha"]), inner, max_size=3),
     max_leaves=6,
@@ -458,7 +453,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_value_of_a_file_survives_hydras_grammar(value):
-    assert SHIPPED.parse(f"key={stages.spelled(value)}").value() == value
+    assert SHIPPED.parse(as_override("key", value)).value() == value
 
 
 @pytest.mark.parametrize("scale", ["full", "tiny"])
@@ -493,14 +488,6 @@ def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report(tmp_path):
         planned = [stages.plan_stage(declared, name, values, above).plan for name in ("main", "settings")]
         main, settings = (plan.runs.keys() for plan in planned)
         assert main <= settings and len(settings - main) == others
-
-
-def test_the_trainer_and_the_cluster_of_a_stage_win_over_the_command_line(world):
-    world.write(changed("more", trainer="in_process", cluster="local"))
-    check, *_, more = stages.plan_all(world.read("trainer=verl_ray", "cluster=slurm"), None)
-    assert [stage.plan.cluster["name"] for stage in (check, more)] == ["slurm", "local"]
-    backends = [next(iter(stage.plan.runs.values())).config["trainer"]["backend"] for stage in (check, more)]
-    assert backends == ["verl_ray", "in_process"]
 
 
 #: The starting model learns next to nothing, which takes seconds instead of a minute.

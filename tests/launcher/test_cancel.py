@@ -14,7 +14,7 @@ from launcher import files
 from launcher.planning import freeze
 from launcher.run import claim, stop_request, transitions
 from launcher.run.folder import metrics_path, read_state, run_folder, write_state
-from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
+from launcher.run.lifecycle import FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
@@ -22,37 +22,9 @@ from tests.launcher.test_sweep import SMALL
 from tests.waiting import DEADLINE, ended, until
 
 
-@pytest.fixture
-def folder(tmp_path):
-    path = tmp_path / "runs/0123"
-    path.mkdir(parents=True)
-    return path
-
-
-@pytest.mark.parametrize("state", sorted(RESUMABLE))
-def test_what_has_no_worker_is_cancelled_at_once(folder, tmp_path, state):
-    write_state(folder, State("0123", state))
-    assert transitions.cancel(tmp_path, "0123") == "cancelled"
-    found = read_state(folder)
-    assert (found.state, found.failure_kind) == ("cancelled", "cancelled") and found.finished
-
-
-@pytest.mark.parametrize("state", sorted(set(RunState) - RESUMABLE))
-def test_what_is_over_stays_as_it_is(folder, tmp_path, state):
-    write_state(folder, State("0123", state, message="once"))
-    assert transitions.cancel(tmp_path, "0123") == state
-    assert read_state(folder).message == "once"
-
-
 def test_an_unknown_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="runs/nosuch: this run does not exist"):
         transitions.cancel(tmp_path, "nosuch")
-
-
-def test_a_retried_run_has_all_its_tries_again():
-    ended = {"failure_kind": "lost", "message": "signal 9", "failure_counts": {"lost": 3}}
-    again = transitions.retried(State("0123", RunState.FAILED, attempt=3, from_step=8, **ended))
-    assert (again.state, again.attempt, again.failure_counts, again.failure_kind) == (RunState.PLANNED, 3, {}, None)
 
 
 @pytest.mark.processes

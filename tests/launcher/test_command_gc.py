@@ -20,8 +20,6 @@ from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import age, make_checkpoint, make_plan, make_run
 
-KEPT = ("config.yaml", "state.json", "metrics.jsonl", "summary.json", "provenance.json")
-
 
 def gc(multirun, capsys, *words):
     assert main(["gc", "--json", "--multirun", str(multirun), *words]) == 0
@@ -91,34 +89,63 @@ def test_it_lists_first_and_deletes_only_what_it_listed(multirun, capsys):
     assert gc(multirun, capsys)["items"] == []
 
 
-def test_the_last_checkpoint_of_a_done_run_goes_only_on_demand(multirun, capsys):
-    gc(multirun, capsys, "--delete", "--keep", "none")
-    done, failed = run_folder(multirun, "done"), run_folder(multirun, "failed")
-    assert checkpoints(done) == [] and [step for step, _ in checkpoints(failed)] == [4]
-    assert all((done / name).exists() for name in KEPT)
+def own(multirun, run_id):
+    with claim.locked(run_folder(multirun, run_id)):
+        assert claim.acquire(run_folder(multirun, run_id), 2) is not None
 
 
-def test_an_unfinished_run_keeps_its_checkpoints_and_a_done_one_no_damaged_ones(multirun, capsys):
-    done, failed = run_folder(multirun, "done"), run_folder(multirun, "failed")
-    for _, path in checkpoints(failed):
+def with_manifests(multirun):
+    """The checkpoints of the present version; and damaged ones, which a done run set aside."""
+    for _, path in checkpoints(run_folder(multirun, "failed")):
         (path / "manifest.json").touch()
-    for folder in (done, failed):
-        (folder / "attempts/2/checkpoints/step_000003").mkdir(parents=True)
-    assert paths(multirun, gc(multirun, capsys, "--delete")) == {
-        *(LISTED - {"runs/failed/checkpoints/step_000002"}),
-        "runs/done/attempts/2/checkpoints",
-    }
-    assert [step for step, _ in checkpoints(failed)] == [2, 4] and (failed / "attempts/2/checkpoints").exists()
+    for run_id in ("done", "failed"):
+        (run_folder(multirun, run_id) / "attempts/2/checkpoints/step_000003").mkdir(parents=True)
 
 
-def test_nothing_of_a_run_with_an_owner_goes(multirun, capsys):
-    done = run_folder(multirun, "done")
-    with claim.locked(done):
-        claim.acquire(done, 2)
-    assert paths(multirun, gc(multirun, capsys, "--delete", "--keep", "none")) == {
-        path for path in LISTED if "runs/done" not in path
-    }
-    assert len(checkpoints(done)) == 2 and (done / "checkpoints/.tmp-step_000006-77/half").exists()
+def with_a_link(multirun):
+    (multirun / "mine").write_text("mine")
+    link = run_folder(multirun, "done") / ".tmp-link"
+    link.symlink_to(multirun / "mine")
+    age(link)
+
+
+def with_orphans(multirun):
+    for run_id, state in (("result", RunState.DONE), ("queued", RunState.SUBMITTED), ("owned", RunState.RUNNING)):
+        age(make_run(multirun, run_id, state, steps=2) / "state.json")
+    own(multirun, "owned")
+
+
+def with_a_torn_plan(multirun):
+    with_orphans(multirun)
+    (multirun / "study/plan.json").write_text("{")
+
+
+OF_FAILED, OF_DONE = "runs/failed/checkpoints/step_000002", {path for path in LISTED if "runs/done" in path}
+#: What is otherwise, the words of the command, and what is deleted.
+OTHERWISE = {
+    "on demand": (lambda _: None, "--keep none", LISTED | {"runs/done/checkpoints/step_000004"}),
+    "manifests": (with_manifests, "", LISTED - {OF_FAILED} | {"runs/done/attempts/2/checkpoints"}),
+    "an owner": (lambda multirun: own(multirun, "done"), "--keep none", LISTED - OF_DONE),
+    "a base that is not known": (
+        lambda multirun: (run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n"),
+        "",
+        LISTED - {"bases/b1.yaml"},
+    ),
+    "a link": (with_a_link, "", LISTED | {"runs/done/.tmp-link"}),
+    "orphans": (with_orphans, "", LISTED),
+    "orphans, on demand": (with_orphans, "--orphans", LISTED | {"runs/result"}),
+    "a plan that cannot be read": (with_a_torn_plan, "--orphans", LISTED - {"runs/orphan"}),
+}
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_what_is_deleted_depends_on_owners_plans_and_options(multirun, capsys, case):
+    change, words, expected = OTHERWISE[case]
+    change(multirun)
+    before = everything(multirun)
+    assert paths(multirun, gc(multirun, capsys, "--delete", *words.split())) == expected
+    gone = {os.path.relpath(path, multirun) for path in before - everything(multirun)}
+    assert {path for path in gone if not any(path.startswith(f"{other}/") for other in expected)} == expected
 
 
 def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
@@ -194,33 +221,6 @@ def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, cap
     assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"
 
 
-def test_a_tree_stays_while_one_run_does_not_tell_its_own(multirun, capsys):
-    (run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n")
-    assert "bases/b1.yaml" not in paths(multirun, gc(multirun, capsys))
-
-
-def test_under_a_plan_that_cannot_be_read_every_run_stays(multirun, capsys):
-    before = paths(multirun, gc(multirun, capsys))
-    age(make_run(multirun, "result", RunState.DONE, steps=2) / "state.json")
-    (multirun / "study/plan.json").write_text("{")
-    assert paths(multirun, gc(multirun, capsys, "--delete", "--orphans")) == before - {"runs/orphan"}
-    assert {"orphan", "result", "done", "failed", "waiting"} <= {path.name for path in multirun.glob("runs/*")}
-    assert main(["gc", "--multirun", str(multirun)]) == 0
-
-
-def test_runs_that_no_plan_names_go_on_demand(multirun, capsys):
-    for run_id, state in (("result", RunState.DONE), ("queued", RunState.SUBMITTED), ("owned", RunState.RUNNING)):
-        age(make_run(multirun, run_id, state, steps=2) / "state.json")
-    owner = claim.acquire(run_folder(multirun, "owned"), 1)
-    assert owner is not None
-    assert {"runs/result", "runs/orphan"} & paths(multirun, gc(multirun, capsys)) == {"runs/orphan"}
-    gone = paths(multirun, gc(multirun, capsys, "--orphans", "--delete"))
-    assert "runs/result" in gone and not run_folder(multirun, "result").exists()
-    assert {"queued", "owned", "done", "failed", "waiting", "newborn"} <= {
-        path.name for path in multirun.glob("runs/*")
-    }
-
-
 # ---------------------------------------------------------------- delete
 
 
@@ -252,16 +252,6 @@ def test_delete_refuses_runs_at_work_and_plans_that_may_share(multirun, capsys, 
     (multirun / "study/plan.json").write_text("[]")
     assert main(words) == 2 and "another plan cannot be read" in capsys.readouterr().err
     assert everything(multirun) == before
-
-
-def test_a_link_is_removed_and_what_it_points_to_stays(multirun, capsys, tmp_path_factory):
-    outside = tmp_path_factory.mktemp("outside")
-    (outside / "mine").write_text("mine")
-    link = run_folder(multirun, "done") / ".tmp-link"
-    link.symlink_to(outside)
-    age(link)
-    assert "runs/done/.tmp-link" in paths(multirun, gc(multirun, capsys, "--delete"))
-    assert not link.is_symlink() and (outside / "mine").read_text() == "mine"
 
 
 def test_the_answer_fits_on_a_screen(multirun, capsys):

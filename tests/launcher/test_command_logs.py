@@ -1,10 +1,8 @@
-"""logs: the reason of a failure first, then the end of the output, of any attempt, as it comes."""
+"""logs: the reason of a failure first, then the end of the output, of any attempt."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,9 +10,8 @@ from launcher.__main__ import main
 from launcher.commands.logs import last_lines
 from launcher.run.folder import attempt_folder
 from launcher.run.lifecycle import RunState
-from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.conftest import Sweeps
 from tests.launcher.made import make_plan, make_run
-from tests.waiting import until
 
 SMALL = ("method=c0_grpo", "trainer.steps=12", "trainer.checkpoint_every=4")
 
@@ -113,20 +110,6 @@ def test_attempts_can_be_chosen_and_only_the_last_has_the_error(tmp_path, capsys
     assert logs(tmp_path, capsys, "f1", "--attempt", "1")[1].splitlines()[2:] == ["words of 1", "Traceback of 1"]
     assert main(["logs", "f1", "--attempt", "7", "--multirun", str(tmp_path)]) == 2
     assert "its attempts are: 1, 2" in capsys.readouterr().err
-
-
-@pytest.mark.processes
-def test_follow_prints_what_a_running_run_writes_and_ends_with_it(sweeps):
-    launcher = sweeps.start(*SMALL, "seed=0", STEPS_SECONDS="0.1")
-    (run_id,) = until(lambda: [name for name, own in sweeps.states().items() if own["state"] == "running"])
-    follow = [sys.executable, "-m", "launcher", "logs", run_id, "-f", "--stdout", "--multirun", str(sweeps.multirun)]
-    followed = subprocess.run(follow, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert followed.returncode == 0 and followed.stderr == ""
-    assert (
-        followed.stdout.splitlines()[-2] == "walked"
-        and f"{run_id} c0_grpo seed 0: done" in followed.stdout.splitlines()[-1]
-    )
-    launcher.communicate()
 
 
 @pytest.mark.parametrize(

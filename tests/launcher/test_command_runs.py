@@ -111,16 +111,6 @@ def test_a_plan_that_cannot_be_read_is_named_and_the_others_work(multirun, capsy
     assert set(labels(multirun)) == {"a1", "a2", "b1", "b2", "b3"}
 
 
-def test_a_campaigns_record_that_cannot_be_read_is_named_and_the_others_work(multirun, capsys):
-    (multirun / "series").mkdir()
-    (multirun / "series/campaign.json").write_text("[]")
-    catalog.warn.cache_clear()
-    assert main(["status", "--multirun", str(multirun)]) == 1
-    said = capsys.readouterr()
-    assert "study" in said.out and "series/campaign.json" in said.err
-    assert main(["status", "series", "--multirun", str(multirun)]) == 2
-
-
 def test_people_read_a_line_for_each_run(multirun, capsys):
     assert main(["runs", "study", "--multirun", str(multirun)]) == 0
     heading, *lines, last = capsys.readouterr().out.splitlines()
@@ -166,19 +156,6 @@ def test_a_filter_that_nothing_has_is_a_mistake(multirun, capsys, words, worded)
     assert out == ""
     worded(err)
     assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
-
-
-def test_cancel_takes_filters(multirun, capsys):
-    assert main(["cancel", "study", "--group", "B", "sigma=0.4", "--json", "--multirun", str(multirun)]) == 0
-    assert json.loads(capsys.readouterr().out) == {"b2": "cancelled"}
-    assert read_state(run_folder(multirun, "b1")).state == RunState.SUBMITTED
-
-
-def test_logs_of_a_filter_are_those_of_its_one_run_or_of_its_failed_ones(multirun, capsys):
-    assert main(["logs", "--state", "failed", "study", "--json", "--multirun", str(multirun)]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
-    assert main(["logs", "study", "--group", "A", "--json", "--multirun", str(multirun)]) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["a2"]
 
 
 def test_status_names_the_jobs_and_says_queued(multirun, capsys):

@@ -12,7 +12,6 @@ import sys
 import pytest
 
 from launcher.__main__ import main
-from launcher.run import claim
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.text import clean, duration
@@ -53,15 +52,6 @@ def test_states_metric_and_work_left_are_counted_by_group(multirun, capsys, word
     # Six steps of b1 and ten each of b2 and b3, at 2 s; nobody is at it, so nobody knows until when.
     assert (study["work_seconds"], study["remaining_seconds"]) == (52.0, None)
     worded(screen(multirun, capsys, "study"))
-
-
-def test_the_time_left_is_that_of_the_runs_that_are_running(multirun, capsys):
-    folder = run_folder(multirun, "b1")
-    with claim.locked(folder):
-        claim.acquire(folder, 2)
-    write_state(folder, read_state(folder).replace(state=RunState.RUNNING, attempt=2))
-    assert status(multirun, capsys, "study")[1]["study"]["remaining_seconds"] == 52.0
-    assert "about 52 s left" in screen(multirun, capsys, "study")
 
 
 def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):

@@ -9,7 +9,6 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.execution.costs import counted_retries, worst_steps
 from launcher.run import claim, compute, transitions
 from launcher.run.archive import archive
 from launcher.run.folder import find_state, read_state, run_folder, write_state
@@ -109,21 +108,6 @@ def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, cap
     assert study["device_hours"] == pytest.approx(3.75, abs=0.1) and study["unfinished_device_hours"] == 0.75
 
 
-def test_the_worst_case_repeats_the_steps_since_a_checkpoint_in_every_counted_retry(tmp_path, capsys):
-    words = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=100", f"multirun={tmp_path}")
-    planned = make(*words, "cluster.retry.exception=3", "cluster.retry.lost=null")
-    assert counted_retries(planned.cluster) == {"stalled": 2, "exception": 3}
-    (config, _) = (run.config for run in planned.runs.values())
-    assert config["trainer"]["checkpoint_every"] == 20
-    assert worst_steps(config, 5) == 200
-    assert worst_steps({"trainer": {"steps": 7, "checkpoint_every": 20}}, 2) == 21
-    assert main(["plan", *words, "cluster.retry.exception=3", "cluster.retry.lost=null", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["retries"]["unlimited"] == ["preempted", "time_out", "lost"]
-    assert document["worst_device_hours"] == pytest.approx(2 * document["device_hours"])
-    assert document["experiments"]["adhoc"]["groups"]["c0_grpo"]["worst_device_hours"] == document["worst_device_hours"]
-
-
 def test_plan_says_what_the_attempts_of_its_runs_took(tmp_path, capsys):
     from launcher.planning import freeze
 
@@ -135,4 +119,3 @@ def test_plan_says_what_the_attempts_of_its_runs_took(tmp_path, capsys):
     assert main(["plan", *words]) == 0
     out = capsys.readouterr().out
     assert "2 runs, 0 done; their attempts took 1.50 CPU-hours until now\n" in out
-    assert "worst case: " in out and "with every counted retry (stalled 2, lost 2); preempted, time_out have no" in out

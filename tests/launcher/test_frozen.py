@@ -8,11 +8,10 @@ import sys
 import pytest
 import yaml
 
-from launcher.config import identity
 from launcher.planning import freeze
-from launcher.run.folder import metrics_path, read_config, read_state, run_folder
+from launcher.run.folder import metrics_path, read_state, run_folder
 from tests.launcher.conftest import ROOT
-from tests.launcher.experiments import make, refusal, shipped
+from tests.launcher.experiments import make, refusal
 
 ONE = ("method=bnto_minimal", "trainer.steps=3")
 
@@ -27,14 +26,6 @@ def snapshot(folder):
 
 def ids(*arguments, conf=None):
     return set(make(*arguments, conf=conf).runs)
-
-
-@pytest.mark.parametrize("name", shipped("experiment"))
-def test_what_is_frozen_gives_the_identity_it_was_planned_with(name, tmp_path):
-    planned = make(f"experiment={name}", "seed=0", f"multirun={tmp_path}")
-    freeze.freeze(planned)
-    for run in planned.runs.values():
-        identity.verify(read_config(run_folder(tmp_path, run.id)), run.id)
 
 
 def edit(conf, path, old, new):

@@ -24,7 +24,7 @@ from hydra_plugins.rlsweep import SETTINGS
 from launcher.application import KEY, merged
 from launcher.config import identity
 from launcher.errors import InvalidPlan
-from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, jobs, spelled
+from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, checked, jobs
 from launcher.worker.hydra_app import NAME
 
 
@@ -88,7 +88,7 @@ def compositions(folder: Path) -> Iterator[Compositions]:
 
 def settings(**section: Any) -> Sweep:
     """The section with its defaults."""
-    return Sweep.model_validate(merged({key: SETTINGS[key] for key in Sweep.model_fields}, section))
+    return checked(Sweep, merged({key: SETTINGS[key] for key in Sweep.model_fields}, section), "hydra.sweeper")
 
 
 def planned(compositions: Compositions, words: Sequence[str], **section: Any) -> Jobs:
@@ -189,6 +189,7 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
         (["db=mysql,oracle"], {}, ["oracle"]),
         (["lr=interval(0,1)"], {}, ["interval"]),
         (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
+        ([], {"experiment": {"zip": {"z": {"lr": [1, 2], "typed.n": [1]}}}}, ["each key of a zip must have the same"]),
         (["optim=sgd"], {"experiment": {"groups": {"A": {"optim": "adam"}}}}, ["group A holds this key fixed"]),
     ],
 )
@@ -200,12 +201,3 @@ def test_everything_that_is_wrong_is_said_before_any_job(
     said = str(raised.value).splitlines()
     assert all(any(problem in line for line in said) for problem in problems)
     assert all(". Fix: " in line for line in said)
-
-
-@pytest.mark.parametrize(
-    "value", [1, 0.5, True, None, "a", "a b", "it's", "true", "a,b", "\\", "${x}", [1, "b c"], {"a": [None]}]
-)
-def test_a_value_of_a_file_is_spelled_as_hydra_reads_it(value: Any) -> None:
-    (override,) = OverridesParser.create().parse_overrides([spelled("key", value)])
-    read = override.value()
-    assert OmegaConf.to_container(OmegaConf.create({"v": read})) == {"v": value}

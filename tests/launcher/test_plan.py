@@ -51,18 +51,6 @@ def test_every_shipped_experiment_plans_at_every_scale(name, scale, planned_once
             assert run.config["task"]["name"] in ("expression", *(["sorting"] if name == "qstar_tasks" else []))
 
 
-@pytest.mark.parametrize("cluster", shipped("cluster"))
-@pytest.mark.parametrize("scale", ["full", "tiny"])
-def test_all_shipped_experiments_plan_together_on_every_cluster(scale, cluster):
-    """The campaigns' worst case: every experiment in one plan, with the runs that several have counted once."""
-    planned = make(f"experiment={','.join(shipped('experiment'))}", f"scale={scale}", f"cluster={cluster}")
-    sizes = {one.name: len({entry.id for entry in one.entries}) for one in planned.experiments}
-    assert sizes == {name: sizes_of[scale][0] for name, sizes_of in GOLDEN.items()}
-    assert sizes["bnto_grid"] == {"full": 651, "tiny": 291}[scale]
-    assert planned.cluster["name"] == cluster
-    assert len(planned.runs) <= sum(sizes.values())
-
-
 @pytest.mark.parametrize("name", shipped("experiment"))
 def test_an_experiment_is_headed_by_its_command_its_claim_and_its_cost(name, planned_once):
     head = [line for line in (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines() if line.startswith("#")]
@@ -185,24 +173,6 @@ def test_freezing_writes_the_same_bytes_again_and_never_rewrites_a_run(tmp_path)
     assert before == {p: (p.read_bytes(), p.stat().st_ino) for p in tmp_path.rglob("*") if p.is_file()}
 
 
-BOTH = ("gradient_adaptive", "temporal_decay")
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("[gradient_adaptive,temporal_decay]", {BOTH}),
-        ("[temporal_decay,gradient_adaptive]", {BOTH}),
-        ("gradient_adaptive", {("gradient_adaptive",)}),
-        ("[]", {()}),
-        ("[],temporal_decay,[gradient_adaptive,temporal_decay]", {(), ("temporal_decay",), BOTH}),
-    ],
-)
-def test_a_list_part_takes_any_subset(override, expected):
-    runs = make("method=temporal_decay", f"method/credit={override}").runs.values()
-    assert {tuple(run.config["method"]["credit"]) for run in runs} == expected and len(runs) == len(expected)
-
-
 def test_a_list_part_can_be_a_factor_whose_levels_decide_which_keys_exist(conf):
     factors = {
         "method/credit": [[], "temporal_decay", ["temporal_decay", "gradient_adaptive"]],
@@ -253,20 +223,6 @@ def test_what_two_parts_need_of_a_third_is_judged_apart(conf):
     requires(conf, "loss", "sft", target={"const": "none", "description": "one"})
     requires(conf, "sampler", "target", target={"const": "high_reward", "description": "another"})
     assert len(refused("method=sft", conf=conf)) == 2
-
-
-@pytest.mark.parametrize(
-    ("methods", "expected"),
-    [
-        ("[q_star,gspo]", {"sampler": "geometric", "trust_region": "none", "ratio": "sequence_geometric"}),
-        ("[q_star,bnto_minimal]", {"sampler": "geometric", "control": "dual", "target": "expert"}),
-        ("[gspo,q_star_grpo]", {"alpha": "kl_symmetry", "weights": "raw", "trust_region": "clip"}),
-        ("[rejection,temporal_decay]", {"sampler": "rejection", "target": "expert"}),
-    ],
-)
-def test_samplers_combine_with_what_shapes_the_update(methods, expected):
-    (run,) = make(f"method={methods}").runs.values()
-    assert {key: run.config["method"][key] for key in expected} == expected
 
 
 def test_a_groups_overrides_choose_parts():

@@ -17,7 +17,7 @@ from analysis.findings.study import registered, study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.tables.comparison import main
-from launcher.campaign.stages import spelled
+from launcher.config.hydra_compose import as_override
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze, planner, preregistration
 from launcher.run.archive import archive
@@ -272,11 +272,11 @@ def test_a_record_of_an_older_version_has_hypotheses_alone(story):
     path = story.multirun / "small/hypotheses.json"
     path.parent.mkdir()
     old = {"hash": "h", "time": 0, "planned": 6, "done": [], "hypotheses": {"H": claim}}
-    story.launch(*BASE, f"+analysis.hypotheses.H={spelled(claim)}")
+    story.launch(*BASE, as_override("+analysis.hypotheses.H", claim))
     path.write_text(json.dumps({"format": 1, "declarations": [old]}))
     assert story.first_lines() == ("", False)
     story.finish()
-    story.launch(*BASE, f"+analysis.hypotheses.H={spelled(claim)}", "analysis.alpha=0.1")
+    story.launch(*BASE, as_override("+analysis.hypotheses.H", claim), "analysis.alpha=0.1")
     found = registered(read_sweep(story.multirun / "small"))
     assert found.declaration_of("H") == (0, 6) and found.declared == (6, 6)
 

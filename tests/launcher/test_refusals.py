@@ -30,12 +30,10 @@ task=[sorting,expression]
 task=[]
 method/credit=[nosuch]
 method.credit.temporal_decay.gamma=0.9
-method=temporal_decay method.credit.temporal_decay.gama=0.9
 method=temporal_decay method.credit.temporal_decay.gamma=2
 method.credit=[temporal_decay]
 method=temporal_decay method.credit.temporal_decay=3
 method=sft method/credit=[temporal_decay]
-method=[sft,temporal_decay]
 method=[sft,ema]
 method=q_star method/target=none
 method=q_star method/alpha=none
@@ -55,15 +53,12 @@ trainer=verl_ray method=c0_grpo cluster=local trainer.ranks=2 model.resources.no
 trainer=verl_ray method=c0_grpo cluster=slurm model.resources.nodes=2 trainer.ranks=1
 trainer=verl_ray trainer.rollout=sglang
 trainer=verl_ray trainer.rollout=vllm method=q_star method/alpha=snr_max
-trainer=verl_ray verl.actor_rollout_ref.rollout.name=vllm
-verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=8.5
 trainer=verl_ray verl.actor_rollout_ref.model.target_modules=q_proj
 trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=8 verl.actor_rollout_ref.model.target_modules=[q_proj,lm_head]
 trainer=verl_ray method=c0_ppo verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=rejection verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=q_decode verl.actor_rollout_ref.model.lora_rank=8
-trainer=verl_ray verl.actor_rollout_ref.actor.strategy=megatron
 verl.actor_rollout_ref.actor.use_dynamic_bsz=true
 method=q_decode method/control=dual
 method=dpo method/sampler=rejection method/target=expert
@@ -77,7 +72,6 @@ method=rejection method/weights=raw
 method=[q_star,off_policy]
 method=dpo method/trust_region=clip
 method=[sft,ptrw]
-method=uniform_alpha method.alpha_value=2
 method=q_star method.solver=bisection
 scale=tiny,full
 scale=nosuch
@@ -96,17 +90,12 @@ base.overrides=5
 multirun=[a]
 multirun.a=3
 experiment.groups.A=null
-multirun=a,b
 method=glob(nosuch*)
-trainer.steps=range(3,3)
 model=null
-method/credit=null
 cluster.name=slurm
-cluster.slots=2.0
 experiment.name=../x
 seed=0,0.0
 seed=0,0
-seed=x
 seed=-1
 cluster.slots=0
 cluster.slotz=1
@@ -125,21 +114,16 @@ seed=[0,1]
 'groups.C1.overrides={a: 1}'
 cluster.partition=main
 cluster.address=auto
-cluster.max_running=3
 trainer.ranks=2
 cluster.partition=a,b
 analysis.metrics=a/b,c/d
 model.resources.devices=8
 method=grpo
-method=PPO
 model=qwen
 lr=1e-4
-learning_rate=1,2
 seeds=0,1
-seeds=3
 steps=10
 cluster.gres=gpu:1
-experiment=quickstart.yaml
 experiment=conf/experiment/bnto_main.yaml
 verl.trainer.n_gpus_per_node=8
 """
@@ -199,23 +183,18 @@ experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
 experiment=qstar_long model.resources.device_memory_gb=30 experiment.groups.q_star=null
 method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
 method=c0_grpo seed=4294967296
-method=c0_grpo seed=true
 method=c0_grpo 'experiment.seeds={start: 4, max: 100000000000, until: decided}'
 method=c0_grpo task=reasoning_gym task.seed=9223372036854775808
 experiment=quickstart analysis.alpha=2
 experiment=quickstart analysis.primry=3
 experiment=quickstart 'analysis.time_to=[{at: x}]'
-experiment=quickstart analysis.metrics=[foo]
-experiment=quickstart verl.actor_rollout_ref.rollout.n=0
 experiment=quickstart verl.actor_rollout_ref.rollout.temperature=0
 experiment=quickstart method.loss_agg_mode=foo
 method=[dr_grpo,c0_ppo]
-method=dr_grpo method/advantage=gae
 experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expresion: [0, 1], sorting: [0, 1]}'
 experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expression: [0, 1]}'
 experiment=quickstart task=expression,sorting seed=0 'analysis.select={tasks: best}'
 method=c0_grpo budget.device_hours=0
-method=c0_grpo budget.device_hours=1,2
 method=c0_grpo rerun=all
 method=c0_grpo accept_code=1
 method=c0_grpo rerun=changed accept_code=true
@@ -224,9 +203,7 @@ method=c0_grpo model.resources.memory_gb=0
 method=c0_grpo model.resources.time=soon
 method=c0_grpo experiment.seeds={start:1,max:12,until:decided}
 method=c0_grpo experiment.seeds={start:4,max:3,until:decided}
-method=c0_grpo experiment.seeds={start:4,max:12}
 method=c0_grpo experiment.seeds={start:4,maxx:12,until:decided}
-method=c0_grpo experiment.seeds=[0,a]
 method=c0_grpo analysis.sequential={start:4,max:8,until:decided} experiment.seeds=[0,1]
 method=c0_grpo experiment.seeds={start:4,batch:4,max:12,until:decided} seed=+5
 experiment=bnto_main,quickstart scale=tiny seed=+5

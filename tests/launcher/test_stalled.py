@@ -79,14 +79,6 @@ def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(tmp_pat
     assert "test_the_file_has_the_stacks" in text and f"child {child.pid}: sleep 600; state S" in text
 
 
-def test_an_attempt_that_was_not_stalled_leaves_no_file(tmp_path):
-    attempt_folder(tmp_path, 1).mkdir(parents=True)
-    watched = Watchdog(tmp_path, 1, None)
-    watched.beat()
-    watched.close()
-    assert not stacks_path(tmp_path, 1).exists()
-
-
 def test_a_forked_child_writes_its_stack_into_the_same_file(tmp_path):
     attempt_folder(tmp_path, 1).mkdir(parents=True)
     program = f"""

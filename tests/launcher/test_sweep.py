@@ -40,18 +40,6 @@ def test_every_run_ends_done_with_its_files(whole):
         assert (folder / "attempts/1/stdout.log").read_text() == "walked\n"
         assert {path.name for path in (folder / "checkpoints").iterdir()} == {"step_000008", "step_000012"}
         assert not (folder / "claim.json").exists()
-    (launch,) = map(json.loads, (whole.multirun / "adhoc/launches.jsonl").read_text().splitlines())
-    assert launch["states"] == {"done": 4} and launch["workers"] == 2
-
-
-@pytest.mark.processes
-def test_a_deleted_run_is_the_only_one_that_runs_again(whole, sweeps):
-    shutil.copytree(whole.multirun, sweeps.multirun)
-    victim = sorted(whole.states())[0]
-    shutil.rmtree(sweeps.multirun / "runs" / victim)
-    code, output = sweeps.run(*SMALL)
-    assert code == 0 and f"RAN {victim}\n" in output
-    assert sweeps.values() == whole.values()
 
 
 @pytest.mark.processes

@@ -233,24 +233,6 @@ def test_sync_sends_only_what_the_server_has_not(folder: Path, server: WandbServ
 
 
 @pytest.mark.processes
-def test_a_run_sent_while_running_is_whole_after_its_resume(tmp_path: Path, server: WandbServer) -> None:
-    folder = tracked(tmp_path, RUN, steps=3, state=RunState.PREEMPTED)
-    log(folder, range(4, 6), offset=0.5)  # steps that the resume supersedes
-    make_checkpoint(folder, 3)
-    assert sync(tmp_path, server.environment)[1]["sent"] == {}
-    assert list(sync(tmp_path, server.environment, "--running")[1]["sent"]) == [RUN]
-    assert server.runs[RUN].column("value") == squares(3)
-    assert server.runs[RUN].exit_code is None  # it goes on
-    attempts.prepare(folder, 2)
-    log(folder, range(4, 9))
-    write_state(folder, State(RUN, RunState.DONE, attempt=2))
-    assert sync(tmp_path, server.environment)[0] == 0
-    assert server.runs[RUN].column("value") == squares(8)
-    assert [row["_step"] for row in server.runs[RUN].rows()] == list(range(1, 9))
-    assert server.runs[RUN].exit_code == 0
-
-
-@pytest.mark.processes
 def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path, server: WandbServer) -> None:
     tracked(tmp_path, RUN, steps=400)
     server.break_after = 100

@@ -410,8 +410,7 @@ def run_of(multirun: Path, name: str, index: int) -> tuple[str, str] | None:
         array = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    runs = array["runs"] if isinstance(array, dict) else array  # older launches wrote only the runs
-    return (match.group(1), str(runs[index])) if index < len(runs) else None
+    return (match.group(1), str(array["runs"][index])) if index < len(array["runs"]) else None
 
 
 def _array(job: str) -> str:

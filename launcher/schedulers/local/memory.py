@@ -6,7 +6,8 @@ In a container, the machine's memory is that of its control group (version 1 or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,25 +36,22 @@ def _groups() -> Iterator[Path]:
             yield from (root / path.lstrip("/"), root)
 
 
-def _number(group: Path, *names: str) -> int | None:
+def _text(group: Path, names: Iterable[str]) -> str:
+    """The content of the first of these files that the group has."""
     for name in names:
-        try:
-            text = (group / name).read_text().strip()
-        except OSError:
-            continue
-        return int(text) if text.isdigit() else None
-    return None
+        with suppress(OSError):
+            return (group / name).read_text().strip()
+    return ""
+
+
+def _number(group: Path, *names: str) -> int | None:
+    text = _text(group, names)
+    return int(text) if text.isdigit() else None
 
 
 def _field(group: Path, names: tuple[str, ...], field: str) -> int:
-    for name in names:
-        try:
-            match = re.search(rf"^{field} (\d+)$", (group / name).read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if match:
-            return int(match[1])
-    return 0
+    match = re.search(rf"^{field} (\d+)$", _text(group, names), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def available() -> int:

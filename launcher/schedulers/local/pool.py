@@ -28,7 +28,7 @@ from launcher.run.launch_record import Launch
 from launcher.run.records import Claim
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.memory import Limits, Usage, has_room, judge
-from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker import warm, worker
 
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -99,7 +99,7 @@ class _Running:
         return owner if owner is not None and owner.pid == self.process.pid else None
 
 
-class Pool:
+class Pool(Scheduler):
     """A scheduler over forks of one warm server. A process can have one pool: its server imports its modules once."""
 
     def __init__(
@@ -187,10 +187,6 @@ class Pool:
             ended.append(Ended(running.folder, running.process.exitcode))
             running.process.close()
         return ended
-
-    def withdraw(self) -> int:
-        """Always 0: a worker starts at once, so no submitted run is left to withdraw."""
-        return 0
 
     def cancel(self, kill: bool = False) -> None:
         """SIGTERM (save a checkpoint and stop) or SIGKILL to every worker."""

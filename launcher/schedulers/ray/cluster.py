@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
-from launcher.schedulers.protocol import Ended, Order, SchedulerError, StartedScheduler
+from launcher.schedulers.protocol import Ended, Order, Scheduler, SchedulerError, StartedScheduler
 from launcher.schedulers.ray import placement, task
 from launcher.schedulers.ray.placement import Node
 from launcher.schedulers.ray.task import Work
@@ -67,7 +66,7 @@ def start(order: Order) -> StartedScheduler:
     )
 
 
-class RayCluster:
+class RayCluster(Scheduler):
     """A scheduler that talks to a driver process (driver.py).
 
     Ray ends the driver with the cluster, not the launcher.
@@ -81,7 +80,7 @@ class RayCluster:
         self._cluster = order.plan.cluster
         self._running: dict[Path, Shape] = {}
         self._gone: str | None = None
-        ours, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         with theirs, open(self.output, "ab") as output:
             self._driver = subprocess.Popen(
                 [sys.executable, "-m", "launcher.schedulers.ray.driver", str(theirs.fileno())],
@@ -93,7 +92,6 @@ class RayCluster:
                 stderr=output,
                 start_new_session=True,  # the launcher handles Ctrl-C
             )
-        self._connection = Connection(ours.detach())
         work = Work(order.root, order.record.absolute(), order.train, dict(self._cluster))
         self._send(work, run, resources_here(self._cluster))
 
@@ -139,10 +137,6 @@ class RayCluster:
         if not lost:
             time.sleep(timeout)
         return lost
-
-    def withdraw(self) -> int:
-        """Always 0: only tasks that start at once are submitted."""
-        return 0
 
     def cancel(self, kill: bool = False) -> None:
         """Ask every run to save a checkpoint and stop; kill: end those on this host, and the other Ray workers."""
