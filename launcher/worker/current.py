@@ -43,7 +43,7 @@ class Context:
 
 
 @dataclass
-class _Job:
+class Job:
     """The job that this process does. continues: whether it continues its last attempt; watches: whether the program
     looks for requests to stop; logs: whether it has logged a step."""
 
@@ -79,16 +79,16 @@ class _Job:
         files.write_atomic(metrics_path(run), "".join(f"{lines[step]}\n" for step in sorted(lines)))
 
 
-_job: _Job | None = None
+_job: Job | None = None
 
 
-def begin(attempt: Attempt, folder: Path, resumes: bool) -> _Job:
+def begin(attempt: Attempt, folder: Path, resumes: bool) -> Job:
     """Prepare a job's folder: empty, with the old content aside; as it was left, if the job `resumes`.
 
     From here on SIGTERM raises Preempted in the program, unless it has called `context` and so watches for requests.
     """
     global _job
-    job = _job = _Job(attempt, folder)
+    job = _job = Job(attempt, folder)
     os.environ[RUN] = f"{attempt.folder}:{attempt.attempt}"
     if folder.exists():
         aside = attempt_folder(attempt.folder, attempt.attempt - 1) / folder.name

@@ -94,9 +94,20 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     job = current.begin(attempt, left, resumes=start["resumes"] or returned.exists())
     if returned.exists():
         job.restore_log()
-        return read_object(returned)
-    os.chdir(start["cwd"])
-    _link(composed, left)
+    else:
+        files.write_json(returned, _called(function, context, composed, config, job))
+    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
+        _collect(attempt, job.continues)
+    return read_object(returned)
+
+
+def _called(
+    function: Task, context: HydraContext, composed: DictConfig, config: Mapping[str, Any], job: current.Job
+) -> dict[str, Any]:
+    """Call the function in the folder of the launch's command; the summary."""
+    attempt = job.attempt
+    os.chdir(config["start"]["cwd"])
+    _link(composed, job.folder)
     began, before = time.monotonic(), content.named_files(config)
     try:
         ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
@@ -108,12 +119,8 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
         raise
     if attempt.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
-        _collect(attempt, job.continues)
     _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
-    summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
-    files.write_json(returned, summary)
-    return summary
+    return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
 
 
 def outputs(multirun: Path) -> frozenset[str]:

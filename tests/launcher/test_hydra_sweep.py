@@ -101,6 +101,12 @@ def sweep(folder: Path, *words: str, code: int = 0, program: Sequence[str] = ("t
     return said
 
 
+def resume(folder: Path) -> None:
+    (name,) = (plan.parent.name for plan in (folder / "multirun").glob("*/plan.json"))
+    command = [sys.executable, "-m", "launcher", "resume", name]
+    subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
 def runs(folder: Path) -> list[Path]:
     return sorted(runs_folder(folder / "multirun").glob("*"))
 
@@ -146,7 +152,10 @@ def test_an_interrupted_job_continues_if_it_asks_and_begins_in_a_clean_folder_if
     (run,) = runs(folder)
     until(lambda: find_state(run).state in (RunState.PREEMPTED, RunState.RUNNING))  # type: ignore[union-attr]
     (folder / "go").touch()
-    sweep(folder, *words)
+    if number == signal.SIGKILL:
+        resume(folder)
+    else:
+        sweep(folder, *words)
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4, 5, 6]
     began = [row["began"] for row in read_log(metrics_path(run)).records]
     assert began == ([0, 0, 0, 3, 3, 3] if checkpoints == "true" else [0] * 6)
@@ -254,6 +263,28 @@ def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
     assert find_state(run).state == RunState.DONE and len(printed(run)) == 1  # type: ignore[union-attr]
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4]
     assert (run / "job" / "step").read_text() == "4"
+
+
+def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_path: Path) -> None:
+    program = """
+        import hydra, importlib, os
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            with open("calls", "a") as file:
+                print("called", file=file)
+            Path("log.csv").write_text("step,val/acc\\n1,0.5\\n2,0.75\\n")
+            importlib.import_module("analysis.sources.import_runs").collect = lambda *places: os._exit(3)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    sweep(tmp_path, "hydra.job.chdir=true")
+    (run,) = runs(tmp_path)
+    assert (run / "job" / "calls").read_text() == "called\n" and find_state(run).attempt == 2  # type: ignore[union-attr]
+    assert [row["val/acc"] for row in read_log(metrics_path(run)).records] == [0.5, 0.75]
 
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
