@@ -101,12 +101,6 @@ def sweep(folder: Path, *words: str, code: int = 0, program: Sequence[str] = ("t
     return said
 
 
-def resume(folder: Path) -> None:
-    (name,) = (plan.parent.name for plan in (folder / "multirun").glob("*/plan.json"))
-    command = [sys.executable, "-m", "launcher", "resume", name]
-    subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-
-
 def runs(folder: Path) -> list[Path]:
     return sorted(runs_folder(folder / "multirun").glob("*"))
 
@@ -153,7 +147,8 @@ def test_an_interrupted_job_continues_if_it_asks_and_begins_in_a_clean_folder_if
     until(lambda: find_state(run).state in (RunState.PREEMPTED, RunState.RUNNING))  # type: ignore[union-attr]
     (folder / "go").touch()
     if number == signal.SIGKILL:
-        resume(folder)
+        (plan,) = (folder / "multirun").glob("*/plan.json")
+        command(folder, "resume", plan.parent.name)
     else:
         sweep(folder, *words)
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4, 5, 6]
@@ -239,6 +234,11 @@ def test_jobs_of_edited_code_are_named_also_in_a_copy_of_the_folder(tmp_path: Pa
     script.write_text(script.read_text().replace("2 * config.x", "3 * config.x"))
     said = sweep(copy, "x=1,2")
     assert "2 done by other code: train.py changed since. They stay as they are; hydra.sweeper.code=rerun runs" in said
+    for project, changed in ((study, False), (copy, True)):
+        assert (
+            f"{project / 'train.py'}: then as the run used it, now changed"
+            in command(project, "verify", runs(project)[0].name)
+        ) == changed
     name = "hydra.sweeper.experiment.name=more"
     assert "2 done by other code: train.py changed since; 1 run to run" in sweep(copy, "x=1,2,3", name, code=2)
     shutil.rmtree(study)
