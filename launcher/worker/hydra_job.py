@@ -114,10 +114,10 @@ def _called(
         if ended.status != JobStatus.COMPLETED:
             raise ended._return_value  # reading return_value would print it, and end the process
     except BaseException as error:
-        if attempt.stop_requested():
+        if job.stop_requested():
             raise current.Preempted(attempt.stop_message or "asked to stop") from error
         raise
-    if attempt.stop_requested() and job.watches:
+    if job.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
     _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
     return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}

@@ -166,6 +166,33 @@ def test_a_job_that_watches_and_returns_because_it_was_asked_to_stop_is_not_done
     assert find_state(runs(folder)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("handler", ["sys.exit(1)", "asked.append(True)"])
+def test_a_program_that_handles_sigterm_itself_is_interrupted(tmp_path: Path, handler: str) -> None:
+    program = f"""
+        import hydra, signal, sys, time
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            asked = []
+            signal.signal(signal.SIGTERM, lambda *_: {handler})
+            Path("begun").touch()
+            while not asked and not Path("go").exists():
+                time.sleep(0.05)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    process = start(tmp_path)
+    until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert find_state(runs(tmp_path)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
+    (tmp_path / "go").touch()
+    sweep(tmp_path)
+
+
 def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None:
     (folder / "go").touch()
     words = [
