@@ -58,7 +58,10 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     name = getattr(task, "__qualname__", type(task).__qualname__)
     named = _named(getattr(task, "__module__", ""), name) is task
     of_main = not named or task.__module__ == "__main__"
-    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(getattr(main, "__file__", ""))
+    script = getattr(main, "__file__", None)
+    # Python's first place for modules, before which ray, for one, puts another.
+    beside = Path.cwd() if spec is not None or script is None else Path(script).resolve().parent
+    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(script or "")
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
         KEY: NAME,
@@ -69,7 +72,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "object": None if named else _pickled(task),
         "module": (spec.name if spec is not None else None) if of_main else task.__module__,
         "main": of_main,
-        "path": sys.path[0],
+        "path": str(beside),
         "cwd": os.getcwd(),
     }
 

@@ -369,6 +369,7 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
     (tmp_path / "inner" / "__init__.py").touch()
     (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
     (tmp_path / "train.py").write_text(
+        "import sys; sys.path.insert(0, '/nowhere')\n"  # as `import ray` does
         f"{textwrap.dedent(program)}{TASKS[form]}\nif __name__ == '__main__':\n    main()\n"
     )
     sweep(tmp_path, "+x=2", "hydra.job.name=it")
