@@ -143,7 +143,7 @@ def _command() -> str:
 
 def _name(program: str, words: Sequence[str], seed_key: str) -> str:
     """The name of a sweep that declares none: the program's, with a hash of what else but seeds the words choose."""
-    rest = sorted(word for word in words if word.partition("=")[0] != seed_key)
+    rest = sorted(word for word in words if word.partition("=")[0].lstrip("+") != seed_key)
     return f"{program}-{identity.content_hash(repr(rest))[:6]}" if rest else program
 
 

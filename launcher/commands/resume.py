@@ -1,9 +1,9 @@
-"""python -m launcher resume: run failed, diverged and cancelled runs again, from their newest checkpoints.
+"""python -m launcher resume: run what is not done, from the newest checkpoints.
 
-The runs become planned again. Then the experiment's own command runs them, and all other runs that it still has to
-run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit codes are those of that
-command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130 after Ctrl-C, which also skips
-further commands.
+Failed, diverged and cancelled runs become planned again. Then the experiment's own command runs them, and all other
+runs that it still has to run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit
+codes are those of that command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130 after
+Ctrl-C, which also skips further commands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, claim, transitions
 from launcher.run.folder import find_state, read_config, run_folder, write_state
-from launcher.run.lifecycle import RETRYABLE, FailureKind
+from launcher.run.lifecycle import RETRYABLE, FailureKind, RunState
 from launcher.run.records import State
 from launcher.secrets import MASK
 from launcher.text import counted
@@ -35,7 +35,7 @@ from launcher.text import counted
 if TYPE_CHECKING:
     from launcher.planning.plan import Plan
 
-HELP = "run the failed, diverged or cancelled runs again, with the experiment's own command"
+HELP = "run what is not done, failed and cancelled runs too, with the experiment's own command"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
     """With --json, print retried (run ids), commands and exit_code; the sweep then prints to standard error."""
 
     def chosen(run_id: str) -> bool:
-        return _is_retryable(find_state(run_folder(given.multirun, run_id)), given.kind)
+        return _is_to_run(find_state(run_folder(given.multirun, run_id)), given.kind)
 
     return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
 
@@ -99,7 +99,7 @@ def run_again(
         except InvalidPlan as invalid:
             print_problems(
                 invalid,
-                f"{len(prepared)} of the runs were reset to planned" if prepared else "nothing was written or run",
+                "runs that had failed are planned again" if prepared else "nothing was written or run",
             )
             code = EXIT_USAGE
     if given.json:
@@ -191,20 +191,23 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
-    """Make a failed, diverged or cancelled run planned again; with `kind`, only one that ended so. Whether it was done.
+    """Make a failed, diverged or cancelled run planned again; with `kind`, only one that ended so. Whether it is to run
+    now: an interrupted one is, too.
 
     Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
-        return False
+        return _is_to_run(None, kind)
     with claim.locked(folder, claim.PATIENCE_S):
         state = find_state(folder)
-        if state is None or not _is_retryable(state, kind):
-            return False
-        write_state(folder, transitions.retried(state))
-    return True
+        to_run = _is_to_run(state, kind)
+        if to_run and state is not None and state.state in RETRYABLE:
+            write_state(folder, transitions.retried(state))
+        return to_run
 
 
-def _is_retryable(state: State | None, kind: str | None) -> bool:
-    return state is not None and state.state in RETRYABLE and kind in (None, state.failure_kind)
+def _is_to_run(state: State | None, kind: str | None) -> bool:
+    if kind is None:
+        return state is None or state.state != RunState.DONE
+    return state is not None and state.state in RETRYABLE and state.failure_kind == kind

@@ -144,10 +144,11 @@ def _changed(folder: Path) -> dict[str, str]:
 
     Of a run of an older version, the content of some files may not be known.
     """
-    config = read_config(folder)
+    config, multirun = read_config(folder), multirun_of(folder)
+    root = code.present_root(multirun)
     unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
-    records = (code.read(multirun_of(folder), code_id) for code_id in read_state(folder).code_ids())
-    names = {code.placed(name, record.root) for record in records if record for name in code.changes(record)}
+    records = filter(None, (code.read(multirun, code_id) for code_id in read_state(folder).code_ids()))
+    names = {code.placed(name, root or record.root) for record in records for name in code.changes(record, root=root)}
     return {**dict.fromkeys(filter(code.is_users, names), "changed"), **unknown, **content.changes(config)}
 
 

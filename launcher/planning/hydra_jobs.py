@@ -382,7 +382,7 @@ def jobs(
     problems.raise_any()
     factors = _factors(section, swept)
     varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
-    labels = short_labels([key for key in varied if key != section.seed_key])
+    labels = short_labels([key for key in varied if key.lstrip("+") != section.seed_key])
     frozen = _Frozen(section, program, outputs)
     refused: dict[Objection, None] = {}
     for group, fixed in groups.items():

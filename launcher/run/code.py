@@ -202,6 +202,11 @@ def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str)
     return hub_commit(name) or value  # one that is not on this machine is not another one
 
 
+def present_root(multirun: Path) -> str:
+    """The present project's folder, if this is its multirun: one that was moved or copied with it. Else ""."""
+    return str(project.root()) if project.multirun().resolve() == multirun.resolve() else ""
+
+
 def is_users(name: str) -> bool:
     """Whether what a record names is code from outside of the project."""
     return name.partition("/")[0] not in {*packages(), *application().libraries, "hydra_plugins", "rlsweep.py"}
@@ -293,8 +298,7 @@ def others(
     take over those of runs with these records. A run without a record, of an older version or without a step, has no
     known code.
     """
-    # Of a project that was moved or copied with its multirun, the modules are those of the present folder.
-    moved = str(project.root()) if project.multirun().resolve() == multirun.resolve() else ""
+    root = present_root(multirun)
     known: dict[str, Mapping[str, tuple[str, str]]] = {}
     alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
     for run_id, (state, code_ids) in runs.items():
@@ -303,7 +307,7 @@ def others(
             continue
         for code_id in set(code_ids) - known.keys():
             record = read(multirun, code_id)
-            known[code_id] = changes(record, root=moved) if record is not None else {}
+            known[code_id] = changes(record, root=root) if record is not None else {}
         if different := dict(change for code_id in code_ids for change in known[code_id].items()):
             alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
     accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()

@@ -8,12 +8,14 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from launcher import files
 from launcher.run.folder import attempt_folder, metrics_path
+from launcher.run.lifecycle import signal_name
 from launcher.worker.attempt import Attempt
 
 #: In the environment of a job's processes: the folder of its run, and the number of the attempt.
@@ -35,23 +37,33 @@ class Context:
     folder: Path
     attempt: int
     previous: tuple[Path, ...]
-    _attempt: Attempt
+    _job: Job
 
     def stop_requested(self) -> bool:
         """Whether to save a checkpoint and return or raise soon: the run was cancelled, or its time is over."""
-        return self._attempt.stop_requested()
+        return self._job.stop_requested()
 
 
 @dataclass
-class _Job:
-    """The job that this process does. continues: whether it continues its last attempt; watches: whether the program
-    looks for requests to stop; logs: whether it has logged a step."""
+class Job:
+    """The job that this process does. signals: a pipe with the number of each signal that came; continues: whether it
+    continues its last attempt; watches: whether the program looks for requests to stop; logs: whether it has logged a
+    step."""
 
     attempt: Attempt
     folder: Path
+    signals: int
     continues: bool = False
     watches: bool = False
     logs: bool = False
+
+    def stop_requested(self) -> bool:
+        """Whether the job was asked to stop, also by a SIGTERM that the program handles itself, as ray.init does."""
+        with suppress(BlockingIOError):
+            if signal.SIGTERM in os.read(self.signals, 1 << 16):
+                self.watches = True
+                self.attempt.request_stop(signal_name(signal.SIGTERM))
+        return self.attempt.stop_requested()
 
     def earlier(self) -> list[Path]:
         """What earlier attempts have left, the oldest first."""
@@ -79,16 +91,21 @@ class _Job:
         files.write_atomic(metrics_path(run), "".join(f"{lines[step]}\n" for step in sorted(lines)))
 
 
-_job: _Job | None = None
+_job: Job | None = None
 
 
-def begin(attempt: Attempt, folder: Path, resumes: bool) -> _Job:
+def begin(attempt: Attempt, folder: Path, resumes: bool) -> Job:
     """Prepare a job's folder: empty, with the old content aside; as it was left, if the job `resumes`.
 
     From here on SIGTERM raises Preempted in the program, unless it has called `context` and so watches for requests.
     """
     global _job
-    job = _job = _Job(attempt, folder)
+    signals, written = os.pipe()
+    for end in (signals, written):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    job = _job = Job(attempt, folder, signals)
     os.environ[RUN] = f"{attempt.folder}:{attempt.attempt}"
     if folder.exists():
         aside = attempt_folder(attempt.folder, attempt.attempt - 1) / folder.name
@@ -116,7 +133,7 @@ def context() -> Context | None:
         return None
     _job.watches = True
     _job.take_back()
-    return Context(_job.folder, _job.attempt.attempt, tuple(_job.earlier()), _job.attempt)
+    return Context(_job.folder, _job.attempt.attempt, tuple(_job.earlier()), _job)
 
 
 def log(step: int, metrics: Mapping[str, float]) -> bool:

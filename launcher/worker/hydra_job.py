@@ -58,7 +58,10 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     name = getattr(task, "__qualname__", type(task).__qualname__)
     named = _named(getattr(task, "__module__", ""), name) is task
     of_main = not named or task.__module__ == "__main__"
-    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(getattr(main, "__file__", ""))
+    script = getattr(main, "__file__", None)
+    # Python's first place for modules, before which ray, for one, puts another.
+    beside = Path.cwd() if spec is not None or script is None else Path(script).resolve().parent
+    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(script or "")
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
         KEY: NAME,
@@ -69,7 +72,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "object": None if named else _pickled(task),
         "module": (spec.name if spec is not None else None) if of_main else task.__module__,
         "main": of_main,
-        "path": sys.path[0],
+        "path": str(beside),
         "cwd": os.getcwd(),
     }
 
@@ -94,26 +97,33 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     job = current.begin(attempt, left, resumes=start["resumes"] or returned.exists())
     if returned.exists():
         job.restore_log()
-        return read_object(returned)
-    os.chdir(start["cwd"])
-    _link(composed, left)
+    else:
+        files.write_json(returned, _called(function, context, composed, config, job))
+    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
+        _collect(attempt, job.continues)
+    return read_object(returned)
+
+
+def _called(
+    function: Task, context: HydraContext, composed: DictConfig, config: Mapping[str, Any], job: current.Job
+) -> dict[str, Any]:
+    """Call the function in the folder of the launch's command; the summary."""
+    attempt = job.attempt
+    os.chdir(config["start"]["cwd"])
+    _link(composed, job.folder)
     began, before = time.monotonic(), content.named_files(config)
     try:
         ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
         if ended.status != JobStatus.COMPLETED:
             raise ended._return_value  # reading return_value would print it, and end the process
     except BaseException as error:
-        if attempt.stop_requested():
+        if job.stop_requested():
             raise current.Preempted(attempt.stop_message or "asked to stop") from error
         raise
-    if attempt.stop_requested() and job.watches:
+    if job.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
-        _collect(attempt, job.continues)
     _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
-    summary = {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
-    files.write_json(returned, summary)
-    return summary
+    return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
 
 
 def outputs(multirun: Path) -> frozenset[str]:

@@ -180,6 +180,8 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
     assert made.levels == {"lr": [1, 2], "typed.n": [1, 2], "typed.rate": [0.1, 0.2]}
     swept = planned(compositions, ["lr=7", "seed=5"], experiment=experiment)
     assert {(e.seed, *e.factors) for e in swept.entries} == {(5, "n", "rate")}  # the command line has the last word
+    added = planned(compositions, ["+more.seed=3,4", "lr=1,2"], seed_key="more.seed")
+    assert [(e.seed, e.factors) for e in added.entries] == [(s, {"lr": lr}) for s in (3, 4) for lr in (1, 2)]
 
 
 @pytest.mark.parametrize(

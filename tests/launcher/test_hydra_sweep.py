@@ -146,7 +146,11 @@ def test_an_interrupted_job_continues_if_it_asks_and_begins_in_a_clean_folder_if
     (run,) = runs(folder)
     until(lambda: find_state(run).state in (RunState.PREEMPTED, RunState.RUNNING))  # type: ignore[union-attr]
     (folder / "go").touch()
-    sweep(folder, *words)
+    if number == signal.SIGKILL:
+        (plan,) = (folder / "multirun").glob("*/plan.json")
+        command(folder, "resume", plan.parent.name)
+    else:
+        sweep(folder, *words)
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4, 5, 6]
     began = [row["began"] for row in read_log(metrics_path(run)).records]
     assert began == ([0, 0, 0, 3, 3, 3] if checkpoints == "true" else [0] * 6)
@@ -160,6 +164,33 @@ def test_a_job_that_watches_and_returns_because_it_was_asked_to_stop_is_not_done
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert find_state(runs(folder)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("handler", ["sys.exit(1)", "asked.append(True)"])
+def test_a_program_that_handles_sigterm_itself_is_interrupted(tmp_path: Path, handler: str) -> None:
+    program = f"""
+        import hydra, signal, sys, time
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            asked = []
+            signal.signal(signal.SIGTERM, lambda *_: {handler})
+            Path("begun").touch()
+            while not asked and not Path("go").exists():
+                time.sleep(0.05)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    process = start(tmp_path)
+    until((tmp_path / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert find_state(runs(tmp_path)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
+    (tmp_path / "go").touch()
+    sweep(tmp_path)
 
 
 def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None:
@@ -231,6 +262,11 @@ def test_jobs_of_edited_code_are_named_also_in_a_copy_of_the_folder(tmp_path: Pa
     script.write_text(script.read_text().replace("2 * config.x", "3 * config.x"))
     said = sweep(copy, "x=1,2")
     assert "2 done by other code: train.py changed since. They stay as they are; hydra.sweeper.code=rerun runs" in said
+    for project, changed in ((study, False), (copy, True)):
+        assert (
+            f"{project / 'train.py'}: then as the run used it, now changed"
+            in command(project, "verify", runs(project)[0].name)
+        ) == changed
     name = "hydra.sweeper.experiment.name=more"
     assert "2 done by other code: train.py changed since; 1 run to run" in sweep(copy, "x=1,2,3", name, code=2)
     shutil.rmtree(study)
@@ -248,6 +284,28 @@ def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
     assert find_state(run).state == RunState.DONE and len(printed(run)) == 1  # type: ignore[union-attr]
     assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4]
     assert (run / "job" / "step").read_text() == "4"
+
+
+def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_path: Path) -> None:
+    program = """
+        import hydra, importlib, os
+        from pathlib import Path
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            with open("calls", "a") as file:
+                print("called", file=file)
+            Path("log.csv").write_text("step,val/acc\\n1,0.5\\n2,0.75\\n")
+            importlib.import_module("analysis.sources.import_runs").collect = lambda *places: os._exit(3)
+
+        if __name__ == "__main__":
+            main()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    sweep(tmp_path, "hydra.job.chdir=true")
+    (run,) = runs(tmp_path)
+    assert (run / "job" / "calls").read_text() == "called\n" and find_state(run).attempt == 2  # type: ignore[union-attr]
+    assert [row["val/acc"] for row in read_log(metrics_path(run)).records] == [0.5, 0.75]
 
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
@@ -305,6 +363,7 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
     (tmp_path / "inner" / "__init__.py").touch()
     (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
     (tmp_path / "train.py").write_text(
+        "import sys; sys.path.insert(0, '/nowhere')\n"  # as `import ray` does
         f"{textwrap.dedent(program)}{TASKS[form]}\nif __name__ == '__main__':\n    main()\n"
     )
     sweep(tmp_path, "+x=2", "hydra.job.name=it")
