@@ -30,7 +30,6 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pandas.util._decorators
 
 from analysis.data.sweep import read_sweep
 from analysis.stats import resample
@@ -56,6 +55,8 @@ ROOT = Path(__file__).parents[1]
 
 def rliable() -> ModuleType:
     """rliable's library. It allows arch below 8 alone, which calls a private function of pandas as it was before 3."""
+    import pandas.util._decorators
+
     given = pandas.util._decorators.deprecate_kwarg
     pandas.util._decorators.deprecate_kwarg = lambda *_, **__: lambda function: function
     try:

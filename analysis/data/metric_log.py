@@ -15,8 +15,9 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -64,6 +65,42 @@ class Curves:
 
 
 EMPTY = Curves(np.empty(0), {})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumns(Mapping[str, Array]):
+    """Columns of `size` numbers in a file, one after the other, each read when it is asked for. index: of each."""
+
+    file: BinaryIO
+    begin: int
+    size: int
+    index: Mapping[str, int]
+
+    def __getitem__(self, name: str) -> Array:
+        return np.frombuffer(os.pread(self.file.fileno(), 8 * self.size, self.begin + 8 * self.size * self.index[name]))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.index)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def stored(curves: Curves, file: BinaryIO) -> Curves:
+    """The curves with their columns at the end of a file."""
+    columns = StoredColumns(file, file.seek(0, os.SEEK_END), curves.steps.size, _index(tuple(curves.values)))
+    file.writelines(column.tobytes() for column in curves.values.values())
+    file.flush()
+    return replace(curves, values=columns)
+
+
+@lru_cache
+def _index(names: tuple[str, ...]) -> dict[str, int]:
+    """Runs with the same metrics share it."""
+    return {name: index for index, name in enumerate(names)}
 
 
 def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:

@@ -7,8 +7,10 @@ scores.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import cast
 
 from analysis.data.run_values import Array
 from analysis.data.sweep import Run, Sweep
@@ -42,8 +44,8 @@ def _normalized(run: Run, metric: str, ends: tuple[float, ...]) -> Run:
         return run
     low, high = ends
     recorded = run.curves.values[metric]
-    values = {**run.curves.values, metric: (recorded - low) / (high - low), _RECORDED.format(metric): recorded}
-    return replace(run, curves=replace(run.curves, values=values))
+    made = {metric: (recorded - low) / (high - low), _RECORDED.format(metric): recorded}
+    return replace(run, curves=replace(run.curves, values=ChainMap(made, cast(dict[str, Array], run.curves.values))))
 
 
 def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
@@ -53,7 +55,7 @@ def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
         return sweep
     runs = []
     for run in sweep.runs:
-        values = dict(run.curves.values)
+        values = ChainMap({}, cast(dict[str, Array], run.curves.values))
         for text, made in asked.items():
             if all(key in values for key in made.keys):
                 first, last = values[made.keys[0]], values[made.keys[-1]]

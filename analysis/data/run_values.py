@@ -30,7 +30,7 @@ _ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """A run's summary, or why it has none.
 
@@ -65,7 +65,8 @@ class CommonRange:
     id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. start, stop: of times; cuts:
     of other summaries, one for each level. grids[run id]: the points of a curve's summaries where runs that are
     compared were recorded at other steps. partial[run id]: curves that end early, which some summaries do not need
-    whole. own_end: whether each run is measured to its own end. known: the summaries taken so far.
+    whole. own_end: whether each run is measured to its own end. known[question][run id]: the summaries taken so
+    far.
     """
 
     metric: str
@@ -82,7 +83,7 @@ class CommonRange:
     grids: Mapping[str, Array] = field(default_factory=dict)
     partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     own_end: bool = False
-    known: dict[tuple[object, ...], Value] = field(default_factory=dict, repr=False, compare=False)
+    known: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict, repr=False, compare=False)
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
@@ -359,15 +360,14 @@ def value_of(
     registered = registry.summary_of(summary)
     if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))
-    asked = (run_id, summary, window, direction, threshold)
-    if asked not in common.known:  # several hypotheses, at several levels, ask the same
+    known = common.known.setdefault((summary, window, direction, threshold), {})
+    if run_id not in known:  # several hypotheses, at several levels, ask the same
         if registered is None:
-            common.known[asked] = _time_to(common, run_id, window, direction, threshold)
+            known[run_id] = _time_to(common, run_id, window, direction, threshold)
         else:
             runs = common.together[run_id] if registered.of_many and run_id in common.curves else [run_id]
-            for run, value in zip(runs, _values(common, runs, registered, window, direction), strict=True):
-                common.known[run, *asked[1:]] = value
-    return common.known[asked]
+            known |= zip(runs, _values(common, runs, registered, window, direction), strict=True)
+    return known[run_id]
 
 
 def _values(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from analysis.data import metric_log
 from analysis.data.metric_log import EMPTY, Array, Curves
@@ -39,6 +40,8 @@ from launcher.run.records import PLAN_FORMAT, State
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_HELD = 16 << 20  # bytes of columns in memory; those of further runs are in a file, of which most are read once
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run
     multirun = folder.parent
     seen = dict(known_runs or {})
     known: dict[bytes, Array] = {}
-    runs = []
+    runs, size, file = [], 0, None
     for entry in plan["runs"]:
         run_id = str(entry["id"])
         cell: Cell = tuple(sorted((str(key), level_of(level)) for key, level in (entry.get("factors") or {}).items()))
@@ -203,7 +206,12 @@ def sweep_of(folder: Path, plan: Mapping[str, Any], known_runs: Mapping[str, Run
             run = _read_run(multirun, run_id)
             # Runs with equal steps share one array, so that `is` shows that they are equal.
             steps = known.setdefault(run.curves.steps.tobytes(), run.curves.steps)
-            seen[run_id] = replace(run, curves=replace(run.curves, steps=steps))
+            curves = replace(run.curves, steps=steps)
+            size += steps.nbytes * len(curves.values)
+            if size > _HELD:
+                file = file or cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - as long as the sweep
+                curves = metric_log.stored(curves, file)
+            seen[run_id] = replace(run, curves=curves)
         # One run may belong to several groups.
         runs.append(replace(seen[run_id], group=str(entry["group"]), seed=entry["seed"], cell=cell))
     return Sweep(folder, plan, tuple(runs))

@@ -55,7 +55,7 @@ def tell(lines: Sequence[Any], interval: tuple[Any, Any] | None = None, **about:
         line.about = About(ends, **about)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A line, or points of one kind, (n,).
 

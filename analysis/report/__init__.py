@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from analysis.tables.comparison import missing, tables
 from analysis.tables.levels import levels
 
 FORMAT = 1
+_KEY = re.compile(rb'^ {2}( {2})?"([\w./-]+)": [{\[]', re.MULTILINE)  # of report.json, or of an object there
 _RESPONSES = "tables/responses.csv"
 _WRITTEN = (
     orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -42,6 +45,7 @@ def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None
     """
     sweep, by = read_judged(folder, baseline)
     compared = study(sweep, sweep.asked())
+    numbers = results(compared)  # before there are figures: both take much memory
     record = registered(sweep)
     judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
     verdicts = tuple(replace(v, declared=record.declaration_of(h.id) if record else None) for h, v in judged)
@@ -59,9 +63,9 @@ def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None
         sections=parts,
         responses=responses(sweep),
     )
-    files = files_of(report.tables, report.figures, figure_formats) | results(compared)
-    files["report.json"] = to_json(report)
-    files["index.html"] = page(report).encode()
+    files = files_of(report.tables, report.figures, figure_formats) | numbers
+    files["report.json"] = partial(to_json, report)
+    files["index.html"] = partial(page, report)
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
     former = written(out) | {_RESPONSES, "results.parquet"}
@@ -138,8 +142,12 @@ def _fields(record: Any) -> dict[str, Any]:
 def written(out: Path) -> set[str]:
     """The tables and figures of the report in a folder, by their paths; empty where there is no report."""
     try:
-        content = orjson.loads((out / "report.json").read_bytes())
-        names = [(kind, Path(name).name, formats) for kind, formats in FORMATS.items() for name in content[kind]]
-    except (OSError, ValueError, KeyError, TypeError):
+        content = (out / "report.json").read_bytes()
+    except OSError:
         return set()
-    return {f"{kind}/{name}.{suffix}" for kind, name, formats in names for suffix in formats}
+    names, kind = set(), ""
+    for match in _KEY.finditer(content):  # as objects, a long report takes many times its file
+        indent, key = match[1], match[2].decode()
+        kind = kind if indent else key
+        names |= {f"{kind}/{Path(key).name}.{suffix}" for suffix in FORMATS.get(kind, ()) if indent}
+    return names

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import filecmp
-import io
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 from analysis.data.responses import Responses
 from analysis.data.run_values import value_of
@@ -24,7 +25,7 @@ from analysis.tables.table import Table, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
-Content = bytes | Callable[[], Iterable[str]]  # of a file: its bytes, or what makes its text, in parts
+Content = bytes | Callable[[], bytes | Iterable[str]]  # of a file: its bytes, or what makes them, or its text in parts
 _COLUMNS = ("run", "group", "seed", "metric", "summary", "value")  # of results.csv
 
 
@@ -70,26 +71,36 @@ def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[
 
 
 def write_all(out: Path, files: Mapping[str, Content]) -> None:
-    """Write each file aside and rename it, so that a reader never sees half a file. A file with this content is not
+    """Write all files aside and rename them, so that a reader never sees half a file. A file with this content is not
     touched."""
     for name, content in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-        with open(aside, "wb") as file:
-            file.writelines(map(str.encode, content()) if callable(content) else [content])
+        with open(_aside(path), "wb") as file:
+            file.writelines(_parts(content))
+    for path in map(out.joinpath, files):
+        aside = _aside(path)
         if path.is_file() and filecmp.cmp(aside, path, shallow=False):
             aside.unlink()
         else:
             os.replace(aside, path)
 
 
+def _parts(content: Content) -> Iterable[bytes]:
+    made = content() if callable(content) else content
+    return [made] if isinstance(made, bytes) else map(str.encode, made)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".tmp-{path.name}-{os.getpid()}")
+
+
 def results(study: Study) -> dict[str, Content]:
     """results.csv, and results.parquet where pyarrow is installed: run, group, seed, metric, summary, value; one row
     for each run and summary, for every metric that was recorded."""
     runs, settings = study.sweep.runs, study.settings
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
+    file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
+    table = csv.writer(file, lineterminator="\n")
     table.writerow(_COLUMNS)
     for metric in sorted({name for run in runs for name in run.curves.values}):
         common = study.ranges.get(metric) or range_of(study.sweep, settings, metric)
@@ -106,23 +117,30 @@ def results(study: Study) -> dict[str, Content]:
             table.writerows(
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             )
-    content = text.getvalue().encode()
-    files: dict[str, Content] = {"results.csv": content}
+    files: dict[str, Content] = {"results.csv": partial(_from_start, file)}
     if find_spec("pyarrow") is not None:
         large = any(run.seed >= 2**63 for run in runs)  # an older version allowed such seeds
-        files["results.parquet"] = _parquet(content, ("string", "string", "uint64" if large else "int64", "string",
-                                                      "string", "float64"))  # fmt: skip
+        types = ("string", "string", "uint64" if large else "int64", "string", "string", "float64")
+        files["results.parquet"] = _parquet(_from_start(file), types)
     return files
 
 
-def _parquet(content: bytes, types: Sequence[str]) -> bytes:
+def _from_start(file: TextIO) -> TextIO:
+    file.seek(0)
+    return file
+
+
+def _parquet(file: TextIO, types: Sequence[str]) -> bytes:
     """A CSV file as Parquet, with columns of these types. An empty value is null."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
     read = csv.ConvertOptions(column_types=dict(zip(_COLUMNS, types, strict=True)), null_values=[""])
-    table = csv.read_csv(pa.BufferReader(content), parse_options=csv.ParseOptions(newlines_in_values=True),
-                         convert_options=read)  # fmt: skip
+    table = csv.read_csv(pa.PythonFile(file.buffer), csv.ReadOptions(use_threads=False),
+                         csv.ParseOptions(newlines_in_values=True), read)  # fmt: skip
     out = pa.BufferOutputStream()
     parquet.write_table(table, out, compression="zstd")
-    return bytes(out.getvalue().to_pybytes())
+    content = bytes(out.getvalue().to_pybytes())
+    del table, out
+    pa.default_memory_pool().release_unused()
+    return content

@@ -7,7 +7,7 @@ language model wrote the responses, so they are made safe to display.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,8 +72,8 @@ def to_csv(evaluation: Responses) -> str:
 _HERE = Path(__file__).parent
 
 
-def page(report: Report) -> str:
-    """The page. All text is escaped except the SVG of figures, the style and the script."""
+def page(report: Report) -> Iterator[str]:
+    """The page, in parts. All text is escaped except the SVG of figures, the style and the script."""
     study, drawn, answer = report.study, report.figures, report.answer
     sweep = study.sweep
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
@@ -89,8 +89,13 @@ def page(report: Report) -> str:
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
     labels, look = sweep.labels, colours(sweep.groups)
     level = format_level(study.settings.alpha)
-    data = {figure.name: {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)} for figure in drawn}
-    return _template().render(
+    data = {
+        figure.name: orjson.Fragment(
+            orjson.dumps({**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)})
+        )
+        for figure in drawn
+    }
+    return _template().generate(
         style=(_HERE / "style.css").read_text(encoding="utf-8"),
         script=(_HERE / "script.js").read_text(encoding="utf-8"),
         study=study,

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from analysis.data import metric_log
+from analysis.data import sweep as sweep_module
 from analysis.data.metric_log import Curves, parse
+from analysis.data.normalized import added
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
 from launcher.run.folder import metrics_path, run_folder, write_state
@@ -234,6 +236,23 @@ def test_a_short_log_is_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError):
         metric_log.curves(tmp_path / "none", "shown", tmp_path / "run")
+
+
+def test_columns_that_are_not_held_in_memory_are_the_same(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of many runs are in a file; derived metrics are computed from them."""
+    folder = make_sweep(("A", "B"), (0, 1), steps=6, analysis={})
+    held = read_sweep(folder)
+    monkeypatch.setattr(sweep_module, "_HELD", 100)
+    moved = read_sweep(folder)
+    assert not any(isinstance(run.curves.values, dict) for run in moved.runs[1:])
+    names = list(held.runs[0].curves.values)
+    derived = f"{names[0]} - {names[1]}"
+    for run, other in zip(added(held, [derived]).runs, added(moved, [derived]).runs, strict=True):
+        assert {*run.curves.values} == {*other.curves.values} >= {derived} and "none" not in other.curves.values
+        for name, column in run.curves.values.items():
+            np.testing.assert_array_equal(column, other.curves.values[name])
 
 
 def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) -> None:
