@@ -104,8 +104,7 @@ def test_runs_of_several_planned_lengths_are_each_measured_to_their_own_end(make
     """C0 stays; C1 rises with every step. At the shortest length the final value is the mean of steps 9 and 10."""
 
     rising = logging(lambda group, seed, _, step: 0.1 * seed + (group == "C1") * 0.01 * step, 40, REWARD)
-    to_their_end = lambda group, seed, cell: rising(group, seed, cell)[: cell["steps"]]  # noqa: E731
-    folder = two(make_sweep, to_their_end, steps=40, cells=LENGTHS)
+    folder = two(make_sweep, lambda *at: rising(*at)[: at[2]["steps"]], steps=40, cells=LENGTHS)
     replan(folder, lambda plan: plan["factors"].update({"trainer.steps": {"label": "steps", "levels": [10, 40]}}))
     found = studied(folder)
     values = {run: value.value for run, value in found.primary.values.items()}
