@@ -64,7 +64,7 @@ class _Table:
         return self.header[:3] == _MONITOR and not self.step
 
     def rows(self, problems: Diagnostics | None = None) -> Iterator[_Row]:
-        """The rows; where columns are runs, a row for each that has a cell. problems: to which those of the file are added."""
+        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added."""
         unused = Counter[str]() if problems is None else self.unused
         for line, cells in _rows(self.path, self.header, unused, Diagnostics() if problems is None else problems):
             runs: dict[str, dict[str, str]] = {}
