@@ -216,6 +216,7 @@ def test_rows_of_one_run_and_step_that_differ_are_refused_with_the_columns_that_
     worded(refused(source, BY_COLUMN))
     worded(refused(source, Naming("algo", "seed", ("env",))))
     worded(refused(source, Naming("algo", "lr", ("env", "lr"))))
+    worded(refused(source, Naming(seed="seed")))
     assert len(imported(source, Naming("algo", "seed", ("env", "lr")))) == 16
 
 

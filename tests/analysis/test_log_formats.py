@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -12,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.data.metric_log import parse
@@ -361,6 +363,26 @@ def test_an_experiment_is_its_runs_with_their_group_seed_and_factors(make_sweep:
     assert theirs == {(run.group, run.seed): run.curves.values[metric].tolist() for run in read_sweep(folder).runs}
 
 
+def test_runs_of_equal_ids_in_two_multiruns_are_two_runs(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    """An id belongs to a configuration: another machine gives it to another run."""
+    first = make_sweep(("C0",), seeds=(0, 1), steps=5)
+    metric = json.loads((first / "plan.json").read_text())["analysis"]["primary"]["metric"]
+    second = shutil.copytree(first.parent, tmp_path / "another") / first.name
+    for path in (second.parent / "runs").glob("*/metrics.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({**row, metric: row[metric] + 5}) + "\n" for row in rows))
+    given = {first: "a", second: "b"}
+    asked = ImportRequest((first, second), tmp_path / "m" / "x", groups=given, baseline="a", metrics=(metric,))
+    assert import_runs(asked).groups == {"a": 2, "b": 2}
+    of = {(run.group, run.seed): run.curves.values[metric] for run in read_sweep(tmp_path / "m" / "x").runs}
+    for seed in (0, 1):
+        np.testing.assert_allclose(of["b", seed], of["a", seed] + 5)
+    mixed = ImportRequest((first, second), tmp_path / "n" / "x", Naming("rlsweep.group"), metrics=(metric,))
+    refused = refusal(BadImport, lambda: import_runs(mixed))
+    assert "(another/quickstart/C0/C0-0, multirun/quickstart/C0/C0-0)" in refused
+    assert not (tmp_path / "n" / "x").exists()
+
+
 def found(folder: Path) -> dict[Path, str]:
     return source.sources()["rlsweep"].found(folder, None)
 
@@ -388,6 +410,16 @@ def test_a_chart_that_wandb_exports_has_a_run_in_each_group_of_columns(tmp_path:
         curves = parse(BytesIO(metrics_path(tmp_path / run.about["run"].replace(" ", "")).read_bytes()), "")
         assert dict(zip(curves.steps.tolist(), curves.values["val/acc"].tolist(), strict=True)) == values
         assert run.log.used == 2
+
+
+def test_columns_that_are_called_as_seeds_are_runs(tmp_path: Path) -> None:
+    (tmp_path / "wide.csv").write_text("step,ppo-seed0,ppo-seed1,dpo s0\n1,50%,20%,\n2,75%,,3%\n")
+    (tmp_path / "one.csv").write_text("step,loss,pass_1,reward_s\n1,2,3,4\n")
+    format_ = source.sources()["CSV"]
+    one, *runs = format_.read(dict(sorted(format_.found(tmp_path, None).items())), None, ())
+    assert one.name.endswith("/one") and {*one.log.metrics} == {"loss", "pass_1", "reward_s"}
+    assert [run.name.partition("/")[2] for run in runs] == ["wide/ppo-seed0", "wide/ppo-seed1", "wide/dpo s0"]
+    assert [list(run.log.metrics["value"]) for run in runs] == [[(0.5, 0), (0.75, 1)], [(0.2, 0)], [(0.03, 0)]]
 
 
 HYDRA = ("JSONL", "CSV", "Parquet", "verl's console", "Trainer", "TensorBoard")

@@ -35,6 +35,11 @@ _LISTED = 12
 _PARQUET = ".parquet"
 #: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
 _RUN, _CHARTED = "run", " - "
+_SEEDS = re.compile(
+    r".*?([-_ /.=]|^)(s|seed|run)[-_ =]?\d+", re.IGNORECASE
+)  # columns, each of which is a run: ppo-seed3
+_ONLY = "value"  # the metric of such a table
+_GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
@@ -52,14 +57,14 @@ class _Table:
     run_columns: tuple[str, ...]
     columns: Mapping[str, Column]
     unused: Counter[str]
-    charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column of a chart of W&B
+    charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column, where columns are runs
 
     @property
     def is_monitor(self) -> bool:
         return self.header[:3] == _MONITOR and not self.step
 
     def rows(self, problems: Diagnostics | None = None) -> Iterator[_Row]:
-        """The rows; of a chart, a row for each run that has a cell. problems: to which those of the file are added."""
+        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added."""
         unused = Counter[str]() if problems is None else self.unused
         for line, cells in _rows(self.path, self.header, unused, Diagnostics() if problems is None else problems):
             runs: dict[str, dict[str, str]] = {}
@@ -212,9 +217,12 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
     of_steps, charted = _step_in(header, step) or "", dict[str, tuple[str, str]]()
-    if of_steps and len(header) > 1 and all(_CHARTED in name for name in {*header} - {of_steps}):
-        parts = {name: name.rpartition(_CHARTED) for name in header if name != of_steps}
-        charted, run_columns = {name: (run, metric) for name, (run, _, metric) in parts.items()}, (_RUN,)
+    others = [name for name in header if name != of_steps]
+    if of_steps and others and all(_CHARTED in name for name in others):
+        charted = {name: (run, metric) for name in others for run, _, metric in [name.rpartition(_CHARTED)]}
+    elif of_steps and others[1:] and all(map(_SEEDS.fullmatch, others)):
+        charted = {name: (name, _ONLY) for name in others}
+    run_columns = (_RUN,) if charted else run_columns
     read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
     columns = {name: Column(name) for name in read if name and name not in run_columns}
     table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted)
@@ -303,7 +311,8 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     ]
 
     def option(column: str) -> str:
-        return f"--{'seed' if 'seed' in column.lower() else 'factor'} {shlex.quote(column)}"
+        key = "group" if _GROUP.search(column) and not any(map(_GROUP.search, table.run_columns)) else "factor"
+        return f"--{'seed' if 'seed' in column.lower() else key} {shlex.quote(column)}"
 
     def tell(columns: Sequence[tuple[int, str]]) -> bool:
         return len({(*row[:2], *(row[place] for place, _ in columns)) for row in rows}) == len(rows)

@@ -54,7 +54,8 @@ class RunFolders:
                     problem = str(error) if folder.exists() else "it was not started"
                 log = _log(metrics_path(folder))
                 log.resolve(step)
-                yield LoggedRun(self.kind, f"{name}/{title}", {}, log, labels, problem, key=title)
+                place = f"{experiment.parent.name}/{name}/{title}"
+                yield LoggedRun(self.kind, f"{name}/{title}", {}, log, labels, problem, key=title, place=place)
 
 
 def _runs(file: Path) -> list[dict[str, Any]]:
