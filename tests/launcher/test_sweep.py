@@ -10,7 +10,6 @@ import signal
 import pytest
 
 from launcher.run import claim
-from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.waiting import ended, until
 
@@ -120,19 +119,6 @@ def test_failures_say_what_happened_and_are_not_taken_up_again(sweeps):
     assert by_seed[3]["cause"] == "exit code 7 without a terminal state (lost 3 times)"
     code, output = sweeps.run(*SMALL)
     assert "RAN \n" in output
-
-
-@pytest.mark.processes
-def test_a_rule_counts_over_launches(whole, sweeps):
-    """A run that was lost in the launch before has only the rest of its tries."""
-    sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
-    (lost,) = [state for state in sweeps.states().values() if state["state"] != "done"]
-    assert (lost["state"], lost["ends"]) == ("failed", {"lost": 2})
-    folder = run_folder(sweeps.multirun, lost["id"])
-    state = read_state(folder)
-    write_state(folder, state.replace(state=RunState.LOST, failure_counts={"lost": 1}))
-    sweeps.run(*SMALL, "cluster.retry.lost=1", STEPS_END=json.dumps({"3": "exit"}))
-    assert sweeps.states()[lost["id"]]["attempt"] == 3
 
 
 @pytest.mark.processes
