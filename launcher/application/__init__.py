@@ -232,6 +232,8 @@ class Application(Protocol):
     libraries: tuple[str, ...] = ()
     #: The function that does a run, as module:function: it takes the whole configuration and the run's Attempt.
     work: str
+    #: What files of its checkpoints hold, as a word in their paths; all others hold `state`.
+    contents: tuple[str, ...] = ()
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
     #: The templates of `init`, as package:folder; empty: those of `init --plain`.

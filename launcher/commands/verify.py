@@ -10,14 +10,12 @@ Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ from launcher.run import catalog, code, launch_record, transitions
 from launcher.run.folder import (
     base_path,
     is_imported,
-    metrics_path,
     multirun_of,
     read_config,
     read_provenance,
@@ -44,9 +41,6 @@ from launcher.run.folder import (
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
-# Metrics that depend on a clock or on the machine's load.
-_CLOCK = ("time", "attempt")
-_CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
 # The project's own code is identified by commit and patch, not by its version.
 _OURSELVES = "rlsweep"
 
@@ -189,6 +183,21 @@ def steps(folder: Path, root: Path) -> list[str]:
     return [*commands, "make setup", shlex.join([".venv/bin/python", *again])]
 
 
+def prepare(folder: Path, scratch: Path) -> Path:
+    """The folder of a new run in the multirun folder `scratch`: as another run was frozen, before its first attempt."""
+    config = read_config(folder)
+    if config.get(identity.FORK):
+        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
+    again = run_folder(scratch, folder.name)
+    again.mkdir(parents=True)
+    (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
+    if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
+        start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
+    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    write_state(again, transitions.created(folder.name))
+    return again
+
+
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
 
@@ -196,11 +205,9 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     of @hydra.main returned, must be equal to the last bit. Returns the repetition's `folder` and `state`, how many
     `equal_steps` it has, and the `first_difference` in words or None. Usage: the user's code cannot be restored.
     """
-    config = read_config(folder)
-    if config.get(identity.FORK):
-        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
-    again = run_folder(scratch, folder.name)
-    again.mkdir(parents=True)
+    from launcher.commands.differences import first_difference, metrics
+
+    again = prepare(folder, scratch)
     record = read_provenance(folder) or {}
     environment = {**os.environ, **(record.get("threads") or ONE_THREAD)}
     if record.get(launch_record.USER_CODE):
@@ -208,44 +215,18 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
 
         near = code_snapshot.restore(root, root := scratch / "copy", folder)
         environment["PYTHONPATH"] = python_path(root, *near)
-    (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
-    if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
-        start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
-    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    write_state(again, transitions.created(folder.name))
     command = [sys.executable, "-m", "launcher.worker", str(again)]
     subprocess.run(command, cwd=root, env=environment, check=False)
     then, now = read_state(folder).state, read_state(again)
-    equal, difference = compare(folder, again)
+    found = first_difference(folder, again, ("log", "metrics"))
+    equal = sum(found is None or row["step"] < found.step for row in metrics(again))
+    difference = found and str(found)
     old, new = ((read_summary(place) or {}).get("value") for place in (folder, again))
-    if not difference and not _same(old, new):
+    if not difference and repr(old) != repr(new):
         difference = f"it returned {old!r}, and now {new!r}"
     if now.state != then:
         difference = f"the repetition ended as {now.state} ({now.message}), but the run as {then}"
     return {"folder": str(again), "state": now.state, "equal_steps": equal, "first_difference": difference}
-
-
-def compare(then: Path, now: Path) -> tuple[int, str | None]:
-    """For how many steps the metrics of both runs are equal, and the first difference in words."""
-    equal = 0
-    for old, new in zip_longest(_metrics(then), _metrics(now)):
-        if old is None or new is None:
-            return equal, f"{'the run' if old is None else 'the repetition'} ends after step {equal}"
-        for key in dict.fromkeys([*old, *new]):
-            if not _same(old.get(key), new.get(key)):
-                return equal, f"step {old.get('step')}: {key} was {old.get(key)!r} and is {new.get(key)!r}"
-        equal += 1
-    return equal, None
-
-
-def _metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
-    for record in files.json_lines(metrics_path(folder)):
-        yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
-
-
-def _same(old: Any, new: Any) -> bool:
-    both_nan = isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new)
-    return both_nan or bool(old == new)
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
