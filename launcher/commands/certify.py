@@ -49,7 +49,7 @@ _WORDS = {
     "moment": "killed after {:.2f} s",
 }
 #: With these words a program plans its runs and freezes them, and the budget lets none start.
-_FREEZE = ("-m", "hydra/sweeper=rlsweep", "hydra.sweeper.cluster=local", "hydra.sweeper.budget.device_hours=1e-9")
+_FREEZE = ("hydra/sweeper=rlsweep", "hydra.sweeper.cluster=local", "hydra.sweeper.budget.device_hours=1e-9", "-m")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def _experiment(given: argparse.Namespace, scratch: Path) -> tuple[Path, Path]:
 
 def _program(given: argparse.Namespace, scratch: Path) -> tuple[Path, Path]:
     """The same of a program of @hydra.main, which plans its runs itself. Usage: it does not."""
-    frozen, words = scratch / "frozen", [*given.overrides, *_FREEZE, f"hydra.sweep.dir={scratch / 'sweep'}"]
+    frozen, words = scratch / "frozen", [*given.overrides, f"hydra.sweep.dir={scratch / 'sweep'}", *_FREEZE]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path, "RLSWEEP_MULTIRUN": str(frozen)}
     said = subprocess.run(["env", *words], env=environment, capture_output=True, text=True, check=False)

@@ -78,6 +78,8 @@ def _differences(then: Path, now: Path) -> Iterator[Difference]:
         yield Difference(min(last + 1, end), "end", f"it ended as {state.state} ({state.message})")
     for step, what in old.keys() | new:
         before, after = old.get((step, what), []), new.get((step, what), [])
+        if what != "metrics" and (step, "metrics") in old.keys() - new:
+            continue  # of a step that is not logged, nothing else is there either
         if what == "metrics" and len(before) != len(after):
             yield Difference(step, "log", f"it has {len(after)} lines of this step in place of {len(before)}")
         elif what == "metrics":
