@@ -174,24 +174,20 @@ def repeat(
     workers: None: each attempt is a process, with `more` in its environment; at, step: where the first one ends, as
     certified.CertifiedAttempt reads it; together: how many are done at a time.
     """
-    folders = [_prepared(frozen, {"at": at, "step": step}) for _ in range(together)]
+    from launcher.application import application
+    from launcher.worker.certified import ASKED
+
+    scratch, contents = multirun_of(frozen).parent, application(read_config(frozen)).contents
+    folders = [prepare(frozen, Path(tempfile.mkdtemp(dir=scratch))) for _ in range(together)]
+    (scratch / "cache").mkdir(exist_ok=True)
+    for folder in folders:
+        (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
+        files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "at": at, "step": step})
     ended, left = _attempts(workers, folders, more), folders
     for _ in range(_ATTEMPTS):
         left = [folder for folder in left if catalog.present_state(folder) in RESUMABLE]
         _attempts(workers, left, more)
     return [(folder, ended[folder] != 0) for folder in folders]
-
-
-def _prepared(frozen: Path, end: Mapping[str, Any]) -> Path:
-    from launcher.application import application
-    from launcher.worker.certified import ASKED
-
-    scratch = multirun_of(frozen).parent
-    folder = prepare(frozen, Path(tempfile.mkdtemp(dir=scratch)))
-    (scratch / "cache").mkdir(exist_ok=True)
-    (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
-    files.write_json(multirun_of(folder) / ASKED, {"contents": application(read_config(folder)).contents, **end})
-    return folder
 
 
 def _attempts(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> dict[Path, int | None]:
