@@ -20,6 +20,7 @@ from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT
 from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
+from tests.launcher.conftest import ROOT
 from tests.launcher.test_hydra_sweep import command
 
 pytestmark = pytest.mark.processes
@@ -143,3 +144,19 @@ def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: 
     (effect,) = re.findall(r"differences in eval/reward_mean \(\w+\) of ([\d.]+) sd", said)
     (least,) = re.findall(r"Repetitions of one run differ by 0\.01, so that none below ([\d.]+) is detected", said)
     assert float(least) == pytest.approx(float(effect) * 0.01 * 2**0.5, rel=0.05)
+
+
+@pytest.mark.train
+@pytest.mark.timeout(600)
+def test_training_in_one_process_is_equal_wherever_it_is_killed(tmp_path: Path) -> None:
+    small = [
+        "task.train_prompts=20",
+        "verl.data.train_batch_size=4",
+        "task.warm_start.steps=20",
+        "trainer.eval_prompts=4",
+    ]
+    words = ["experiment=quickstart", "trainer.steps=5", "trainer.checkpoint_every=2", f"multirun={tmp_path}", *small]
+    command(ROOT, "certify", *words, "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "--kills", "4")
+    certificate = json.loads((tmp_path / "quickstart" / certify.NAME).read_text())
+    assert (certificate["equal"], certificate["edges"]) == (8, 3 * 3 + 2)
+    assert {"data order", "prompts", "weights", "optimizer", "state", "evaluations"} < {*certificate["compared"]}
