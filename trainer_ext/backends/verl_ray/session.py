@@ -199,7 +199,8 @@ class Session:
             trainer.checkpoint_manager.sleep_replicas()
             for name, ranks in self._trained_models().items():
                 ranks.load_shards(str(Path(folder) / name))
-            trainer.checkpoint_manager.update_weights(state["training"]["step"])
+            trainer.global_steps = state["training"]["step"]
+            trainer.checkpoint_manager.update_weights(trainer.global_steps)
         self._samples, self._tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
