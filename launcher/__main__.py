@@ -43,6 +43,7 @@ COMMANDS = (
     "rerun",
     "show",
     "verify",
+    "certify",
     "sync",
     "gc",
     "delete",
@@ -55,7 +56,7 @@ _ALIASES = {"retry": "resume", "reproduce": "verify"}
 # Relative paths of a project's files begin in its folder, from wherever below it these are called.
 _IN_THE_PROJECT = frozenset({"launch", "plan", "resume", "rerun"})
 # `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
-_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "completion"})
+_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "certify", "completion"})
 
 
 def all_commands() -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +35,7 @@ class Run(Protocol):
     def latest_checkpoint(self) -> tuple[int, Path] | None: ...
     def checkpoint(self, step: int) -> AbstractContextManager[Path]: ...
     def stop_requested(self) -> bool: ...
+    def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None: ...
 
 
 class Diverged(Exception):
@@ -95,14 +96,13 @@ def _train(
     def wall() -> float:
         return wall_before + time.monotonic() - began - shared
 
-    def save(step: int) -> None:
-        with run.checkpoint(step) as draft:
-            seconds = {"train_seconds": train_seconds, "wall_seconds": wall()}
-            seconds["shared_seconds"] = shared_before + shared
-            counted = {} if flops is None else {"flops": flops}
-            trainer.save(
-                draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None}
-            )
+    def write(draft: Path) -> None:
+        seconds = {"train_seconds": train_seconds, "wall_seconds": wall(), "shared_seconds": shared_before + shared}
+        counted = {} if flops is None else {"flops": flops}
+        trainer.save(draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None})
+
+    if done:
+        run.trace(done, {}, write)
 
     # A run that an older version froze has no eval_before_train.
     for step in range(0 if not done and settings.get("eval_before_train") else done + 1, settings["steps"] + 1):
@@ -146,9 +146,12 @@ def _train(
         shown = [answer for answer in answers if (answer.split, answer.sample) == (TEST, 0)]
         for answer in judged or shown[: settings["eval_responses"]]:
             run.response(step, answer.prompt, answer.response, answer.reward, answer.ground_truth)
+        if step:
+            run.trace(step, trainer.drawn, write)
         stopping = run.stop_requested() and 0 < step < settings["steps"]
         if stopping or (step and step % settings["checkpoint_every"] == 0) or step == settings["steps"]:
-            save(step)
+            with run.checkpoint(step) as draft:
+                write(draft)
         if stopping:
             raise Preempted(step)
     return {

@@ -234,6 +234,8 @@ class Application(Protocol):
     work: str
     #: The failure kinds (launcher.run.lifecycle) of exceptions that `work` raises, by module:class.
     failures: Mapping[str, str] = MappingProxyType({})
+    #: What files of its checkpoints hold, as a word in their paths; all others hold `state`.
+    contents: tuple[str, ...] = ()
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
     #: The templates of `init`, as package:folder; empty: those of `init --plain`.

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
-from launcher.commands import completion
+from launcher.commands import certify, completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage
@@ -22,6 +22,7 @@ from launcher.project import EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import NEW, RunState
+from launcher.run.records import read_object
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
 
@@ -61,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
-            _print(experiment, whole["experiments"][experiment.name], whole["unit"])
+            _print(experiment, whole["experiments"][experiment.name], whole["unit"], _spread(planned, experiment))
         _print_total(whole)
         for line in continuation.sentences(planned):
             say(line)
@@ -150,8 +151,15 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
     return {group: list(ids) for group, ids in rows.items()}
 
 
-def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> None:
-    """Print an experiment and its part of the document; unit: of the hours."""
+def _spread(planned: Plan, experiment: Experiment) -> float:
+    """What the experiment's certificate says of the last value of its primary metric; 0: nothing."""
+    path = planned.multirun / experiment.name / certify.NAME
+    spread = read_object(path)["spread"] if path.exists() else {}
+    return float(spread.get((experiment.analysis.get("primary") or {}).get("metric"), 0.0))
+
+
+def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread: float) -> None:
+    """Print an experiment and its part of the document; unit: of the hours; spread: as `_spread` says."""
     from launcher.execution.costs import print_costs
 
     total = len({entry.id for entry in experiment.entries})
@@ -167,7 +175,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> Non
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     print_costs(planned["groups"], unit)
-    for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
+    for line in (hypotheses.findable(experiment, spread), *hypotheses.warnings(experiment)):
         if line is not None:
             say(line)
 

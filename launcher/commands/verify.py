@@ -10,16 +10,15 @@ Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -28,9 +27,10 @@ from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
-from launcher.run import catalog, code, launch_record, transitions
+from launcher.run import catalog, code, evaluations, launch_record, transitions
 from launcher.run.folder import (
     base_path,
+    histograms_path,
     is_imported,
     metrics_path,
     multirun_of,
@@ -38,15 +38,22 @@ from launcher.run.folder import (
     read_provenance,
     read_state,
     read_summary,
+    responses_path,
     run_folder,
     write_state,
 )
+from launcher.run.lifecycle import RunState
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
 # Metrics that depend on a clock or on the machine's load.
 _CLOCK = ("time", "attempt")
 _CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
+#: Of several differences in a step, the first of these is named: it causes the others. `*`: what is not listed.
+ORDER = ("data order", "prompts", "random state", "weights", "optimizer", "*", "end", "log", "metrics", "summary")
+_NAMES = {"data": "data order", "random": "random state"}
+# Files of a Hydra program that have times in them. What they log is compared as the run's metrics.
+_LOGS = (".log", ".out", ".err", ".csv", ".jsonl", ".yaml")
 # The project's own code is identified by commit and patch, not by its version.
 _OURSELVES = "rlsweep"
 
@@ -190,6 +197,21 @@ def steps(folder: Path, root: Path) -> list[str]:
     return [*commands, "make setup", shlex.join([".venv/bin/python", *again])]
 
 
+def prepare(folder: Path, scratch: Path) -> Path:
+    """The folder of a new run in the multirun folder `scratch`: as another run was frozen, before its first attempt."""
+    config = read_config(folder)
+    if config.get(identity.FORK):
+        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
+    again = run_folder(scratch, folder.name)
+    again.mkdir(parents=True)
+    (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
+    if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
+        start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
+    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    write_state(again, transitions.created(folder.name))
+    return again
+
+
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
 
@@ -197,11 +219,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     of @hydra.main returned, must be equal to the last bit. Returns the repetition's `folder` and `state`, how many
     `equal_steps` it has, and the `first_difference` in words or None. Usage: the user's code cannot be restored.
     """
-    config = read_config(folder)
-    if config.get(identity.FORK):
-        raise Usage(f"run {folder.name}: it is a fork, which only versions up to 0.1 run. Fix: use one of these")
-    again = run_folder(scratch, folder.name)
-    again.mkdir(parents=True)
+    again = prepare(folder, scratch)
     record = read_provenance(folder) or {}
     environment = {**os.environ, **(record.get("threads") or ONE_THREAD)}
     if record.get(launch_record.USER_CODE):
@@ -209,44 +227,88 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
 
         near = code_snapshot.restore(root, root := scratch / "copy", folder)
         environment["PYTHONPATH"] = python_path(root, *near)
-    (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
-    if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
-        start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
-    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    write_state(again, transitions.created(folder.name))
     command = [sys.executable, "-m", "launcher.worker", str(again)]
     subprocess.run(command, cwd=root, env=environment, check=False)
     then, now = read_state(folder).state, read_state(again)
-    equal, difference = compare(folder, again)
+    found = first_difference(folder, again, ("log", "metrics"))
+    equal = sum(found is None or row["step"] < found.step for row in metrics(again))
+    difference = found and str(found)
     old, new = ((read_summary(place) or {}).get("value") for place in (folder, again))
-    if not difference and not _same(old, new):
+    if not difference and repr(old) != repr(new):
         difference = f"it returned {old!r}, and now {new!r}"
     if now.state != then:
         difference = f"the repetition ended as {now.state} ({now.message}), but the run as {then}"
     return {"folder": str(again), "state": now.state, "equal_steps": equal, "first_difference": difference}
 
 
-def compare(then: Path, now: Path) -> tuple[int, str | None]:
-    """For how many steps the metrics of both runs are equal, and the first difference in words."""
-    equal = 0
-    for old, new in zip_longest(_metrics(then), _metrics(now)):
-        if old is None or new is None:
-            return equal, f"{'the run' if old is None else 'the repetition'} ends after step {equal}"
-        for key in dict.fromkeys([*old, *new]):
-            if not _same(old.get(key), new.get(key)):
-                return equal, f"step {old.get('step')}: {key} was {old.get(key)!r} and is {new.get(key)!r}"
-        equal += 1
-    return equal, None
+class Difference(NamedTuple):
+    """step: the first that differs; what: of ORDER, a key of a trace, a log or a file; detail: in words."""
+
+    step: int
+    what: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"from step {self.step} on, first in the {self.what}: {self.detail}"
 
 
-def _metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
+def first_difference(then: Path, now: Path, only: Collection[str] = ()) -> Difference | None:
+    """The first difference of a run's repetition in the folder `now`; None: it is equal to the last bit.
+
+    only: the names of what is compared; empty: all of it.
+    """
+    found = (one for one in _differences(then, now) if not only or one.what in only)
+    return min(found, key=lambda one: (one.step, ORDER.index(one.what if one.what in ORDER else "*")), default=None)
+
+
+def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines of a run's metric log, without what depends on a clock."""
     for record in files.json_lines(metrics_path(folder)):
         yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
 
 
-def _same(old: Any, new: Any) -> bool:
-    both_nan = isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new)
-    return both_nan or bool(old == new)
+def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
+    """What is compared of a run, by step and name; of a done run also what it has left, as of the step `end`."""
+    from launcher.worker.certified import CHECKPOINT, TRACE, digests, timeless
+
+    found: dict[tuple[int, str], list[Any]] = defaultdict(list)
+    for line in files.json_lines(folder / TRACE):
+        for key in line.keys() - {"step", CHECKPOINT}:
+            values = found[line["step"], _NAMES.get(key, key)]
+            values += [] if line[key] in values else [line[key]]  # a step that is repeated is traced again
+    for row in metrics(folder):
+        found[row["step"], "metrics"].append(row)
+    for path in (histograms_path(folder), responses_path(folder)):
+        for line in files.json_lines(path):
+            found[line["step"], path.stem].append({**line, "attempt": 0})
+    for step in evaluations.paths(folder):
+        found[step, "evaluations"].append(evaluations.read(folder, step))
+    if read_state(folder).state == RunState.DONE:
+        found[end, "summary"].append(timeless(read_summary(folder)))
+        for name, digest in digests(folder / "job").items():
+            if not name.endswith(_LOGS) and "tfevents" not in name and not name.startswith("wandb/"):
+                found[end, name].append(digest)
+    return found
+
+
+def _differences(then: Path, now: Path) -> Iterator[Difference]:
+    end, last = (max((row["step"] for row in metrics(folder)), default=0) for folder in (then, now))
+    old, new, state = records(then, end), records(now, end), read_state(now)
+    if state.state != RunState.DONE:
+        yield Difference(min(last + 1, end), "end", f"it ended as {state.state} ({state.message})")
+    for step, what in old.keys() | new:
+        before, after = old.get((step, what), []), new.get((step, what), [])
+        if what != "metrics" and (step, "metrics") in old.keys() - new:
+            continue  # of a step that is not logged, nothing else is there either
+        if what == "metrics" and len(before) != len(after):
+            yield Difference(step, "log", f"it has {len(after)} lines of this step in place of {len(before)}")
+        elif what == "metrics":
+            for a, b in zip(before, after, strict=True):
+                for key in [key for key in {**a, **b} if repr(a.get(key)) != repr(b.get(key))]:
+                    yield Difference(step, what, f"{key} was {a.get(key)!r} and is {b.get(key)!r}")
+        elif before != after:
+            shown = f"{str(after)[:70]} in place of {str(before)[:70]}" if what == ORDER[0] else "it differs"
+            yield Difference(step, what, shown if after else "it is not there")
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

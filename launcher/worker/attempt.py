@@ -63,7 +63,7 @@ class Attempt:
         self._stop = False
         self._explained = False
         self._heartbeat = heartbeat
-        self._metrics, self._histograms, self._responses = map(_Lines, _logs(folder))
+        self._metrics, self._histograms, self._responses = map(Lines, _logs(folder))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one step's metrics. Raises ClaimLost if another process has claimed the run."""
@@ -135,6 +135,11 @@ class Attempt:
             path.rename(old)
             shutil.rmtree(old, ignore_errors=True)
 
+    def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
+        """Where a certification asks for it (launcher.worker.certified): record what a step has read, such as the rows
+        of its prompts, `data`, and what `save` writes into an empty folder. A trainer that resumes says so of the
+        checkpoint's step, as it was restored."""
+
     def check(self) -> None:
         """Raise ClaimLost if another process has claimed the run."""
         self._heartbeat.check()
@@ -171,7 +176,7 @@ class Attempt:
             lines.close()
 
 
-class _Lines:
+class Lines:
     """A .jsonl file to which only complete lines are appended. The first line opens it."""
 
     def __init__(self, path: Path) -> None:

@@ -41,6 +41,7 @@ from launcher.run.records import Claim, State
 from launcher.text import one_line
 from launcher.worker import loaded, prefix
 from launcher.worker.attempt import Attempt, prepare
+from launcher.worker.certified import ASKED, CertifiedAttempt
 from launcher.worker.stall import Watchdog
 
 #: The function that does a run.
@@ -104,7 +105,8 @@ def _run_claimed(
     folder: Path, owner: Claim, state: State, train: str, launch: Launch, orphaned: Callable[[], Reason], nodes: Nodes
 ) -> int:
     heartbeat = claim.Heartbeat(folder, owner)
-    attempt = Attempt(folder, state.attempt, heartbeat, nodes)
+    kind = CertifiedAttempt if (multirun_of(folder) / ASKED).exists() else Attempt
+    attempt = kind(folder, state.attempt, heartbeat, nodes)
     watchdog = Watchdog(folder, state.attempt, launch.stall_s)
     attempt.on_step = watchdog.stepped
     heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)

@@ -304,6 +304,7 @@ def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
 
 def lines(folder: Path, *records: dict[str, Any]) -> Path:
     folder.mkdir()
+    write_state(folder, State(folder.name, RunState.DONE, created=0.0))
     text = "".join(json.dumps({"step": step, **record}) + "\n" for step, record in enumerate(records, 1))
     metrics_path(folder).write_text(text)
     return folder
@@ -312,14 +313,13 @@ def lines(folder: Path, *records: dict[str, Any]) -> Path:
 def test_metrics_are_compared_to_the_last_bit_but_for_the_clock(tmp_path: Path) -> None:
     one = lines(tmp_path / "a", {"x": 0.1, "cost/step_seconds": 1, "time": 1}, {"x": float("nan")})
     two = lines(tmp_path / "b", {"x": 0.1, "cost/step_seconds": 2, "time": 2}, {"x": float("nan")})
-    assert verify.compare(one, two) == (2, None)
+    assert verify.first_difference(one, two) is None
     off = lines(tmp_path / "c", {"x": 0.1}, {"x": 0.1})
-    assert verify.compare(one, off) == (1, "step 2: x was nan and is 0.1")
-    nearly = lines(tmp_path / "d", {"x": 0.1 + 2**-55})
-    equal, difference = verify.compare(one, nearly)
-    assert equal == 0 and difference is not None and difference.startswith("step 1: x was 0.1 and is 0.10000000000000")
+    assert verify.first_difference(one, off) == (2, "metrics", "x was nan and is 0.1")
+    nearly = verify.first_difference(one, lines(tmp_path / "d", {"x": 0.1 + 2**-55}, {"x": float("nan")}))
+    assert nearly is not None and nearly.step == 1 and nearly.detail.startswith("x was 0.1 and is 0.10000000000000")
     short = lines(tmp_path / "e", {"x": 0.1})
-    assert verify.compare(one, short) == (1, "the repetition ends after step 1")
+    assert verify.first_difference(one, short) == (2, "log", "it has 0 lines of this step in place of 1")
 
 
 @pytest.mark.train

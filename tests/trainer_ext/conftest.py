@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class MemoryRun:
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
         self.responses: list[tuple[int, str, str, float, str]] = []
         self.evaluations: dict[int, list[Answer]] = {}
+        self.traced: dict[int, dict[str, Any]] = {}
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.lines.append({"step": step, **metrics})
@@ -108,6 +109,9 @@ class MemoryRun:
         draft.mkdir(parents=True)
         yield draft
         draft.rename(self.folder / f"step_{step:06d}")
+
+    def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
+        self.traced[step] = dict(read)
 
     def stop_requested(self) -> bool:
         return bool(self.lines) and self.lines[-1]["step"] == self.stop_after

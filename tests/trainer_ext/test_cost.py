@@ -16,7 +16,7 @@ SETTINGS = {"steps": 6, "checkpoint_every": 2, "hist_every": 0.1, "eval_every": 
 class Backend:
     """Four responses a step, each of ten times as many operations as the step's number."""
 
-    devices, parameters, peak_memory_bytes, tokens = 1, 1, 1, 0
+    devices, parameters, peak_memory_bytes, tokens, drawn = 1, 1, 1, 0, {}
 
     def __init__(self):
         self.samples = 0

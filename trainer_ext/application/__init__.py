@@ -84,6 +84,7 @@ class Application:
         }
     )
     study = "trainer_ext.application:study"
+    contents = ("weights", "optimizer")
     warm = ("trainer_ext.application.verl_tree",)
     commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
 

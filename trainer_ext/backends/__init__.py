@@ -81,6 +81,10 @@ class Backend(Protocol):
     @property
     def peak_memory_bytes(self) -> int: ...
 
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What the newest step has read: the rows of its prompts in the data, `data`, and their tokens, `prompts`."""
+
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; the metrics of docs/metrics.md but for those that `train` measures.
 

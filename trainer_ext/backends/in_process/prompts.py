@@ -43,6 +43,7 @@ class Prompts:
         self._rows = self._read(tasks.TRAIN)
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
+        self.drawn: dict[str, list[Any]] = {}  # what `of_step` gave last: rows, and their tokens
 
     def _read(self, split: str) -> list[Prompt]:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
@@ -65,13 +66,15 @@ class Prompts:
 
     def of_step(self, step: int, size: int) -> list[Prompt]:
         """The `size` prompts of a step, counted from 1. No prompt is repeated before all have been used."""
-        rows = []
+        places = []
         for index in range((step - 1) * size, step * size):
             epoch, position = divmod(index, len(self._rows))
             if epoch not in self._orders:
                 generator = seeded(self._seed, "order", epoch)
                 self._orders = {epoch: torch.randperm(len(self._rows), generator=generator).tolist()}
-            rows.append(self._rows[self._orders[epoch][position]])
+            places.append(self._orders[epoch][position])
+        rows = [self._rows[place] for place in places]
+        self.drawn = {"data": places, "prompts": [row.tokens for row in rows]}
         return rows
 
     def of_split(self, split: str, size: int) -> list[Prompt]:

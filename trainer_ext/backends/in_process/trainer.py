@@ -58,9 +58,9 @@ class InProcess:
             modules["target"] = load_module(target, trust_remote_code=trust)
         self._target_samples = target_model.samples(section)
         data = tasks.prepare(config["task"], self._trainer["split"], cache)
-        prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
+        self._prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
         self._rollout = Rollout(
-            section, verl, config["task"], self.actor.tokenizer, prompts, modules, self._seed, self._device
+            section, verl, config["task"], self.actor.tokenizer, self._prompts, modules, self._seed, self._device
         )
         if self._trainer["eval_every"]:
             kept = judged(self._trainer, int(self._trainer["steps"]))
@@ -75,6 +75,10 @@ class InProcess:
 
     def close(self) -> None:
         pass
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        return self._prompts.drawn
 
     @property
     def peak_memory_bytes(self) -> int:

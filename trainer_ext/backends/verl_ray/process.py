@@ -55,6 +55,7 @@ class VerlRay:
         tasks.prepare(config["task"], trainer["split"], cache)
         self.devices = int(trainer["ranks"])  # a CPU counts as one
         self.samples = self.tokens = self.peak_memory_bytes = 0
+        self.drawn: Mapping[str, Any] = {}
         with ExitStack() as started:
             self._shared = nodes.shared
             joins = self._shared is not None
@@ -89,7 +90,7 @@ class VerlRay:
             raise
 
     def step(self, step: int) -> dict[str, float]:
-        metrics, self.samples, self.tokens, self.peak_memory_bytes = self._ask("step", f"step {step}", step)
+        metrics, self.drawn, self.samples, self.tokens, self.peak_memory_bytes = self._ask("step", f"step {step}", step)
         return dict(metrics)
 
     def evaluate(self, step: int) -> list[Answer]:

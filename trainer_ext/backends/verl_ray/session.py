@@ -103,8 +103,8 @@ class Session:
         self._positions: dict[str, torch.Tensor] = {}
         self.newest = Step()
 
-    def step(self, step: int) -> tuple[dict[str, float], int, int, int]:
-        """Metrics, samples, tokens, peak memory in bytes. Raises what Trainer.explained does."""
+    def step(self, step: int) -> tuple[dict[str, float], Mapping[str, Any], int, int, int]:
+        """Metrics, what was drawn, samples, tokens, peak memory in bytes. Raises what Trainer.explained does."""
         with self.trainer.explained():
             data, self.newest = self.trainer.config.data, Step(self._prompts.of_step(step, self._batch))
             if self._method.reads_pairs_of_task:
@@ -126,7 +126,7 @@ class Session:
             }
             if self._target_samples is not None:
                 values["samples/target"] = float(self._target_samples)
-            return values, self._samples, self._tokens, self._peak()
+            return values, self._prompts.drawn, self._samples, self._tokens, self._peak()
 
     def _clear(self, batch: Any) -> None:
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
@@ -199,7 +199,8 @@ class Session:
             trainer.checkpoint_manager.sleep_replicas()
             for name, ranks in self._trained_models().items():
                 ranks.load_shards(str(Path(folder) / name))
-            trainer.checkpoint_manager.update_weights(state["training"]["step"])
+            trainer.global_steps = state["training"]["step"]
+            trainer.checkpoint_manager.update_weights(trainer.global_steps)
         self._samples, self._tokens = state["training"]["samples"], state["training"]["tokens"]
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])

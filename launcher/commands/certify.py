@@ -1,0 +1,237 @@
+"""rlsweep certify: is a run that is killed and resumed, or repeated, equal to the last bit on this machine?
+
+    rlsweep certify experiment=NAME [KEY=VALUE ...]
+    rlsweep certify [options] -- python train.py [KEY=VALUE ...]     any program of @hydra.main
+
+One run of the plan is done undisturbed. Then it is done again: killed around its checkpoints, at the boundaries of its
+epochs and at random moments, and resumed; alone, two at a time, and with two threads. Each repetition is compared with
+the first run. certificate.json and certificate.txt are written to the experiment's folder. Exit codes: 0 all are equal,
+2 an invalid plan, and nothing was run, 3 not equal, 4 it could not be done; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from launcher import files, project
+from launcher.commands import completion, output
+from launcher.commands.verify import first_difference, metrics, prepare, records
+from launcher.errors import Usage
+from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
+from launcher.run import catalog
+from launcher.run.folder import multirun_of, read_config, read_state
+from launcher.run.lifecycle import RESUMABLE, RunState
+
+if TYPE_CHECKING:
+    from launcher.schedulers.local.pool import Pool
+
+HELP = "kill, resume and repeat a run, and compare the results to the last bit"
+NAME = "certificate.json"
+EXIT_DIFFERENT, EXIT_NOT_DONE = 3, 4
+_ATTEMPTS, _DRAWS = 3, 5
+_WORDS = {
+    **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
+    **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
+}
+#: With these words a program plans its runs and freezes them, and the budget lets none start.
+_FREEZE = ("hydra/sweeper=rlsweep", "hydra.sweeper.cluster=local", "hydra.sweeper.budget.device_hours=1e-9", "-m")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The plan or the program, and the kills."""
+    completion.add(parser, "overrides", completion.overrides, "WORD", "experiment=NAME ..., or python FILE ...", "+")
+    parser.add_argument("--kills", type=int, default=20, metavar="N", help="how often the run is killed (20)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="from which random moments are drawn (0)")
+    parser.add_argument("--run", default="", metavar="RUN", help="the beginning of a run's id; default: the first run")
+
+
+def run(given: argparse.Namespace) -> int:
+    """JSON: the certificate: run, equal, of, results, spread, compared, edges, edges_killed, seed."""
+    from launcher.application import KEY, shape
+    from launcher.schedulers.local import pool
+
+    if given.kills < 1:
+        raise Usage(f"--kills = {given.kills}: must be 1 or more")
+    with tempfile.TemporaryDirectory(prefix="rlsweep-certify-") as scratch, ExitStack() as started:
+        planned, workers = Path(scratch, "planned"), None
+        place = (_plan if "=" in given.overrides[0] else _plan_program)(given.overrides, planned)
+        frozen = catalog.find_run(planned, given.run or catalog.read_plan(planned, place.name)["runs"][0]["id"])
+        if KEY not in (config := read_config(frozen)):  # an attempt at a program is a process of its own
+            slots = pool.slots(2, shape(config).devices, pool.visible_devices())
+            workers = started.enter_context(closing(pool.Pool(slots, ROOT)))
+        certificate = _certificate(frozen, workers, given.kills, given.seed)
+    if certificate is None:
+        return EXIT_NOT_DONE
+    lines = list(_lines(certificate))
+    place.mkdir(parents=True, exist_ok=True)
+    files.write_json(place / NAME, certificate)
+    files.write_atomic(place / "certificate.txt", "".join(f"{line}\n" for line in lines))
+    output(given, certificate, [*lines, f"written to {place / NAME}"])
+    return EXIT_FINE if certificate["equal"] == certificate["of"] else EXIT_DIFFERENT
+
+
+def _plan(words: Sequence[str], planned: Path) -> Path:
+    """Freeze a plan in the multirun folder `planned`; the folder of its experiment. Raises InvalidPlan."""
+    from launcher.execution import checks
+    from launcher.planning import freeze, planner
+
+    if project.root() != ROOT:
+        os.chdir(project.root())
+    plan = planner.make(project.root(), words)
+    checks.refuse(plan, list(plan.runs), launches=False)
+    freeze.freeze(replace(plan, multirun=planned, prefixes={}))
+    return plan.multirun / plan.experiments[0].name
+
+
+def _plan_program(words: Sequence[str], planned: Path) -> Path:
+    """The same of a program of @hydra.main, which plans its runs itself. Usage: it does not."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, "RLSWEEP_MULTIRUN": str(planned)}
+    command = ["env", *words, f"hydra.sweep.dir={planned.with_name('sweep')}", *_FREEZE]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    for name in catalog.experiments(planned):
+        return project.multirun() / name
+    fix = "name a program of @hydra.main, or experiment=NAME"
+    raise Usage(f"{words[0]}: it plans no run. Fix: {fix}\n{said.stdout}{said.stderr}".strip())
+
+
+def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> dict[str, Any] | None:
+    """Do all repetitions of a frozen run; None: the undisturbed one is not done."""
+    [(alone, _)] = repeat(frozen, workers)
+    if (state := read_state(alone)).state != RunState.DONE:
+        print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
+        return None
+    [(first, _)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
+    rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
+
+    def compare(how: str, done: Sequence[tuple[Path, bool]], undisturbed: bool = False) -> None:
+        for folder, was_ended in done:
+            found, reached = first_difference(first, folder), undisturbed or was_ended
+            said = how if reached else f"{how}, which was not reached"
+            results.append({"how": said, "difference": found and {**found._asdict(), "text": str(found)}})
+            print(f"{len(results)}: {said}: {found or 'equal'}", file=sys.stderr, flush=True)
+            rows.extend(list(metrics(folder))[-1:] if undisturbed else ())
+            shutil.rmtree(multirun_of(folder))
+
+    compare("alone", [(alone, False)], undisturbed=True)
+    compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
+    compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
+    edges, seconds = _edges(first), _seconds(first)
+    chosen = rng.sample(edges, min(len(edges), kills - kills // 4))  # the others at random moments
+    for at, step in chosen:
+        compare(_WORDS[at].format(step), repeat(frozen, workers, at, step))
+    for _ in range(kills - len(chosen)):
+        for _ in range(_DRAWS):  # the machine may be faster than it was
+            done = repeat(frozen, workers, "moment", moment := rng.uniform(0, seconds))
+            if done[0][1]:
+                break
+            seconds = min(seconds, _seconds(done[0][0]))
+        compare(_WORDS["moment"].format(moment), done)
+    common = [key for key in rows[0] if all(isinstance(row.get(key), float) for row in rows)]
+    spread = {key: statistics.stdev(row[key] for row in rows) for key in common}
+    return {
+        "run": first.name,
+        "equal": sum(result["difference"] is None for result in results),
+        "of": len(results),
+        "results": results,
+        "spread": {key: value for key, value in spread.items() if value},
+        "compared": sorted({what for _, what in records(first)}),
+        "edges": len(edges),
+        "edges_killed": len(chosen),
+        "seed": seed,
+    }
+
+
+def _seconds(folder: Path) -> float:
+    state = read_state(folder)
+    return (state.finished or 0.0) - (state.started or 0.0)
+
+
+def repeat(
+    frozen: Path,
+    workers: Pool | None,
+    at: str = "",
+    step: float = 0,
+    together: int = 1,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> list[tuple[Path, bool]]:
+    """Do a frozen run to its end, each time in a new folder; these, and whether their first attempts were ended.
+
+    workers: None: each attempt is a process, with `more` in its environment; at, step: where the first one ends, as
+    certified.CertifiedAttempt reads it; together: how many are done at a time.
+    """
+    from launcher.application import application
+    from launcher.worker.certified import ASKED
+
+    scratch, contents = multirun_of(frozen).parent, application(read_config(frozen)).contents
+    folders = [prepare(frozen, Path(tempfile.mkdtemp(dir=scratch))) for _ in range(together)]
+    (scratch / "cache").mkdir(exist_ok=True)
+    for folder in folders:
+        (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
+        files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "at": at, "step": step})
+    ended, left = _attempts(workers, folders, more), folders
+    for _ in range(_ATTEMPTS):
+        left = [folder for folder in left if catalog.present_state(folder) in RESUMABLE]
+        _attempts(workers, left, more)
+    return [(folder, ended[folder] != 0) for folder in folders]
+
+
+def _attempts(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> dict[Path, int | None]:
+    """The exit codes of an attempt at each."""
+    codes: dict[Path, int | None] = {}
+    if workers is not None:
+        for folder in folders:
+            workers.submit(folder, "certify")
+        while len(codes) < len(folders):
+            codes |= {ended.folder: ended.exit_code for ended in workers.poll(1.0)}
+        return codes
+    environment, command = {**os.environ, **ONE_THREAD, **more}, [sys.executable, "-m", "launcher.worker"]
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "start_new_session": True}
+    started = {folder: subprocess.Popen([*command, str(folder)], **options) for folder in folders}
+    try:
+        return {folder: process.wait() for folder, process in started.items()}
+    finally:
+        for process in started.values():
+            with suppress(ProcessLookupError):  # after Ctrl-C itself, and always what it has started
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _edges(folder: Path) -> list[tuple[str, float]]:
+    """Where a run is killed: around its checkpoints, and before rows of the data come again; of a program that has
+    neither, after the steps that it logs."""
+    from launcher.worker.certified import CHECKPOINT, DATA, TRACE
+
+    edges, seen = list[tuple[str, float]](), set[Any]()
+    for line in files.json_lines(folder / TRACE):
+        edges += [(at, line["step"]) for at in ("before", "during", "after") if CHECKPOINT in line]
+        if not seen.isdisjoint(line.get(DATA, ())):
+            edges += [("logged", line["step"] - 1), ("stop", line["step"] - 1)]
+            seen.clear()
+        seen.update(line.get(DATA, ()))
+    return edges or [("logged", row["step"]) for row in metrics(folder)]
+
+
+def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
+    """What a certificate says."""
+    yield "run {run}: bit-equal in {equal} of {of}".format(**certificate)
+    for result in certificate["results"]:
+        if result["difference"]:
+            yield f"not equal, {result['how']}: {result['difference']['text']}"
+    for metric, value in certificate["spread"].items():
+        yield f"the standard deviation of the last {metric} between undisturbed repetitions is {value:.3g}"
+    yield "killed at {edges_killed} of {edges} edges, else at random moments (seed {seed})".format(**certificate)
+    yield f"compared: {', '.join(certificate['compared'])}"

@@ -1,0 +1,91 @@
+"""An attempt of a certification: it ends where the file certify.json of its multirun folder says, and records in
+trace.jsonl what each step has read and made. `rlsweep certify` starts it, and compares what it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from launcher import files
+from launcher.config.identity import content_hash
+from launcher.nodes import ONE, Nodes
+from launcher.run.claim import Heartbeat
+from launcher.run.folder import checkpoints_folder, multirun_of
+from launcher.run.records import read_object
+from launcher.worker.attempt import Attempt, Lines
+
+ASKED, TRACE = "certify.json", "trace.jsonl"
+#: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
+DATA, CHECKPOINT = "data", "checkpoint"
+
+
+class CertifiedAttempt(Attempt):
+    """certify.json has `contents`, as launcher.application says, and where the first attempt ends: `at` and `step`.
+
+    at: `before`, `during` (it has its files, but not its name) or `after` the checkpoint of the step, `logged` (its
+    line is written), or the `moment` after so many seconds, with SIGKILL; `stop`, which is as `logged`, with SIGTERM.
+    """
+
+    def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
+        super().__init__(folder, attempt, heartbeat, nodes)
+        asked = read_object(multirun_of(folder) / ASKED)
+        self._contents, self._end = asked["contents"], (asked["at"], asked["step"]) if attempt == 1 else None
+        self._trace = Lines(folder / TRACE)
+        if self._end is not None and asked["at"] == "moment":
+            killer = threading.Timer(asked["step"], os.kill, (os.getpid(), signal.SIGKILL))
+            killer.daemon = True
+            killer.start()
+
+    def _reached(self, at: str, step: int) -> None:
+        if self._end == (at, step):
+            os.kill(os.getpid(), signal.SIGTERM if at == "stop" else signal.SIGKILL)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        super().log(step, metrics)
+        self._reached("logged", step)
+        self._reached("stop", step)
+
+    @contextmanager
+    def checkpoint(self, step: int) -> Iterator[Path]:
+        self._trace.append({"step": step, CHECKPOINT: True})
+        self._reached("before", step)
+        with super().checkpoint(step) as draft:
+            yield draft
+            self._reached("during", step)
+        self._reached("after", step)
+
+    def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
+        checkpoints_folder(self.folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=checkpoints_folder(self.folder)) as aside:
+            save(Path(aside))
+            made = digests(Path(aside), self._contents, "state")
+        seen = {key: value if key == DATA else content_hash(json.dumps(value)) for key, value in read.items()}
+        self._trace.append({"step": step, **seen, **made})
+
+
+def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None) -> dict[str, str]:
+    """The digest of each kind of file below a folder: of those with a word of `contents` in their paths, and of others,
+    `rest`; None: each is a kind of its own. In JSON, keys that name times do not count."""
+    made: dict[str, str] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name, whole = str(path.relative_to(folder)), path.read_bytes()
+        if path.suffix == ".json":
+            whole = json.dumps(timeless(json.loads(whole))).encode()
+        kind = next((word for word in contents if word in name), rest or name)
+        made[kind] = content_hash(f"{made.get(kind)} {name} {hashlib.sha256(whole).hexdigest()}")
+    return made
+
+
+def timeless(value: Any) -> Any:
+    """A value of JSON without the keys that name times."""
+    if isinstance(value, dict):
+        return {key: timeless(one) for key, one in value.items() if not key.endswith(("seconds", "time"))}
+    return [timeless(one) for one in value] if isinstance(value, list) else value

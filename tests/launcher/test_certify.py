@@ -1,0 +1,162 @@
+"""Certificates: the planted bugs are found, each with its first difference, and a sound trainer has none."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from launcher import __main__ as launcher
+from launcher import files
+from launcher.application import KEY
+from launcher.commands import certify
+from launcher.commands.verify import first_difference
+from launcher.config import identity
+from launcher.run import transitions
+from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.lifecycle import RunState
+from launcher.run.records import FORMAT
+from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
+from tests.launcher.conftest import ROOT
+from tests.launcher.test_hydra_sweep import command
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of tests.launcher.certifiable that has not begun."""
+    config = {KEY: f"{Certifiable.__module__}:{Certifiable.__name__}", "seed": 3, "trainer": {"steps": STEPS}}
+    digest = identity.identity("none", config)
+    folder = run_folder(tmp_path_factory.mktemp("certify") / "planned", identity.run_id(digest))
+    folder.mkdir(parents=True)
+    record = {"format": FORMAT, "id": folder.name, "identity": {"version": identity.VERSION, "hash": digest}}
+    files.write_atomic(folder / "config.yaml", files.dump_yaml({**record, "base": "none", **config}))
+    write_state(folder, transitions.created(folder.name))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(frozen: Path) -> Path:
+    [(folder, _)] = certify.repeat(frozen, None)
+    assert read_state(folder).state == RunState.DONE, read_state(folder)
+    return folder
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found_and_what_it_changes_first_is_named(frozen: Path, reference: Path, bug: str) -> None:
+    after, what, step = BUGS[bug]
+    [(folder, was_ended)] = certify.repeat(frozen, None, "after", after, more={BUG: bug})
+    found = first_difference(reference, folder)
+    assert was_ended and found is not None and (found.what, found.step) == (what, step), found
+
+
+def test_a_sound_trainer_is_equal_wherever_it_is_killed(frozen: Path) -> None:
+    certificate = certify._certificate(frozen, None, kills=12, seed=1)
+    assert certificate is not None and (certificate["equal"], certificate["of"]) == (16, 16), certificate["results"]
+    assert certificate["edges"] == 4 * 3 + 2 * 2 and certificate["edges_killed"] == 9 and not certificate["spread"]
+    assert {"data order", "prompts", "random state", "optimizer", "average"} < {*certificate["compared"]}
+
+
+PROGRAM = """
+    import json, random
+    from pathlib import Path
+    import hydra, rlsweep
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store("config", {"bug": "", "seed": 0, "steps": 4})
+
+    @hydra.main(version_base=None, config_name="config")
+    def main(config):
+        run = rlsweep.context()
+        kept = run.folder / "checkpoint.json"
+        made = {"step": 0, "weights": 1.0, "momentum": 0.0}
+        if kept.exists():
+            made = json.loads(kept.read_text())
+            made["momentum"] *= config.bug != "momentum"
+        generator = random.Random(None if config.bug == "seed" else config.seed)
+        noise = [generator.random() for _ in range(config.steps)]
+        for step in range(made["step"] + 1, config.steps + 1):
+            momentum = 0.9 * made["momentum"] + noise[step - 1]
+            made = {"step": step, "weights": made["weights"] - momentum, "momentum": momentum}
+            if config.bug == "raises":
+                raise ValueError("it cannot train")
+            rlsweep.log(step, {"reward": made["weights"]})
+            kept.with_name("draft").write_text(json.dumps(made))
+            kept.with_name("draft").rename(kept)
+        return made["weights"]
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("bug", "code", "said"),
+    [
+        ("", 0, "bit-equal in 6 of 6"),
+        ("momentum", 3, "from step"),
+        ("seed", 3, "the standard deviation of the last reward between undisturbed repetitions is"),
+        ("raises", 4, "the undisturbed run ended as failed: ValueError: it cannot train"),
+    ],
+)
+def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: int, said: str) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    output = command(tmp_path, "certify", "--kills", "2", "python", "train.py", f"bug={bug}", code=code)
+    assert said in output, output
+    assert {path.name for path in tmp_path.iterdir()} == ({"train.py"} if code == 4 else {"train.py", "multirun"})
+    if code == 4:
+        return
+    (place,) = tmp_path.glob("multirun/*/certificate.json")
+    certificate = json.loads(place.read_text())
+    assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"] and certificate["of"] == 6
+    assert place.with_suffix(".txt").read_text().splitlines()[0] in output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no-such-program"], "no-such-program: it plans no run"),
+        (["--kills", "0", "python", "train.py"], "--kills = 0: must be 1 or more"),
+        (["--run", "zz", "python", "train.py"], "zz"),
+        (["python", "train.py", "nothing=1"], "python: it plans no run. Fix: name a program of @hydra.main"),
+        (["experiment=nothing"], "experiment"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused_before_anything_is_written(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    assert said in command(tmp_path, "certify", *words, code=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "experiment=quickstart", f"multirun={tmp_path}"]
+    assert launcher.main(words) == 0 and "Repetitions" not in capsys.readouterr().out
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / certify.NAME).write_text(json.dumps({"spread": {"eval/reward_mean": 0.01}}))
+    assert launcher.main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (effect,) = re.findall(r"differences in eval/reward_mean \(\w+\) of ([\d.]+) sd", said)
+    (least,) = re.findall(r"Repetitions of one run differ by 0\.01, so that none below ([\d.]+) is detected", said)
+    assert float(least) == pytest.approx(float(effect) * 0.01 * 2**0.5, rel=0.05)
+
+
+@pytest.mark.train
+@pytest.mark.timeout(600)
+def test_training_in_one_process_is_equal_wherever_it_is_killed(tmp_path: Path) -> None:
+    small = [
+        "task.train_prompts=20",
+        "verl.data.train_batch_size=4",
+        "task.warm_start.steps=20",
+        "trainer.eval_prompts=4",
+    ]
+    words = ["experiment=quickstart", "trainer.steps=5", "trainer.checkpoint_every=2", f"multirun={tmp_path}", *small]
+    command(ROOT, "certify", *words, "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "--kills", "4")
+    certificate = json.loads((tmp_path / "quickstart" / certify.NAME).read_text())
+    assert (certificate["equal"], certificate["edges"]) == (8, 3 * 3 + 2)
+    assert {"data order", "prompts", "weights", "optimizer", "state", "evaluations"} < {*certificate["compared"]}
