@@ -59,7 +59,7 @@ def wrapped(first, then):
         (steps.Diverged("nan"), "diverged"),
         (StillDiverged("nan"), "diverged"),
         (Diverged("nan"), "exception"),
-        (nodes.Late("a node did not join"), "lost"),
+        (nodes.Lost("a node did not join"), "lost"),
         (steps.Preempted("asked"), "preempted"),
         (Lost("a process of the backend died"), "lost"),
         (NodeLost("a node of the run is gone"), "node_failure"),
