@@ -40,7 +40,7 @@ class ImportRequest:
     into: multirun/NAME. groups: of the runs of a source, where it says their group. metrics: the first is the question.
     direction: which way is better for it. paired: whether the same seed of two groups is a pair. step: the metric, or
     the column of CSV files, that counts the steps. analysis: the section, for which the metrics, the direction and the
-    pairs count first; file: which has it.
+    pairs count first; file: which has it. since: in unix seconds; logs that were last written before are left out.
     """
 
     sources: tuple[Path, ...]
@@ -55,6 +55,7 @@ class ImportRequest:
     analysis: Mapping[str, Any] = field(default_factory=dict)
     file: str | None = None
     command: str = ""
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,13 @@ def import_runs(request: ImportRequest) -> Imported:
     )  # fmt: skip
 
 
-def collect(folder: Path, into: Path) -> str | None:
+def collect(folder: Path, into: Path, since: float = 0.0) -> str | None:
     """Move the log that another tool has left below a folder into a run's folder; the format, None where there is none.
 
-    Of several logs, the one with the most rows. Raises BadImport if one cannot be read.
+    Of several that were written since, in unix seconds, the one with the most rows. BadImport: one cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
-        runs = [run for run in _read(ImportRequest((folder,), into), Path(aside)) if run.log.read]
+        runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
         if not runs:
             return None
         largest = max(runs, key=lambda run: run.log.read)
@@ -236,7 +237,8 @@ def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path
             except BadImport as error:
                 refused.append(error)
                 continue
-            logs = {path: name for path, name in found.items() if not (outside and path.is_relative_to(made))}
+            logs = {path: name for path, name in found.items() if not (outside and path.is_relative_to(made))
+                    and max(part.stat().st_mtime for part in (path, *path.glob("*"))) >= request.since}  # fmt: skip
             places[format_.kind] = logs | places.get(format_.kind, {})
         if refused and (place.is_dir() or len(refused) == len(readers)):
             raise refused[-1]

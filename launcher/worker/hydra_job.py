@@ -93,7 +93,7 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
     left = attempt.folder / FOLDER
     if left.exists() and not returned.exists():  # a job that continues may begin its log anew
-        _read_log(left, attempt_folder(attempt.folder, attempt.attempt - 1))
+        _read_log(attempt.folder, attempt.attempt - 1, attempt_folder(attempt.folder, attempt.attempt - 1))
     job = current.begin(attempt, left, resumes=start["resumes"] or returned.exists())
     if returned.exists():
         job.restore_log()
@@ -142,7 +142,7 @@ def _note_outputs(multirun: Path, before: Mapping[Path, float], after: Mapping[P
 def _collect(attempt: Attempt, continues: bool) -> None:
     """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
     run, lines = attempt.folder, dict[int, dict[str, Any]]()
-    _read_log(run / FOLDER, run)
+    _read_log(run, attempt.attempt, run)
     if not continues:
         return
     for number in range(1, attempt.attempt + 1):
@@ -152,13 +152,14 @@ def _collect(attempt: Attempt, continues: bool) -> None:
     files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
 
 
-def _read_log(folder: Path, into: Path) -> None:
-    """Make metrics.jsonl in a folder of the log that another tool has left below `folder`, if there is one."""
+def _read_log(run: Path, number: int, into: Path) -> None:
+    """Make metrics.jsonl in a folder of the log that another tool has written in this attempt, if there is one."""
     from analysis.sources.import_runs import collect
     from analysis.spec.validation import BadPlan
 
     try:
-        collect(folder, into)
+        begun = (metrics_path(attempt_folder(run, earlier)) for earlier in range(1, number))  # when the next began
+        collect(run / FOLDER, into, max((log.stat().st_mtime for log in begun if log.exists()), default=0.0))
     except BadPlan as error:
         print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
 

@@ -379,7 +379,7 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
     assert done.stdout == "6\n", done.stderr
 
 
-@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("mode", ["w", "a", "x"])
 def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: Path, mode: str) -> None:
     program = """
         import hydra, os, signal
@@ -389,7 +389,9 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
         def main(config):
             checkpoint = Path("step")
             done = int(checkpoint.read_text()) if checkpoint.exists() else 0
-            with open("progress.csv", config.mode) as file:
+            place = Path(f"version_{done}" if config.mode == "x" else ".")
+            place.mkdir(exist_ok=True)
+            with open(place / "progress.csv", config.mode) as file:
                 if not file.tell():
                     print("step,score", file=file)
                 for step in range(done + 1, 7):
