@@ -73,11 +73,16 @@ def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[
 def write_all(out: Path, files: Mapping[str, Content]) -> None:
     """Write all files aside and rename them, so that a reader never sees half a file. A file with this content is not
     touched."""
-    for name, content in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(_aside(path), "wb") as file:
-            file.writelines(_parts(content))
+    try:
+        for name, content in files.items():
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(_aside(path), "wb") as file:
+                file.writelines(_parts(content))
+    except BaseException:
+        for path in map(out.joinpath, files):
+            _aside(path).unlink(missing_ok=True)
+        raise
     for path in map(out.joinpath, files):
         aside = _aside(path)
         if path.is_file() and filecmp.cmp(aside, path, shallow=False):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.__main__ import main
+from analysis.report.files import write_all
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
 from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, replan, without
@@ -203,3 +204,10 @@ def compiled(source: Path) -> str:
     done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=False, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
     return done.stdout
+
+
+def test_a_file_that_cannot_be_made_leaves_the_former_report(tmp_path: Path) -> None:
+    write_all(tmp_path, {"a.md": b"former"})
+    with pytest.raises(ZeroDivisionError):
+        write_all(tmp_path, {"a.md": b"later", "tables/b.md": lambda: [str(1 // 0)]})
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["a.md"] and (tmp_path / "a.md").read_bytes() == b"former"
