@@ -1,9 +1,9 @@
 """python -m launcher resume: run what is not done, from the newest checkpoints.
 
 Failed, diverged and cancelled runs become planned again. Then the experiment's own command runs them, and all other
-runs that it still has to run. A run that this command no longer plans, because conf/ has changed, stays as it is. Exit
-codes are those of that command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130 after
-Ctrl-C, which also skips further commands.
+runs that it still has to run. A run that this command no longer plans, because conf/ has changed, stays as it is.
+Exit codes are those of that command: 0 fine, 1 some runs failed, 2 no such run or experiment, or an invalid plan; 130
+after Ctrl-C, which also skips further commands.
 """
 
 from __future__ import annotations
