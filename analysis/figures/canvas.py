@@ -108,9 +108,8 @@ class Sketch:
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
         svg = re.sub(rf'<g id="{GID.pattern[:-4]}([^"]*)">', _marked, svg)
-        svg = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', svg)
-        svg = re.sub(r"url\(#", f"url(#{self.name}-", svg)
-        svg = re.sub(r'href="#', f'href="#{self.name}-', svg)
+        for reference in (' id="', "url(#", 'href="#'):
+            svg = svg.replace(reference, f"{reference}{self.name}-")
         for colour in (INK, "#000000"):
             svg = svg.replace(colour, "currentColor")
         svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
