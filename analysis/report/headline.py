@@ -433,8 +433,9 @@ def _limits(study: Study) -> tuple[str, ...]:
     declared = ((study.sweep.plan.get("analysis") or {}).get("primary") or {}).get("direction")
     metric = describe(measure.metric)
     if lines and declared is None and metric.direction is None:
+        key = "--direction" if study.sweep.plan.get("imported") else "analysis.primary.direction"
         lines.append(
             f"The report assumes that a {settings.direction} {metric.label} is better, because the experiment does not "
-            "declare a direction (analysis.primary.direction)."
+            f"declare a direction ({key})."
         )
     return tuple(lines)

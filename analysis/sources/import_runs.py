@@ -21,7 +21,7 @@ from analysis.sources.naming import Named, Naming, in_names, is_planned, name
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
 from analysis.spec.settings import Settings, settings
-from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
@@ -78,8 +78,17 @@ def import_runs(request: ImportRequest) -> Imported:
     something unknown.
     """
     former = _check_into(request.into)
-    multirun = request.into.parent
+    multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)
+    try:
+        return _import(request, former, multirun)
+    except BaseException:
+        if new and not any(multirun.iterdir()):
+            multirun.rmdir()
+        raise
+
+
+def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> Imported:
     # The folder of the runs may be a link to another disk, where they are moved to.
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
@@ -151,16 +160,21 @@ def _named(
         raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)
     if rows := in_names(runs, request.naming):
-        first = next((rows[run.name]["group"] for run in runs if run.group == request.baseline), request.baseline)
+        of_path = {run.group: rows[run.name]["group"] for run in runs if run.group is not None}
+        first = of_path.get(request.baseline or "", request.baseline)
         request = replace(request, naming=replace(request.naming, map=rows), groups={}, baseline=first)
         for run in runs:
             run.group = None
     named, left_out = name(runs, request.naming)
+    first = _first(named) if request.baseline is None else None
+    request = replace(request, baseline=request.baseline or first)
     groups = _groups(named, request.baseline)
     order = list(groups)
     named.sort(key=lambda member: (order.index(member.group), member.seed, json.dumps(member.factors, sort_keys=True)))
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
+    if first is not None:
+        plan["notes"].append(f"Baseline: {first}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
     needed = settings(section, request.file or "--metric", plan["groups"], plan["baseline"], cells)
     _check_recorded(request, needed.keys(), runs)
@@ -266,6 +280,13 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
     wrong.raise_any(BadImport)
 
 
+def _first(named: Sequence[Named]) -> str | None:
+    """The group that the others are compared with, where nothing says it: one of the name baseline, else the first.
+    None: there is no other."""
+    groups = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
+    return groups[0] if len(groups) > 1 else None
+
+
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     """For each group the name used in files and pages; the baseline first."""
     called = sorted({member.group for member in named}, key=lambda group: (group != baseline, group))
@@ -308,7 +329,7 @@ def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequen
         for cell in cells:
             wrong.add(f"{option} {metric}", KEY_ALONE, cell, "mend this cell")
         if not cells and metric not in recorded:
-            wrong.add(f"{option} {metric}", KEY_ALONE, rule, "name one of them")
+            wrong.add(f"{option} {metric}", KEY_ALONE, rule, closest(metric, sorted(recorded), "", "name one of them"))
     wrong.raise_any(BadImport)
 
 

@@ -419,7 +419,7 @@ def test_columns_that_are_called_as_seeds_are_runs(tmp_path: Path) -> None:
     one, *runs = format_.read(dict(sorted(format_.found(tmp_path, None).items())), None, ())
     assert one.name.endswith("/one") and {*one.log.metrics} == {"loss", "pass_1", "reward_s"}
     assert [run.name.partition("/")[2] for run in runs] == ["wide/ppo-seed0", "wide/ppo-seed1", "wide/dpo s0"]
-    assert [list(run.log.metrics["value"]) for run in runs] == [[(0.5, 0), (0.75, 1)], [(0.2, 0)], [(0.03, 0)]]
+    assert [list(run.log.metrics["wide"]) for run in runs] == [[(0.5, 0), (0.75, 1)], [(0.2, 0)], [(0.03, 0)]]
 
 
 HYDRA = ("JSONL", "CSV", "Parquet", "verl's console", "Trainer", "TensorBoard")

@@ -38,7 +38,6 @@ _RUN, _CHARTED = "run", " - "
 _SEEDS = re.compile(
     r".*?([-_ /.=]|^)(s|seed|run)[-_ =]?\d+", re.IGNORECASE
 )  # columns, each of which is a run: ppo-seed3
-_ONLY = "value"  # the metric of such a table
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
@@ -221,7 +220,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     if of_steps and others and all(_CHARTED in name for name in others):
         charted = {name: (run, metric) for name in others for run, _, metric in [name.rpartition(_CHARTED)]}
     elif of_steps and others[1:] and all(map(_SEEDS.fullmatch, others)):
-        charted = {name: (name, _ONLY) for name in others}
+        charted = {name: (name, path.stem) for name in others}
     run_columns = (_RUN,) if charted else run_columns
     read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
     columns = {name: Column(name) for name in read if name and name not in run_columns}
