@@ -10,9 +10,11 @@ import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from launcher.application import Application, Length
+from launcher.run.lifecycle import FailureKind
 from tests.launcher.steps import Preempted
 
 BUG = "CERTIFIABLE_BUG"
@@ -36,6 +38,7 @@ class Certifiable(Application):
     """Its runs are done by `train` below."""
 
     work = f"{__name__}:train"
+    failures = MappingProxyType({f"{Preempted.__module__}:Preempted": FailureKind.PREEMPTED})
     contents = ("weights", "optimizer", "random", "average")
 
     def length(self, config: Mapping[str, Any]) -> Length:
