@@ -25,6 +25,8 @@ from typing import Any
 from launcher.errors import missing_extra
 from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, program, root
 
+#: What is known of a command besides the options of analysis.sources.study.
+_OTHERS = frozenset({"command", "words", "figures", "judge", "format", "json", "gate"})
 #: The exit codes of --gate.
 _GATE = {"better": 0, "undecided": 3, "worse": 4}
 
@@ -81,7 +83,6 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from analysis.judging.commands import as_declared
     from analysis.report import decided, terminal, write
     from analysis.report.paper import write_paper
 
@@ -92,6 +93,8 @@ def _report(chosen: argparse.Namespace) -> int:
         folder, said = _imported(chosen.words, given)
         given.pop("baseline", None)  # which the plan has
     if chosen.judge:
+        from analysis.judging.commands import as_declared
+
         as_declared(folder)  # a report without win rates says so
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
@@ -129,7 +132,8 @@ def _study_arguments(parser: argparse.ArgumentParser) -> None:
     add("--factor", metavar="KEY", action="append", help="the configuration key of a factor; may be repeated")
     add("--match", metavar="REGEX", help="pattern of run names: (?P<group>...), (?P<seed>...); others are factors")
     add("--map", metavar="FILE", help="CSV file of run, group, seed and factors; it may leave out runs")
-    add("--baseline", metavar="GROUP", help="the group that the others are compared with (default: the first PATH)")
+    add("--baseline", metavar="GROUP", help="the group that the others are compared with (default: that of the first "
+        "PATH; else `baseline`, or the first)")  # fmt: skip
     add("--metric", metavar="KEY", action="append", help="may be repeated; the first is the primary metric")
     add("--direction", choices=("higher", "lower"), help="which way is better for the first metric")
     add("--paired", action="store_const", const=True, help="the same seed of two groups is a pair")
@@ -138,11 +142,8 @@ def _study_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _given(chosen: argparse.Namespace) -> dict[str, Any]:
-    """The options that are given, by name."""
-    from analysis.sources.study import StudyOptions
-
-    options = {name: getattr(chosen, name, None) for name in StudyOptions.model_fields}
-    return {name: value for name, value in options.items() if value is not None}
+    """The options of `_study_arguments` that are given, by name."""
+    return {name: value for name, value in vars(chosen).items() if name not in _OTHERS and value is not None}
 
 
 def _import(chosen: argparse.Namespace) -> int:

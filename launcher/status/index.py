@@ -135,12 +135,12 @@ def _load(path: Path) -> dict[str, Row]:
 
 def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> Row:
     """A run's row, from its state and the end of its metric log."""
-    stamp = whole.stamp(folder)  # before the files are read
     try:
         state = read_state(folder)
     except files.BadRunFolder as error:
         # One such folder must not hide the state of thousands of others.
         return Row(key, UNREADABLE, None, None, str(error), 0, None, dict.fromkeys(metrics))
+    stamp = whole.stamp(folder) if state.manifest else 0  # before the files that it covers are read
     step, step_seconds, values = _log(metrics_path(folder), metrics)
     changed = whole.problem(folder, state)
     return Row(
@@ -158,7 +158,7 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),
         started=state.started,
         devices=state.devices,
-        stamp=stamp if state.manifest else 0,
+        stamp=stamp,
     )
 
 
