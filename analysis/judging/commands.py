@@ -1,8 +1,8 @@
 """python -m analysis judge FOLDER judge.base_url=URL judge.model=NAME [judge.KEY=VALUE ...] [--dry-run]
 python -m analysis judge FOLDER --by SCORE [judge.KEY=VALUE ...]
 
-Exit code 0: every pair is judged; 1: the judge was not asked about all
-pairs, and the same command goes on; 2: nothing can be judged as asked; 130: Ctrl-C.
+Exit code 0: every pair is judged; 1: the judge was not asked about all pairs, and the same command goes on; 2: nothing
+can be judged as asked; 130: Ctrl-C.
 """
 
 from __future__ import annotations

@@ -166,15 +166,15 @@ def _named(
         for run in runs:
             run.group = None
     named, left_out = name(runs, request.naming)
-    first = _first(named) if request.baseline is None else None
-    request = replace(request, baseline=request.baseline or first)
+    chosen = _first(named) if request.baseline is None else None
+    request = replace(request, baseline=request.baseline or chosen)
     groups = _groups(named, request.baseline)
     order = list(groups)
     named.sort(key=lambda member: (order.index(member.group), member.seed, json.dumps(member.factors, sort_keys=True)))
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
-    if first is not None:
-        plan["notes"].append(f"Baseline: {first}, because no option names one (--baseline).")
+    if chosen is not None:
+        plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
     needed = settings(section, request.file or "--metric", plan["groups"], plan["baseline"], cells)
     _check_recorded(request, needed.keys(), runs)

@@ -20,7 +20,8 @@ _LISTED = 12  # keys named in a message
 _COLUMNS = ("run", "group", "seed")
 _PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
 _DIGITS = re.compile(r"([0-9]+)")
-_SEED = re.compile(r"(?:^|[/_. -])(?:seed|s)[=_-]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
+#: What says the seed in a name: ppo/seed1, ppo_seed2, grpo-s1, ppo run3.
+SEED = re.compile(r"(?:^|[/_.= -])(?:seed|s|run)[=_ -]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,10 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
     A group is the rest of a name, without the folders that all have.
     """
     texts = [run.group or run.name for run in runs]
-    seeds = [_SEED.findall(text) for text in texts]
+    seeds = [SEED.findall(text) for text in texts]
     if naming.says_group or any(len(found) != 1 for found in seeds):
         return {}
-    rests = [[part.strip("_. -") for part in _SEED.sub("", text).split("/") if part] for text in texts]
+    rests = [[part.strip("_. -") for part in SEED.sub("", text).split("/") if part] for text in texts]
     for end in (0, -1):
         while min(map(len, rests)) > 1 and len({rest[end] for rest in rests}) == 1:
             rests = [rest[1:] if end == 0 else rest[:-1] for rest in rests]

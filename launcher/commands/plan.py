@@ -17,6 +17,7 @@ from launcher.commands import certify, completion
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage
+from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -154,8 +155,13 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
 def _spread(planned: Plan, experiment: Experiment) -> float:
     """What the experiment's certificate says of the last value of its primary metric; 0: nothing."""
     path = planned.multirun / experiment.name / certify.NAME
-    spread = read_object(path)["spread"] if path.exists() else {}
-    return float(spread.get((experiment.analysis.get("primary") or {}).get("metric"), 0.0))
+    metric = (experiment.analysis.get("primary") or {}).get("metric")
+    try:
+        return float(read_object(path)["spread"].get(metric, 0.0))
+    except FileNotFoundError:
+        return 0.0
+    except (BadRunFolder, KeyError, AttributeError, TypeError, ValueError) as error:
+        raise Usage(f"{path}: not a certificate of this version. Fix: delete it, or repeat `certify`") from error
 
 
 def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread: float) -> None:

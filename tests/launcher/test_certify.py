@@ -145,6 +145,10 @@ def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: 
     (effect,) = re.findall(r"differences in eval/reward_mean \(\w+\) of ([\d.]+) sd", said)
     (least,) = re.findall(r"Repetitions of one run differ by 0\.01, so that none below ([\d.]+) is detected", said)
     assert float(least) == pytest.approx(float(effect) * 0.01 * 2**0.5, rel=0.05)
+    for damaged in ('{"spread": ', "{}", '{"spread": []}'):
+        (tmp_path / "quickstart" / certify.NAME).write_text(damaged)
+        assert launcher.main(words) == 2
+        assert "certificate.json: not a certificate of this version. Fix: delete it" in capsys.readouterr().err
 
 
 @pytest.mark.train

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from analysis.sources.log import BadImport, Log
-from analysis.sources.naming import level_of
+from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, configuration_in, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
@@ -35,9 +35,6 @@ _LISTED = 12
 _PARQUET = ".parquet"
 #: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
 _RUN, _CHARTED = "run", " - "
-_SEEDS = re.compile(
-    r".*?([-_ /.=]|^)(s|seed|run)[-_ =]?\d+", re.IGNORECASE
-)  # columns, each of which is a run: ppo-seed3
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
@@ -219,7 +216,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     others = [name for name in header if name != of_steps]
     if of_steps and others and all(_CHARTED in name for name in others):
         charted = {name: (run, metric) for name in others for run, _, metric in [name.rpartition(_CHARTED)]}
-    elif of_steps and others[1:] and all(map(_SEEDS.fullmatch, others)):
+    elif of_steps and others[1:] and all((seed := SEED.search(name)) and seed.end() == len(name) for name in others):
         charted = {name: (name, path.stem) for name in others}
     run_columns = (_RUN,) if charted else run_columns
     read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
