@@ -209,7 +209,7 @@ def of_exit(code: int | None, oom_killed: bool) -> tuple[FailureKind, str]:
     if code is None:
         return FailureKind.LOST, "the worker's exit code is unknown"
     if code == WorkerExit.DISK_FULL:
-        return FailureKind.DISK_FULL, "no space left, not even for the run's state"
+        return FailureKind.DISK_FULL, "No space left on device, not even for the run's state"
     if code >= 0:
         return FailureKind.LOST, f"exit code {code} without a terminal state"
     if code == -signal.SIGKILL and oom_killed:
