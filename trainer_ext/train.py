@@ -115,6 +115,8 @@ def _train(
         if flops is not None:
             flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
             metrics["cost/flops"] = flops
+        if not continuing.measures_kl(settings, step):  # so that all runs of a sweep have it at the same steps
+            metrics.pop("actor/kl_init", None)
         answers = [answer for answer in evaluated if answer.split != JUDGED]
         if answers:
             answers = scores.scored(settings, answers)

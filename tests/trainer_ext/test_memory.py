@@ -76,7 +76,7 @@ def test_the_sum_by_hand():
     assert needed.phases["sampling"]["cache of keys and values"] == 4 * 10 * 2 * 2 * 2 * 4 * 4
     # 2 responses of 4 tokens over 100 words
     assert needed.phases["update"]["logits of a micro-batch"] == memory.LOGITS * 2 * 4 * 100 * 4
-    assert needed.phases["update"]["variance of the gradient"] == 3 * weights
+    assert needed.phases["update"]["variance of the gradient"] == 2 * weights
 
 
 def test_micro_batches_of_so_many_tokens():

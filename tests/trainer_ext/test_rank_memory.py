@@ -59,7 +59,7 @@ def test_the_sum_by_hand():
     # a mini-batch of 4 prompts with 2 responses each is 4 a rank: 2 of 10 tokens in a micro-batch, over 100 words;
     # logits have 2 bytes, and 3 copies of a block, here of all of them, 4
     assert device.phases["update"] == {
-        "shard of the gradients": shard, VARIANCE: 3 * shard, "layers gathered": 2 * (2 * layer + ends),
+        "shard of the gradients": shard, VARIANCE: 2 * shard, "layers gathered": 2 * (2 * layer + ends),
         "gradients of one layer": 6 * ends, "logits of a micro-batch": 20 * 100 * (3 * 2 + 3 * 4),
         "activations": 20 * 2 * (8 * 8 + 3 * 16) + 20 * 2 * 2 * 8,
     }  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import nn
 
 from tests.trainer_ext.conftest import configuration
+from trainer_ext.backends.in_process import linear
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.trainer import InProcess
@@ -52,3 +55,18 @@ def test_equal_prompts_are_read_once_and_each_response_follows_its_own(cache):
     for row, text in enumerate(texts):  # alone
         alone = sample([module], request([text], 2), keys[2 * row : 2 * row + 2])
         torch.testing.assert_close(alone.log_probs, together.log_probs[2 * row : 2 * row + 2], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_large_linear_layers_have_the_values_and_gradients_of_pytorch(bias):
+    plain, ours = nn.Linear(512, 600, bias=bias), nn.Linear(512, 600, bias=bias)
+    ours.load_state_dict(plain.state_dict())
+    assert "forward" in vars(linear.use(ours)) and "forward" not in vars(linear.use(nn.Linear(64, 64)))
+    found = []
+    for layer in (plain, ours):
+        inputs = torch.linspace(-1, 1, 3 * 5 * 512).view(3, 5, 512).requires_grad_()
+        output = layer(inputs)
+        output.square().sum().backward()
+        found.append([output, inputs.grad, *(parameter.grad for parameter in layer.parameters())])
+    for theirs, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-4)

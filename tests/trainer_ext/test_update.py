@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,6 +36,21 @@ def test_without_a_controller_the_loss_reads_the_plain_advantages():
     found = update(method, scored(-1.0, -1.0), 1)
     assert method.controller is None and torch.equal(found.policy["advantages"], found.advantages)
     assert not any(name.startswith("dual_game/") for name in found.metrics)
+
+
+@pytest.mark.parametrize(
+    ("name", "kl_loss", "reads"),
+    [
+        ("c0_grpo", False, False), ("c0_grpo", True, True), ("bnto_minimal", False, True), ("sft", True, False),
+        ("dpo", False, True),
+    ],
+)  # fmt: skip
+def test_the_reference_is_read_only_where_a_loss_or_a_controller_needs_it(name, kl_loss, reads):
+    method = Method.read(configuration(f"method={name}")["method"], 10)
+    assert method.reads_reference(SimpleNamespace(use_kl_loss=kl_loss)) is reads
+    if not reads:
+        found = update(method, replace(scored(-1.0, -1.0), reference=None), 1)
+        assert "actor/kl_init" not in found.metrics and "ref_log_prob" not in found.policy
 
 
 def test_a_controller_shapes_the_advantages_and_reports_its_state():

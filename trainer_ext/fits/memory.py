@@ -76,7 +76,7 @@ def need(
     if trains:
         again = device and verl["actor_rollout_ref"]["model"]["enable_gradient_checkpointing"]
         kept = activations(model, tokens, again)
-        phases["update"] = {**logits, "activations": kept, VARIANCE: 3 * weights}
+        phases["update"] = {**logits, "activations": kept, VARIANCE: 2 * weights}
         sampling["gradient kept for its variance"] = weights
     return Need(throughout, phases)
 

@@ -77,7 +77,7 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
         if method["advantage"] == "gae":
             resident["shard of the critic and its moments"] = 3 * weights
         if trainer["grad_variance"]:
-            of_update[VARIANCE] = 3 * trained
+            of_update[VARIANCE] = 2 * trained
 
     # Models that are only asked: FSDP2 keeps their shards in main memory, also with devices.
     if not adapters:  # the policy without them is the reference

@@ -41,6 +41,11 @@ def evaluates(trainer: Mapping[str, Any], step: int) -> bool:
     return bool(every and (step % every == 0 or step == int(trainer["steps"]) or judged(trainer, step)))
 
 
+def measures_kl(trainer: Mapping[str, Any], step: int) -> bool:
+    """Whether a step measures actor/kl_init: those with an evaluation, or each of a run that has none."""
+    return not trainer["eval_every"] or evaluates(trainer, step)
+
+
 def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Objection]:
     """Why a finished run does not hold the first steps of the run with this configuration.
 

@@ -30,16 +30,17 @@ class Scored:
     """A step's whole batch of B responses of at most T tokens, at the policy that is about to be updated.
 
     mask: (B, T) bool; rewards: (B,); group: (B,) int64, a number for each prompt, whose responses are adjacent and as
-    many as any other's. The others are (B, T): log-probabilities of the tokens under the policy (old), the reference,
-    and what they were drawn from (behaviour); the policy's entropy and sum of squared probabilities (collision); a
-    critic's values. pair_reference: (2 P, T), the reference's log-probabilities of the task's own pairs.
+    many as any other's. The others are (B, T): log-probabilities of the tokens under the policy (old), the reference
+    (None where nothing reads it in the step), and what they were drawn from (behaviour); the policy's entropy and sum
+    of squared probabilities (collision); a critic's values. pair_reference: (2 P, T), the reference's log-probabilities
+    of the task's own pairs.
     """
 
     mask: Tensor
     rewards: Tensor
     group: Tensor
     old: Tensor
-    reference: Tensor
+    reference: Tensor | None
     behaviour: Tensor
     entropy: Tensor
     collision: Tensor
@@ -81,6 +82,14 @@ class Method:
         """Whether DPO is to learn from pairs of the task instead of drawn responses."""
         return bool(self.section["loss"] == "dpo" and self.section["dpo_pairs"] == "data")
 
+    def reads_reference(self, actor: Any) -> bool:
+        """Whether each step reads the reference's log-probabilities of the drawn responses; actor: verl's section."""
+        loss = self.section["loss"]
+        in_loss = (
+            bool(actor.use_kl_loss) if loss == "policy_gradient" else loss == "dpo" and not self.reads_pairs_of_task
+        )
+        return in_loss or self.controller is not None
+
     def actor_settings(self) -> dict[str, Any]:
         """The keys of verl's `actor` section that the method sets."""
         settings = {key: value for key, value in self.section.items() if key == "loss_agg_mode"}
@@ -99,8 +108,9 @@ def update(method: Method, scored: Scored, step: int) -> Update:
     plain, returns = advantage.advantages(method.algorithm, rewards, mask, scored.group, scored.values)
     values = metrics.analysis_metrics(old, plain, rewards, mask)
     values["analysis/entropy_full_mean"] = float(scored.entropy.double().sum() / mask.sum())
-    drawn_by = importance_weights(old, scored.behaviour, mask)  # 1 where the policy drew the token
-    values["actor/kl_init"] = control.kl_per_token(old, scored.reference, mask, drawn_by)
+    if scored.reference is not None:
+        drawn_by = importance_weights(old, scored.behaviour, mask)  # 1 where the policy drew the token
+        values["actor/kl_init"] = control.kl_per_token(old, scored.reference, mask, drawn_by)
 
     critic: dict[str, Tensor] | None = None
     columns: dict[str, Tensor] | None = None
@@ -124,13 +134,17 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
     weights, reported = credit.credit_weights(section["credit"], old, mask, scored.collision)
     values |= reported
     advantages = plain * weights
+    columns = {"old_log_probs": old}
+    if reference is not None:
+        columns["ref_log_prob"] = reference
     if method.controller is not None:
+        assert reference is not None
         weight = method.controller.weight
         statistics = control.statistics(old, reference, advantages, mask, scored.rewards, weight)
         method.controller.update(statistics)
         values |= method.controller.metrics(statistics)
         advantages = method.controller.advantages(old, reference, advantages) * mask
-    columns = {"old_log_probs": old, "ref_log_prob": reference, "advantages": advantages}
+    columns["advantages"] = advantages
     if section["sampler"] in registry.WITH_TARGET:
         treatment = registry.weights.choice(section)
         columns["rollout_is_weights"] = importance_weights(old, scored.behaviour, mask, treatment)
@@ -181,6 +195,7 @@ def _pair_columns(scored: Scored) -> tuple[Tensor | None, dict[str, Tensor] | No
     else:
         responses = len(scored.rewards) // int(torch.unique(scored.group).numel())
         rows, differ = best_and_worst(scored.rewards, responses)
+        assert scored.reference is not None
         reference = scored.reference[rows]
     if not bool(differ.any()):
         return rows, None

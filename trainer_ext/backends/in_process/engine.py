@@ -1,4 +1,4 @@
-"""The policy in training, and a critic: verl's TrainingWorker and FSDP2 engines on padded batches, in this process."""
+"""The policy in training, and a critic: verl's TrainingWorker and FSDP engines on padded batches, in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForTokenClassification, LlamaConfig
 
-from trainer_ext.backends.in_process import platform
+from trainer_ext.backends.in_process import linear, platform
 from trainer_ext.backends.in_process.batch import Batch
 
 platform.use()  # before verl's engines read the device's name
@@ -32,6 +32,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # no
 from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
 from trainer_ext.backends.in_process.logits import entropy, log_probs  # noqa: E402
+from trainer_ext.fits import devices  # noqa: E402
 from trainer_ext.fits.architectures import causal_models  # noqa: E402
 from trainer_ext.methods.losses import Loss  # noqa: E402
 
@@ -45,7 +46,17 @@ _EVERYWHERE = {"backend": ["fsdp2"], "device": ["cpu", "cuda"]}
 
 
 class _OnPaddedBatches(FSDPEngineWithLMHead):
-    """verl's FSDP2 engine on padded batches, for sequences so short that packing costs more than it saves."""
+    """verl's FSDP2 engine on padded batches, for sequences so short that packing costs more than it saves.
+
+    With one rank there is nothing to shard: the module stays as it is, because FSDP2 would copy all weights and
+    gradients of each micro-batch.
+    """
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        if self._is_offload_param:  # only FSDP2's module can leave the device
+            return super()._build_fsdp_module(module)
+        self._autocast_dtype, self.scaler = torch.float32, None
+        return module.to(devices.kind())
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         return {name: micro_batch[name] for name in ("input_ids", "attention_mask", "position_ids")}, {}
@@ -60,7 +71,7 @@ class PaddedEngine(_OnPaddedBatches):
 
     def _build_module(self) -> Any:
         self.model_config.model_type = "language_model"  # verl's method reads it to choose a class of transformers
-        return super()._build_module()
+        return linear.use(super()._build_module())
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         inputs, more = super().prepare_model_inputs(micro_batch)
@@ -87,66 +98,72 @@ class GradVariance:
     their mean. Its variance times the number of ranks is the variance of a micro-batch's own gradient, if the rows of a
     mini-batch are dealt to the ranks without regard to their gradients.
 
-    Three copies of the gradients stay in memory during an update, and one afterwards; each is float32.
+    Two further copies of the gradients stay in memory during an update, and one afterwards.
     """
 
     def __init__(self, engine: Any):
         """engine: with its module, and before its first update; it must add up the ranks' gradients at once."""
         self._engine = engine
         # Of this mini-batch: each micro-batch adds its share of the mean gradient.
-        self._accumulated: Tensor | None = None
+        self._total: dict[Any, Tensor] = {}
         self._forwards, self._share_squares = 0, 0.0
         # Of all mini-batches since `take`.
-        self._gradient_sum: Tensor | None = None
+        self._gradient_sum: dict[Any, Tensor] = {}
         self._square_sum, self._gradient_count = 0.0, 0
         before = {"optimizer_zero_grad": self._start, "forward_step": self._forward, "optimizer_step": self._step}
         for name, setting in before.items():
             setattr(engine, name, _after(setting, getattr(engine, name)))
 
     def _start(self, *_: Any, **__: Any) -> None:
-        self._accumulated, self._forwards, self._share_squares = None, 0, 0.0
+        self._total, self._forwards, self._share_squares = {}, 0, 0.0
 
     def _forward(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> None:
         if not forward_only:
             if self._forwards:
-                self._add_gradient()
+                self._take_gradient()
             self._forwards += 1
 
+    @torch.no_grad()
     def _step(self) -> None:
-        self._add_gradient()
-        # A micro-batch's mean gradient is n times its share, so the sum of all is n times the accumulated gradient.
-        n, total = self._forwards, self._accumulated
-        assert total is not None
-        self._gradient_sum = n * total if self._gradient_sum is None else self._gradient_sum.add_(total, alpha=n)
+        self._take_gradient()
+        # A micro-batch's mean gradient is n times its share, so the sum of all is n times the total.
+        n = self._forwards
+        for parameter, total in self._total.items():
+            parameter.grad = total
+            if parameter in self._gradient_sum:
+                self._gradient_sum[parameter].add_(total, alpha=n)
+            else:
+                self._gradient_sum[parameter] = n * total
+        self._total = {}
         self._square_sum += n**2 * self._share_squares
         self._gradient_count += n
 
-    def _add_gradient(self) -> None:
-        total = torch.cat([local(p.grad).flatten() for p in self._engine.module.parameters() if p.grad is not None])
-        if self._accumulated is None:
-            self._share_squares += _square(total)
-        else:  # in place: each copy is as large as the model
-            share = torch.sub(total, self._accumulated, out=self._accumulated)
-            self._share_squares += float(share.mul_(share).sum(dtype=torch.float64))
-        self._accumulated = total
+    @torch.no_grad()
+    def _take_gradient(self) -> None:
+        """Move the gradient of a micro-batch from the parameters into the total, where it is added as autograd does."""
+        for parameter in self._engine.module.parameters():
+            if (gradient := parameter.grad) is None:
+                continue
+            self._share_squares += _square(local(gradient))
+            self._total[parameter] = self._total[parameter].add_(gradient) if parameter in self._total else gradient
+            parameter.grad = None
 
     def take(self) -> float | None:
         """Unbiased variance of the gradient over the micro-batches since the last call, summed over the parameters.
 
         None with fewer than two micro-batches on a rank. The gradients are those before clipping. All ranks call it.
         """
-        total, squares, count = self._gradient_sum, self._square_sum, self._gradient_count
-        self._accumulated = self._gradient_sum = None
-        self._square_sum, self._gradient_count = 0.0, 0
-        if total is None or count < 2:
+        sums, squares, count = self._gradient_sum, self._square_sum, self._gradient_count
+        self._gradient_sum, self._square_sum, self._gradient_count = {}, 0.0, 0
+        if count < 2:
             return None
         ranks = int(self._engine.get_data_parallel_size())
-        of_mean = _square(total)
+        of_mean = sum(_square(local(total)) for total in sums.values())
         if ranks > 1:
             device = torch.cuda.current_device() if dist.get_backend() == dist.Backend.NCCL else "cpu"
-            sums = torch.tensor([squares, of_mean], dtype=torch.float64, device=device)
-            dist.all_reduce(sums)
-            squares, of_mean = sums.tolist()
+            parts = torch.tensor([squares, of_mean], dtype=torch.float64, device=device)
+            dist.all_reduce(parts)
+            squares, of_mean = parts.tolist()
         return ranks * max(0.0, (squares - of_mean / count) / (count - 1))
 
 
@@ -187,7 +204,7 @@ class PaddedValueEngine(_OnPaddedBatches):
     """A critic's engine: `values` (B, T), each before its token is known."""
 
     def _build_module(self) -> Any:
-        return value_module(self.model_config)
+        return linear.use(value_module(self.model_config))
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from verl.workers.config import HFModelConfig
 
+from trainer_ext.backends.in_process import linear
 from trainer_ext.backends.in_process.batch import Batch, Request
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
@@ -99,7 +100,7 @@ def load_module(
     for name, parameter in module.named_parameters():
         if weights is not None:
             parameter.data = weights[name]
-    return module
+    return linear.use(module)
 
 
 def sample(

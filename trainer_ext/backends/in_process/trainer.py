@@ -23,7 +23,7 @@ from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
 from trainer_ext.methods import losses, policy_loss
-from trainer_ext.methods.continuing import judged
+from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, Scored, positions, update
 from trainer_ext.scores.evaluation import Answer
 
@@ -90,7 +90,7 @@ class InProcess:
         self._updated_tokens = 0
         drawn = self._rollout.draw(step)
         pairs = self._rollout.pairs(step) if self._method.reads_pairs_of_task else None
-        scored = self._scored(drawn, pairs)
+        scored = self._scored(step, drawn, pairs)
         updates = update(self._method, scored, step)
         self._newest = (scored.old, updates.advantages, scored.mask, positions(self._method, scored, drawn.positions))
         values = {**drawn.metrics, **updates.metrics}
@@ -114,19 +114,20 @@ class InProcess:
         """The policy's own responses to the prompts of evaluations."""
         return self._rollout.evaluate(step, int(self._trainer["eval_samples"]), bool(judged(self._trainer, step)))
 
-    def _scored(self, drawn: Drawn, pairs: Batch | None) -> Scored:
-        """The drawn batch with the log-probabilities and values of all models."""
+    def _scored(self, step: int, drawn: Drawn, pairs: Batch | None) -> Scored:
+        """The drawn batch with the log-probabilities and values of the models that the step reads."""
         samples, verl = drawn.samples, self._verl
         rows = int(self.actor.config.ppo_micro_batch_size_per_gpu)
         scores = partial(score, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)
         bypass = verl.algorithm.rollout_correction.bypass_mode
+        read = self._method.reads_reference(self.actor.config) or measures_kl(self._trainer, step)
         prompt = torch.arange(len(drawn.rewards), device=drawn.rewards.device) // verl.actor_rollout_ref.rollout.n
         return Scored(
             mask=samples.batch.mask,
             rewards=drawn.rewards,
             group=prompt,
             old=samples.log_probs if bypass else scores(self._policy, samples.batch),
-            reference=scores(self._reference, samples.batch),
+            reference=scores(self._reference, samples.batch) if read else None,
             behaviour=samples.behaviour,
             entropy=samples.entropy,
             collision=samples.collision,

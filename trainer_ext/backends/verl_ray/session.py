@@ -29,7 +29,7 @@ from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
-from trainer_ext.methods.continuing import judged
+from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
 from trainer_ext.scores.evaluation import JUDGED, Answer
@@ -90,6 +90,7 @@ class Session:
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
         kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
+        self._reads_reference = self._method.reads_reference(actor)
         self.trainer = Trainer(tree, kl, self._method, self._task, bool(self._settings["grad_variance"]))
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
@@ -107,6 +108,7 @@ class Session:
         """Metrics, what was drawn, samples, tokens, peak memory in bytes. Raises what Trainer.explained does."""
         with self.trainer.explained():
             data, self.newest = self.trainer.config.data, Step(self._prompts.of_step(step, self._batch))
+            self.newest.reads_reference = self._reads_reference or measures_kl(self._settings, step)
             if self._method.reads_pairs_of_task:
                 length, seed = int(data.max_response_length), int(data.seed)
                 pairs = pairs_of_task(self._task, self.newest.prompts, self._tokenizer, length, seed, step)

@@ -45,13 +45,14 @@ trainer_base.RewardLoopManager = workers.Rewards
 class Step:
     """A step: what it is given, and what verl's stages find of it and report, one after the other.
 
-    pairs: of the task, for these prompts: chosen and rejected in turn. values: metrics. trained_tokens: by policy and
-    critic. row_of: the place of each of verl's keys in the run's order; kept: which of these rows rejection sampling
-    keeps; trained_pairs: the rows that DPO trains on.
+    pairs: of the task, for these prompts: chosen and rejected in turn. reads_reference: whether the reference reads the
+    drawn responses. values: metrics. trained_tokens: by policy and critic. row_of: the place of each of verl's keys in
+    the run's order; kept: which of these rows rejection sampling keeps; trained_pairs: the rows that DPO trains on.
     """
 
     prompts: Sequence[Prompt] = ()
     pairs: Sequence[list[int]] | None = None
+    reads_reference: bool = True
     row_of: Mapping[str, int] = field(default_factory=dict)
     scored: Scored | None = None
     update: Update | None = None
@@ -263,7 +264,8 @@ class Trainer(PPOTrainerSync):
         return {column: response_from_nested(data[name], data["response_mask"]) for column, name in names.items()}
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
-        batch = super()._compute_ref_log_prob(batch, metrics)
+        if self._now.reads_reference:
+            batch = super()._compute_ref_log_prob(batch, metrics)
         if self._method.section["sampler"] == "rejection":
             self.actor_rollout_wg.compute_target_log_prob(batch)
             self._put(batch, self._of_responses(batch, {"target_log_prob": "log_probs"}))
@@ -272,7 +274,8 @@ class Trainer(PPOTrainerSync):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """The whole batch, padded and in the run's order, through the functions of every backend."""
         now = self._now
-        names = ["rm_scores", "rollout_log_probs", "old_log_probs", "ref_log_prob", "entropy", "collision"]
+        names = ["rm_scores", "rollout_log_probs", "old_log_probs", "entropy", "collision"]
+        names += ["ref_log_prob"] * now.reads_reference
         rejects = self._method.section["sampler"] == "rejection"
         names += ["target_log_prob"] * rejects + ["values"] * self.use_critic
         fields = ["response_mask", *names]
@@ -288,7 +291,7 @@ class Trainer(PPOTrainerSync):
             rewards=columns["rm_scores"].sum(dim=1),
             group=torch.arange(len(batch)) // int(self.config.actor_rollout_ref.rollout.n),
             old=columns["old_log_probs"],
-            reference=columns["ref_log_prob"],
+            reference=columns.get("ref_log_prob"),
             behaviour=columns["rollout_log_probs"],
             entropy=columns["entropy"],
             collision=columns["collision"],
