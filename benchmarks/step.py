@@ -66,15 +66,13 @@ def setting(chosen: Size, folder: Path) -> dict[str, Any]:
     """Sorting, untaught (so that few responses end early), one update."""
     from tests.configuration import configuration
 
-    model: list[str] = []
+    rows = chosen.prompts * chosen.samples
+    model = [f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows // 2}"]
     if chosen is not SIZES[0]:
         path = folder / "model"
         if not path.exists():
             _write_model(path, folder)
-        model = ["model=pretrained", f"model.path={path}", "verl.actor_rollout_ref.actor.use_kl_loss=false"]
-        model.append(
-            f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={chosen.prompts * chosen.samples // 2}"
-        )
+        model += ["model=pretrained", f"model.path={path}", "verl.actor_rollout_ref.actor.use_kl_loss=false"]
     return configuration(
         *model,
         "task=sorting",
