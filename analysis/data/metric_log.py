@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
+from analysis.numbers import parsed
 from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
@@ -141,15 +141,6 @@ def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
     rows = standing(by_attempt)
     superseded = sum(map(len, by_attempt.values())) - len(rows)
     return replace(_columns(log, rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
-
-
-def parsed(line: bytes) -> Any:
-    """A line as JSON, also one with NaN, Infinity or half of a surrogate pair, which orjson refuses. Raises ValueError
-    or RecursionError."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)
 
 
 def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:

@@ -12,6 +12,8 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -35,6 +37,25 @@ _REMOVE = "remove or move away the earlier rows if the run began anew, else impo
 
 class BadImport(BadPlan):
     """Runs that cannot be imported as asked; its argument is an Objection, or several in words."""
+
+
+_asked: ContextVar[Collection[str] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def only(metrics: Collection[str] | None) -> Iterator[None]:
+    """Within it, logs keep these metrics alone; None: all."""
+    before = _asked.set(metrics)
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def is_kept(metric: str) -> bool:
+    """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
+    asked, name = _asked.get(), _written(metric)
+    return asked is None or name in asked or name in _COUNTED or "step" in metric.lower()
 
 
 class Numbers:
@@ -83,9 +104,9 @@ class Numbers:
 class Log:
     """The rows of a run in the order in which they were logged.
 
-    place: the file, for messages. metrics[name]: its numbers. unused: how many rows do not count, by
-    reason. left_out: the metrics that are not read, each with a cell that is not a number; read_as: those in another
-    notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
+    place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of the metrics that are not
+    kept (`only`). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a
+    cell that is not a number; read_as: those in another notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
     whether it is written; used: how many count. After `write`, cells: how many numbers each metric has, by the name
     that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in unix
     seconds.
@@ -94,12 +115,14 @@ class Log:
     def __init__(self, place: object) -> None:
         self.place = place
         self.metrics: dict[str, Numbers] = defaultdict(Numbers)
+        self.recorded: set[str] = set()
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
         self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
+        self._kept: list[str] = []
         self._logged = array("q")
-        self._times: dict[int, float] = {}
+        self._times = Numbers()
         self._begins: list[int] = []
         self._file: BinaryIO | None = None
         self._held = 0  # numbers in memory
@@ -113,7 +136,13 @@ class Log:
 
     def add(self, step: int, values: Mapping[str, object], where: str = "", time: float | None = None) -> None:
         """Append a row. A metric with a value that is not a number is left out; `where` names it."""
-        for name, value in values.items():
+        if not values.keys() <= self.recorded:
+            self._kept += [name for name in values if name not in self.recorded and is_kept(name)]
+            self.recorded.update(values)
+        for name in self._kept:
+            if name not in values:
+                continue
+            value = values[name]
             cell = number(value) if isinstance(value, str) else value
             if not isinstance(cell, (int, float)):
                 about = f"{self.place}: {where or f'step {step}'}"
@@ -121,14 +150,14 @@ class Log:
                 continue
             self.metrics[name].append(cell, len(self))
         self._logged.append(step)
-        self._held += len(values)
+        self._held += 1 + len(self._kept)
         if self._held > _HELD:
             self._file = self._file or cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - as long as the log
-            for cells in self.metrics.values():
+            for cells in (self._times, *self.metrics.values()):
                 cells.move(self._file)
             self._held = 0
         if time is not None:
-            self._times[len(self) - 1] = time
+            self._times.append(time, len(self) - 1)
 
     def add_histogram(self, name: str, edges: object, counts: object) -> None:
         """Append a histogram of the last row."""
@@ -189,17 +218,18 @@ class Log:
         self.last_step = int(self.steps[self.attempts == self.last_attempt].max(initial=0))
         self.summary = {"steps": self.last_step, **counted}
         self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
-        self.read = len(self)
-        self.metrics, self.histograms, self._times, self._logged, self._file = {}, [], {}, array("q"), None
+        self.read, self.recorded = len(self), {*map(_written, self.recorded)}
+        self.metrics, self.histograms, self._times, self._logged, self._file = {}, [], Numbers(), array("q"), None
         del self.steps, self.attempts, self.kept
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
-        columns = [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
+        columns = [("time", iter(self._times))]
+        columns += [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
         following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
-            line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
+            line: dict[str, Any] = {"step": int(step), "attempt": int(attempt), "time": None}
             for index, (name, cells) in enumerate(columns):
                 if following[index][1] == row:
                     line[name], following[index] = following[index][0], next(cells, (0.0, -1))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.formats.json_files import lines
-from analysis.sources.log import Log
+from analysis.sources.log import Log, only
 from analysis.sources.source import LoggedRun, source
 from analysis.spec.validation import Diagnostics
 from launcher.files import BadRunFolder
@@ -52,7 +52,8 @@ class RunFolders:
                     problem = whole.problem(folder, state) if done else state.message or str(state.state)
                 except (FileNotFoundError, BadRunFolder) as error:
                     problem = str(error) if folder.exists() else "it was not started"
-                log = _log(metrics_path(folder))
+                with only(None):  # a report shows more of our own runs, such as their cost and health
+                    log = _log(metrics_path(folder))
                 log.resolve(step)
                 place = f"{experiment.parent.name}/{name}/{title}"
                 yield LoggedRun(self.kind, f"{name}/{title}", {}, log, labels, problem, key=title, place=place)
