@@ -15,10 +15,12 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -109,9 +111,10 @@ def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
     Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
     held: whether all rows are in memory at once; else each line is parsed again for its part of the columns.
     """
-    by_attempt: dict[int, dict[int, _Entry]] = {}
+    entries: Any = [] if held else array("q")  # rows, or where their lines begin
+    steps, begins = array("d"), list[tuple[int, int]]()  # where an attempt begins
     bad: list[BadLine] = []
-    bad_count = repeated = end = 0
+    bad_count = end = 0
     for number, line in enumerate(log, start=1):
         begin, end = end, end + len(line)
         if not line.strip():
@@ -124,23 +127,51 @@ def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
             why = f"not JSON: {error}"
         if why is None:
             attempt = int(row.get("attempt") or 1)
-            steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
-            if step in steps:
-                before = _row(log, steps[step])
-                log.seek(end)
-                repeated += not (before.keys() & row.keys() <= _NOT_METRICS)
-                steps[step] = before | row
-            else:
-                steps[step] = row if held else begin
+            if not begins or attempt != begins[-1][1]:
+                begins.append((len(steps), attempt))
+            steps.append(row["step"])
+            entries.append(row if held else begin)
             continue
         bad_count += 1
         torn = not line.endswith(b"\n")
         if len(bad) < _MOST_NAMED:
             bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
 
-    rows = standing(by_attempt)
-    superseded = sum(map(len, by_attempt.values())) - len(rows)
-    return replace(_columns(log, rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
+    of_rows = np.frombuffer(steps)
+    order, superseded = _order(of_rows, begins)
+    ordered = of_rows if isinstance(order, range) else of_rows[order]
+    repeated = Counter[str]()
+    rows = _merged(log, entries, order, steps, repeated)
+    curves = _columns(ordered[np.diff(ordered, prepend=-1) > 0], rows)
+    return replace(curves, bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated.total())
+
+
+def _order(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Sequence[int], int]:
+    """The rows that count, by their steps, and how many steps a later attempt superseded: see `standing`."""
+    if len(begins) < 2 and (steps[1:] > steps[:-1]).all():  # as nearly always
+        return range(len(steps)), 0
+    at, attempts = zip(*begins, strict=True)
+    of_rows = np.repeat(attempts, np.diff(at, append=len(steps)))
+    stands, least = np.ones(len(steps), dtype=bool), math.inf
+    for attempt in sorted({*attempts}, reverse=True):
+        of_attempt = of_rows == attempt
+        stands[of_attempt] = steps[of_attempt] < least
+        least = min(least, steps[of_attempt].min())
+    rows = np.flatnonzero(stands)
+    lost = {*zip(of_rows[~stands].tolist(), steps[~stands].tolist(), strict=True)}
+    return rows[np.argsort(steps[rows], kind="stable")].tolist(), len(lost)
+
+
+def _merged(
+    log: BinaryIO, entries: Sequence[_Entry], order: Sequence[int], steps: Sequence[float], repeated: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """The rows in an order, those of a step as one, and in `repeated` those that write a metric of the step again."""
+    for _, same in groupby(order, key=steps.__getitem__):
+        whole, *others = (_row(log, entries[at]) for at in same)
+        for row in others:
+            repeated["rows"] += not (whole.keys() & row.keys() <= _NOT_METRICS)
+            whole = whole | row
+        yield whole
 
 
 def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
@@ -178,13 +209,12 @@ def _row(log: BinaryIO, entry: _Entry) -> dict[str, Any]:
     return row
 
 
-def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
-    steps = sorted(rows)
+def _columns(steps: Array, rows: Iterator[dict[str, Any]]) -> Curves:
     values: dict[str, Array] = {}
     not_finite: dict[str, int] = {}
     for begin in range(0, len(steps), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)
-        in_order = [_row(log, rows[step]) for step in steps[part]]
+        in_order = [*islice(rows, _AT_ONCE)]
         for key in [key for key in dict.fromkeys(chain.from_iterable(in_order)) if key not in _NOT_METRICS]:
             cells = [row.get(key) for row in in_order]
             # Nearly always each step has the metric, as a float; anything else goes one by one.
@@ -203,7 +233,7 @@ def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
             if odd:
                 not_finite[key] = not_finite.get(key, 0) + odd
     ordered = {key: values[key] for key in sorted(values)}
-    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite)
+    return Curves(steps, ordered, not_finite)
 
 
 def _number(value: object) -> float | None:

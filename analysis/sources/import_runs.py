@@ -315,13 +315,13 @@ def _section(request: ImportRequest) -> dict[str, Any]:
     return {**section, "metrics": list(request.metrics)} if request.metrics else section
 
 
-def _asked(request: ImportRequest) -> set[str | None]:
+def _asked(request: ImportRequest) -> set[str]:
     """The metrics that the analysis, or the options, ask for, and those of its axes."""
     try:
         metrics = settings(_section(request)).keys()
     except BadPlan:  # which is said when the groups are known
         metrics = ()
-    return {request.step, *metrics, *CLOCKS.values()}
+    return {request.step or "", *metrics, *CLOCKS.values()}
 
 
 def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, Any]:

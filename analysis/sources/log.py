@@ -104,11 +104,12 @@ class Numbers:
 class Log:
     """The rows of a run in the order in which they were logged.
 
-    place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of the metrics that are not
-    kept (`only`). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a
-    cell that is not a number; read_as: those in another notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
-    whether it is written; used: how many count. After `write`, cells: how many numbers each metric has, by the name
-    that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in unix
+    place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of metrics that are not kept
+    (`only`). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a cell
+    that is not a number; read_as: those in another notation than Python's, each with a cell. After `resolve` or
+    `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count. After `write`,
+    cells: how many numbers each metric has, by the name that it is written under; read: how many rows; summary: of the
+    run's end; last_step; last_attempt; finished: in unix
     seconds.
     """
 
