@@ -16,11 +16,9 @@ import json
 import math
 import os
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -32,9 +30,7 @@ from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
-_Entry = dict[str, Any] | int  # a row, or where its line begins
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
-_AT_ONCE = 256  # rows that become a part of the columns together
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 
@@ -105,18 +101,16 @@ def _index(names: tuple[str, ...]) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
+def parse(log: BinaryIO, name: str) -> Curves:
     """Read a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
-    Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
-    held: whether all rows are in memory at once; else each line is parsed again for its part of the columns.
+    Several lines of one step and attempt are merged; of attempts, those lines count that `standing` says.
     """
-    entries: Any = [] if held else array("q")  # rows, or where their lines begin
-    steps, begins = array("d"), list[tuple[int, int]]()  # where an attempt begins
+    steps, begins = array("d"), list[tuple[int, int]]()  # of each line; the first line of each attempt
+    numbers: dict[str, tuple[array[float], array[int]]] = {}  # of each metric, with their lines
     bad: list[BadLine] = []
-    bad_count = end = 0
+    bad_count = 0
     for number, line in enumerate(log, start=1):
-        begin, end = end, end + len(line)
         if not line.strip():
             continue
         row: Any = None
@@ -125,53 +119,55 @@ def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
             why = _bad_row(row)
         except (ValueError, RecursionError) as error:
             why = f"not JSON: {error}"
-        if why is None:
-            attempt = int(row.get("attempt") or 1)
-            if not begins or attempt != begins[-1][1]:
-                begins.append((len(steps), attempt))
-            steps.append(row["step"])
-            entries.append(row if held else begin)
+        if why is not None:
+            bad_count += 1
+            torn = not line.endswith(b"\n")
+            if len(bad) < _MOST_NAMED:
+                bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else why, torn))
             continue
-        bad_count += 1
-        torn = not line.endswith(b"\n")
-        if len(bad) < _MOST_NAMED:
-            bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
+        attempt = int(row.get("attempt") or 1)
+        if not begins or attempt != begins[-1][1]:
+            begins.append((len(steps), attempt))
+        for key, value in row.items():
+            if (type(value) is float or (value := _number(value)) is not None) and key not in _NOT_METRICS:
+                if key not in numbers:
+                    numbers[key] = array("d"), array("I")
+                numbers[key][0].append(value)
+                numbers[key][1].append(len(steps))
+        steps.append(row["step"])
 
-    of_rows = np.frombuffer(steps)
-    order, superseded = _order(of_rows, begins)
-    ordered = of_rows if isinstance(order, range) else of_rows[order]
-    repeated = Counter[str]()
-    rows = _merged(log, entries, order, steps, repeated)
-    curves = _columns(ordered[np.diff(ordered, prepend=-1) > 0], rows)
-    return replace(curves, bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated.total())
+    kept, places, superseded = _places(np.array(steps), begins)
+    again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
+    for key in sorted(numbers):
+        cells, lines = map(np.array, numbers.pop(key))
+        at, column, recorded = places[lines], np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
+        column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
+        if at.size > np.count_nonzero(recorded):
+            twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
+            again.update(lines[twice[at[twice] >= 0]].tolist())
+        if recorded[:-1].any():
+            values[key] = column[:-1]
+            if odd := int(recorded[:-1].sum() - np.isfinite(column[:-1]).sum()):
+                not_finite[key] = odd
+    return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
 
 
-def _order(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Sequence[int], int]:
-    """The rows that count, by their steps, and how many steps a later attempt superseded: see `standing`."""
+def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32], int]:
+    """The steps that count, as `standing` has it; the place of each line among them, -1 if it does not count; and how
+    many steps of an attempt a later one superseded."""
+    places = np.arange(steps.size, dtype=np.int32)
     if len(begins) < 2 and (steps[1:] > steps[:-1]).all():  # as nearly always
-        return range(len(steps)), 0
+        return steps, places, 0
     at, attempts = zip(*begins, strict=True)
-    of_rows = np.repeat(attempts, np.diff(at, append=len(steps)))
-    stands, least = np.ones(len(steps), dtype=bool), math.inf
+    of_lines, stands, least = np.repeat(attempts, np.diff(at, append=steps.size)), np.ones(steps.size, bool), math.inf
     for attempt in sorted({*attempts}, reverse=True):
-        of_attempt = of_rows == attempt
+        of_attempt = of_lines == attempt
         stands[of_attempt] = steps[of_attempt] < least
         least = min(least, steps[of_attempt].min())
-    rows = np.flatnonzero(stands)
-    lost = {*zip(of_rows[~stands].tolist(), steps[~stands].tolist(), strict=True)}
-    return rows[np.argsort(steps[rows], kind="stable")].tolist(), len(lost)
-
-
-def _merged(
-    log: BinaryIO, entries: Sequence[_Entry], order: Sequence[int], steps: Sequence[float], repeated: Counter[str]
-) -> Iterator[dict[str, Any]]:
-    """The rows in an order, those of a step as one, and in `repeated` those that write a metric of the step again."""
-    for _, same in groupby(order, key=steps.__getitem__):
-        whole, *others = (_row(log, entries[at]) for at in same)
-        for row in others:
-            repeated["rows"] += not (whole.keys() & row.keys() <= _NOT_METRICS)
-            whole = whole | row
-        yield whole
+    lost = {*zip(of_lines[~stands].tolist(), steps[~stands].tolist(), strict=True)}
+    kept, places[stands] = np.unique(steps[stands], return_inverse=True)
+    places[~stands] = -1
+    return kept, places, len(lost)
 
 
 def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
@@ -199,41 +195,6 @@ def _bad_row(row: Any) -> str | None:
         if not math.isfinite(value) or value != int(value) or value < lowest:
             return f"{key} = {value!r}: must be a whole number, {lowest} or more"
     return None
-
-
-def _row(log: BinaryIO, entry: _Entry) -> dict[str, Any]:
-    if isinstance(entry, dict):
-        return entry
-    log.seek(entry)
-    row: dict[str, Any] = parsed(log.readline())
-    return row
-
-
-def _columns(steps: Array, rows: Iterator[dict[str, Any]]) -> Curves:
-    values: dict[str, Array] = {}
-    not_finite: dict[str, int] = {}
-    for begin in range(0, len(steps), _AT_ONCE):
-        part = slice(begin, begin + _AT_ONCE)
-        in_order = [*islice(rows, _AT_ONCE)]
-        for key in [key for key in dict.fromkeys(chain.from_iterable(in_order)) if key not in _NOT_METRICS]:
-            cells = [row.get(key) for row in in_order]
-            # Nearly always each step has the metric, as a float; anything else goes one by one.
-            if set(map(type, cells)) == {float}:
-                column = np.array(cells, dtype=np.float64)
-                odd = column.size - int(np.count_nonzero(np.isfinite(column)))
-            else:
-                numbers = [_number(value) for value in cells]
-                if all(number is None for number in numbers):
-                    continue
-                column = np.array([math.nan if number is None else number for number in numbers])
-                odd = sum(number is not None and not math.isfinite(number) for number in numbers)
-            if key not in values:
-                values[key] = np.full(len(steps), math.nan)
-            values[key][part] = column
-            if odd:
-                not_finite[key] = not_finite.get(key, 0) + odd
-    ordered = {key: values[key] for key in sorted(values)}
-    return Curves(steps, ordered, not_finite)
 
 
 def _number(value: object) -> float | None:
@@ -302,7 +263,6 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_HELD = 16 << 20  # bytes: the rows of a longer log take too much memory, so its lines are parsed twice
 _FORMAT = 4
 
 
@@ -325,7 +285,7 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
         if (cached := _restored(file, "digest", digest, shown)) is not None:
             return cached
         source.seek(0)
-        parsed = parse(source, shown, held=stat.st_size < _HELD)
+        parsed = parse(source, shown)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 

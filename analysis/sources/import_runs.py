@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport, only
-from analysis.sources.naming import Named, Naming, in_names, is_planned, name
+from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import CLOCKS
@@ -166,6 +166,7 @@ def _named(
         request = replace(request, naming=replace(request.naming, map=rows), groups={}, baseline=first)
         for run in runs:
             run.group = None
+    request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
     chosen = _first(named) if request.baseline is None else None
     request = replace(request, baseline=request.baseline or chosen)

@@ -172,10 +172,10 @@ def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
 
     (resumed,) = imported(run("a", steps(range(1, 8)), steps(range(5, 7), more=0.5)))
     assert points(resumed) == {1: 1, 2: 2, 3: 3, 4: 4, 5: 5.5, 6: 6.5} and resumed.curves.superseded == 3
-    (both,) = imported(run("b", steps(range(1, 4)), steps(range(1, 4), "loss")))
+    (both,) = imported(run("b", steps(range(1, 4)), steps(range(1, 4), "loss")), metrics=("reward", "loss"))
     assert points(both) == points(both, "loss") == {1: 1, 2: 2, 3: 3} and both.curves.superseded == 0
     epochs = [[*steps(range(40)), *steps(range(2), "eval")], [*steps(range(40, 42)), *steps(range(1, 3), "eval")]]
-    (run_of,) = imported(run("c", *epochs))
+    (run_of,) = imported(run("c", *epochs), metrics=("reward", "eval"))
     assert len(points(run_of)) == 42 and points(run_of, "eval") == {0: 0, 1: 1, 2: 2}
     again = run("d", steps(range(4)), steps(range(3), more=0.5))
     worded(refused(again))
@@ -305,7 +305,7 @@ def test_steps_with_thousands_and_columns_that_nothing_asks_for(
     (run,) = read_sweep(tmp_path / "m" / "x").runs
     assert points(run) == {500: 0.01, 1000: 0.02, 1500: 0.03} and "note" not in run.curves.values
     said = capsys.readouterr().out
-    assert "* note is left out: " in said and "line 3: note = 'five': not a number" in said
+    assert "* Recorded, not read: 1 metric (note). --metric reads more." in said
     assert "reward has a notation of its own: '1%' is read as 0.01" in said
 
 
