@@ -12,11 +12,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import BadImport, only
+from analysis.sources.log import ASKED, BadImport
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
@@ -82,7 +83,7 @@ def import_runs(request: ImportRequest) -> Imported:
     multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)
     try:
-        return _import(request, former, multirun)
+        return copy_context().run(_import, request, former, multirun)
     except BaseException:
         if new and not any(multirun.iterdir()):
             multirun.rmdir()
@@ -90,9 +91,10 @@ def import_runs(request: ImportRequest) -> Imported:
 
 
 def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> Imported:
+    ASKED.set(_asked(request))
     # The folder of the runs may be a link to another disk, where they are moved to.
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
-    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside, only(_asked(request)):
+    with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
         runs = sorted(_read(request, Path(aside)), key=lambda run: (run.kind, run.name))
         named, left_out, plan, needed = _named(request, runs)
         folders = [run_folder(multirun, entry["id"]) for entry in plan["runs"]]
