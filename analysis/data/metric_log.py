@@ -136,10 +136,12 @@ def parse(log: BinaryIO, name: str) -> Curves:
                 numbers[key][1].append(len(steps))
         steps.append(row["step"])
 
-    kept, places, superseded = _places(np.array(steps), begins)
+    of_lines = np.array(steps)
+    del steps
+    kept, places, superseded = _places(of_lines, begins)
     again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
     for key in sorted(numbers):
-        cells, lines = map(np.array, numbers.pop(key))
+        cells, lines = map(np.asarray, numbers.pop(key))
         at, column, recorded = places[lines], np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
         column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
         if at.size > np.count_nonzero(recorded):

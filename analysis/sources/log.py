@@ -63,7 +63,7 @@ class Numbers:
 
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
         """All numbers, and the rows."""
-        return np.array(self._values), np.array(self._rows)
+        return np.asarray(self._values), np.asarray(self._rows)
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
         return zip(self._values, self._rows, strict=True)
@@ -136,7 +136,9 @@ class Log:
         if step in self.metrics:
             self._count_by(step, np.cumsum(back))
         back[1:] |= self.steps[1:] < self.steps[:-1]
-        new = back | (np.diff(self.steps, prepend=-1) != 0)
+        new = back.copy()
+        new[1:] |= self.steps[1:] != self.steps[:-1]
+        new[:1] = True
         differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
         begins, superseded = back | differs, 0
         self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
@@ -176,7 +178,7 @@ class Log:
                     place = {"step": int(self.steps[at]), "attempt": int(self.attempts[at])}
                     file.write(json.dumps({**place, **histogram}) + "\n")
         self.last_attempt = int(self.attempts.max(initial=1))
-        self.last_step = int(self.steps[self.attempts == self.last_attempt].max(initial=0))
+        self.last_step = int(self.steps.max(initial=0, where=self.attempts == self.last_attempt))
         self.summary = {"steps": self.last_step, **counted}
         self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
         self.read, self.recorded = len(self), {*map(_written, self.recorded)}

@@ -146,7 +146,7 @@ def _values(
     fields: dict[str, Any] = dict(mapped[run.name]) if mapped is not None else {}
     if mapped is None and pattern is not None:
         if (match := pattern.search(run.name)) is None:
-            rule = f"--match {naming.match!r} does not match this name"
+            rule = f"--match {naming.match!r} does not match the name"
             problems.add(f"run {run.name}", KEY_ALONE, rule, "write a more general one")
             return None
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
