@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -148,6 +149,7 @@ def _given(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def _import(chosen: argparse.Namespace) -> int:
     folder, said = _imported(chosen.words, _given(chosen))
+    said += [f"* {note}" for note in json.loads((folder / "plan.json").read_bytes())["notes"]]
     print("\n".join([*said, "", f"Plan: {folder / 'plan.json'}", f"Next: {_program()} report {folder}"]))
     return 0
 

@@ -5,9 +5,9 @@ beside rliable on the same scores; reading the metric logs of many runs for the 
 loop of json.loads; and a later report: `python -m analysis report` as its user runs it, in a process of its own with
 all imports, when the parsed logs are kept and a report has been written. The peer's resamples are fewer than ours
 where it would take minutes, and its time is multiplied; json.loads reads some of the runs, before and after ours.
-Then the logs of others: a CSV table and a long JSONL log, imported and reported, beside csv.reader and json.loads of
-the same file; their memory is what a process takes beyond that of a small log, of the file, or of its columns as
-float64. And a report of many runs with short logs.
+Then reports of the logs of others, of one metric: a CSV table and a long JSONL log, beside csv.reader and json.loads of
+the same file; their memory is what a process takes beyond that of a small log, of the file, or of the steps and the
+metric as float64. And a report of many runs with short logs.
 
 Every limit of time but that of the many runs is a ratio to a peer in the same run. Times are seconds of CPU, of all
 threads and processes, so that other work of the machine does not decide. Exits 1 when a limit is missed.
@@ -46,8 +46,9 @@ IQM_TIMES, PROFILE_TIMES = 20.0, 100.0
 FIRST_READ, LATER_READ, LATER_REPORT = 1.0, 0.1, 0.3
 MEMORY_GB = 2.0
 PEER_RUNS = 20
-# A table's memory, of its file; a long log's, of its columns; and their time, of the peer's.
-TABLE_MEMORY, LOG_MEMORY, TABLE_TIMES, LOG_TIMES = 5.0, 1.5, 60.0, 10.0
+# A table's memory, of its file; a long log's, of the columns asked for; and their time, of the peer's.
+TABLE_MEMORY, LOG_MEMORY, TABLE_TIMES, LOG_TIMES = 5.0, 1.5, 40.0, 3.0
+ASKED = ["--metric", "actor/metric_number_00"]
 MANY, MANY_STEPS, MANY_CPU_S, MANY_MB = size(10_000, 24), 100, 30.0, 500.0
 STEPS, METRICS, GROUPS = 2000, 20, 4
 ROOT = Path(__file__).parents[1]
@@ -198,38 +199,33 @@ def reading(runs: int) -> bool:
 
 
 def logs(folder: Path, rows: int) -> tuple[Path, Path, int]:
-    """A table of so many rows, of 100 runs, and a log of a fifth as many with 100 metrics; the bytes of its columns."""
+    """A table of so many rows, of 100 runs, and a log of twice as many with 20 metrics; the bytes of its steps and of a
+    metric."""
     random, table, log = np.random.default_rng(0), folder / f"table-{rows}.csv", folder / f"log-{rows}.jsonl"
-    cells = random.standard_normal((1000, 100)).round(6).tolist()
-    names = [f"actor/metric_number_{number:02d}" for number in range(100)]
+    cells = random.standard_normal((1000, 20)).round(6).tolist()
+    names = [f"actor/metric_number_{number:02d}" for number in range(20)]
     with table.open("w", newline="") as file:
         write = csv.writer(file)
         write.writerow(["method", "seed", "step", *names[:8]])
         write.writerows([f"m{row % 4}", row // 4 % 25, row // 100, *cells[row % 1000][:8]] for row in range(rows))
     with log.open("w") as file:
-        for row in range(rows // 5):
+        for row in range(2 * rows):
             data = dict(zip(names, cells[row % 1000], strict=True))
             file.write(json.dumps({"step": row, "data": data}, separators=(",", ":")) + "\n")
-    return table, log, 8 * 101 * (rows // 5)
+    return table, log, 8 * 2 * 2 * rows
 
 
-def import_once(log: Path) -> None:
-    """Import a log and read it; print the seconds of CPU and the most memory that was held."""
-    from analysis.sources import ImportRequest, Naming, import_runs
-
-    begin, into = cpu_seconds(), log.parent / f"multirun-{log.stem}" / "theirs"
-    naming = Naming("method", "seed") if log.suffix == ".csv" else Naming(match=r"(?P<group>log)-(?P<seed>\d+)")
-    import_runs(ImportRequest((log,), into, naming, metrics=("actor/metric_number_00",)))
-    read_sweep(into)
-    print(json.dumps([cpu_seconds() - begin, peak_bytes()]))
-
-
-def report_once(folder: Path) -> None:
-    """Write a report; print the seconds of CPU, imports included, and the most memory that was held."""
+def report_once(path: Path) -> None:
+    """Write a report, of logs if it is a file; print the seconds of CPU, imports included, and the most memory that was
+    held."""
     from analysis.__main__ import main as analysis
 
+    words = [*ASKED, "--into", str(path.parent / f"of-{path.stem}" / "theirs")] if path.is_file() else []
+    words += {".csv": ["--group", "method", "--seed", "seed"], ".jsonl": ["--match", "(?P<group>log)"]}.get(
+        path.suffix, []
+    )
     with contextlib.redirect_stdout(io.StringIO()):
-        analysis(["report", str(folder)])
+        analysis(["report", str(path), *words])
     print(json.dumps([cpu_seconds(), peak_bytes()]))
 
 
@@ -238,9 +234,9 @@ def peak_bytes() -> int:
     return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
-def apart(option: str, path: Path) -> tuple[float, int]:
-    """What a process of its own prints with this option."""
-    command = [sys.executable, "-m", "benchmarks.analysis", option, str(path)]
+def apart(path: Path) -> tuple[float, int]:
+    """What a process of its own prints that writes a report of a path."""
+    command = [sys.executable, "-m", "benchmarks.analysis", "--report", str(path)]
     seconds, memory = json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout)
     return seconds, memory
 
@@ -259,13 +255,13 @@ def others(rows: int) -> bool:
         limits = ((TABLE_MEMORY, TABLE_TIMES), (LOG_MEMORY, LOG_TIMES))
         bytes_of = (table.stat().st_size, columns)
         for few, path, least, (limit, times), peer in zip(small, (table, log), bytes_of, limits, peers, strict=True):
-            (_, base), (seconds, memory), peer_s = apart("--import", few), apart("--import", path), timed(peer)
+            (_, base), (seconds, memory), peer_s = apart(few), apart(path), timed(peer)
             share = (memory - base) / least
             kept &= share <= limit and seconds <= times * peer_s
-            print(f"import of {path.name}, {path.stat().st_size / 1e6:.0f} MB: {seconds:.1f} s, {seconds / peer_s:.1f} "
+            print(f"report of {path.name}, {path.stat().st_size / 1e6:.0f} MB: {seconds:.1f} s, {seconds / peer_s:.1f} "
                   f"of the peer's (at most {times:g}); memory {share:.2f} of {least / 1e6:.0f} MB "
                   f"(at most {limit:g})")  # fmt: skip
-        seconds, memory = apart("--report", make(folder, MANY, MANY_STEPS))
+        seconds, memory = apart(make(folder, MANY, MANY_STEPS))
         kept &= seconds <= MANY_CPU_S and memory <= MANY_MB * 1e6
     print(f"report of {MANY} runs of {MANY_STEPS} steps: {seconds:.1f} s (at most {MANY_CPU_S:g}), "
           f"{memory / 1e6:.0f} MB (at most {MANY_MB:g})")  # fmt: skip
@@ -276,8 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     parser = argparse.ArgumentParser(description="Speed of the analysis.")
     parser.add_argument("--runs", type=int, default=size(1000, 24), help="runs to read")
-    parser.add_argument("--rows", type=int, default=size(500_000, 10_000), help="rows of the table to import")
-    alone = {"read": read_once, "import": import_once, "report": report_once}
+    parser.add_argument("--rows", type=int, default=size(500_000, 10_000), help="rows of the table to report on")
+    alone = {"read": read_once, "report": report_once}
     for name in alone:
         parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

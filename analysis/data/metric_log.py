@@ -15,24 +15,22 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
+from analysis.numbers import parsed
 from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
-_Entry = dict[str, Any] | int  # a row, or where its line begins
 _NOT_METRICS = frozenset({"step", "attempt", "time"})
-_AT_ONCE = 256  # rows that become a part of the columns together
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 
@@ -103,17 +101,16 @@ def _index(names: tuple[str, ...]) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
+def parse(log: BinaryIO, name: str) -> Curves:
     """Read a metrics.jsonl, called `name` in its bad lines. What is wrong is counted and left out.
 
-    Several lines of one step and attempt are merged. `standing` decides which lines of several attempts count.
-    held: whether all rows are in memory at once; else each line is parsed again for its part of the columns.
+    Several lines of one step and attempt are merged; of attempts, those lines count that `standing` says.
     """
-    by_attempt: dict[int, dict[int, _Entry]] = {}
+    steps, begins = array("d"), list[tuple[int, int]]()  # of each line; the first line of each attempt
+    numbers: dict[str, tuple[array[float], array[int]]] = {}  # of each metric, with their lines
     bad: list[BadLine] = []
-    bad_count = repeated = end = 0
+    bad_count = 0
     for number, line in enumerate(log, start=1):
-        begin, end = end, end + len(line)
         if not line.strip():
             continue
         row: Any = None
@@ -122,34 +119,57 @@ def parse(log: BinaryIO, name: str, held: bool = True) -> Curves:
             why = _bad_row(row)
         except (ValueError, RecursionError) as error:
             why = f"not JSON: {error}"
-        if why is None:
-            attempt = int(row.get("attempt") or 1)
-            steps, step = by_attempt.setdefault(attempt, {}), int(row["step"])
-            if step in steps:
-                before = _row(log, steps[step])
-                log.seek(end)
-                repeated += not (before.keys() & row.keys() <= _NOT_METRICS)
-                steps[step] = before | row
-            else:
-                steps[step] = row if held else begin
+        if why is not None:
+            bad_count += 1
+            torn = not line.endswith(b"\n")
+            if len(bad) < _MOST_NAMED:
+                bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else why, torn))
             continue
-        bad_count += 1
-        torn = not line.endswith(b"\n")
-        if len(bad) < _MOST_NAMED:
-            bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else str(why), torn))
+        attempt = int(row.get("attempt") or 1)
+        if not begins or attempt != begins[-1][1]:
+            begins.append((len(steps), attempt))
+        for key, value in row.items():
+            if (type(value) is float or (value := _number(value)) is not None) and key not in _NOT_METRICS:
+                if key not in numbers:
+                    numbers[key] = array("d"), array("I")
+                numbers[key][0].append(value)
+                numbers[key][1].append(len(steps))
+        steps.append(row["step"])
 
-    rows = standing(by_attempt)
-    superseded = sum(map(len, by_attempt.values())) - len(rows)
-    return replace(_columns(log, rows), bad=tuple(bad), bad_count=bad_count, superseded=superseded, repeated=repeated)
+    of_lines = np.array(steps)
+    del steps
+    kept, places, superseded = _places(of_lines, begins)
+    again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
+    for key in sorted(numbers):
+        cells, lines = map(np.asarray, numbers.pop(key))
+        at, column, recorded = places[lines], np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
+        column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
+        if at.size > np.count_nonzero(recorded):
+            twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
+            again.update(lines[twice[at[twice] >= 0]].tolist())
+        if recorded[:-1].any():
+            values[key] = column[:-1]
+            if odd := int(recorded[:-1].sum() - np.isfinite(column[:-1]).sum()):
+                not_finite[key] = odd
+    return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
 
 
-def parsed(line: bytes) -> Any:
-    """A line as JSON, also one with NaN, Infinity or half of a surrogate pair, which orjson refuses. Raises ValueError
-    or RecursionError."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)
+def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32], int]:
+    """The steps that count, as `standing` has it; the place of each line among them, -1 if it does not count; and how
+    many steps of an attempt a later one superseded."""
+    places = np.arange(steps.size, dtype=np.int32)
+    if len(begins) < 2 and (steps[1:] > steps[:-1]).all():  # as nearly always
+        return steps, places, 0
+    at, attempts = zip(*begins, strict=True)
+    of_lines, stands, least = np.repeat(attempts, np.diff(at, append=steps.size)), np.ones(steps.size, bool), math.inf
+    for attempt in sorted({*attempts}, reverse=True):
+        of_attempt = of_lines == attempt
+        stands[of_attempt] = steps[of_attempt] < least
+        least = min(least, steps[of_attempt].min())
+    lost = {*zip(of_lines[~stands].tolist(), steps[~stands].tolist(), strict=True)}
+    kept, places[stands] = np.unique(steps[stands], return_inverse=True)
+    places[~stands] = -1
+    return kept, places, len(lost)
 
 
 def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
@@ -177,42 +197,6 @@ def _bad_row(row: Any) -> str | None:
         if not math.isfinite(value) or value != int(value) or value < lowest:
             return f"{key} = {value!r}: must be a whole number, {lowest} or more"
     return None
-
-
-def _row(log: BinaryIO, entry: _Entry) -> dict[str, Any]:
-    if isinstance(entry, dict):
-        return entry
-    log.seek(entry)
-    row: dict[str, Any] = parsed(log.readline())
-    return row
-
-
-def _columns(log: BinaryIO, rows: Mapping[int, _Entry]) -> Curves:
-    steps = sorted(rows)
-    values: dict[str, Array] = {}
-    not_finite: dict[str, int] = {}
-    for begin in range(0, len(steps), _AT_ONCE):
-        part = slice(begin, begin + _AT_ONCE)
-        in_order = [_row(log, rows[step]) for step in steps[part]]
-        for key in [key for key in dict.fromkeys(chain.from_iterable(in_order)) if key not in _NOT_METRICS]:
-            cells = [row.get(key) for row in in_order]
-            # Nearly always each step has the metric, as a float; anything else goes one by one.
-            if set(map(type, cells)) == {float}:
-                column = np.array(cells, dtype=np.float64)
-                odd = column.size - int(np.count_nonzero(np.isfinite(column)))
-            else:
-                numbers = [_number(value) for value in cells]
-                if all(number is None for number in numbers):
-                    continue
-                column = np.array([math.nan if number is None else number for number in numbers])
-                odd = sum(number is not None and not math.isfinite(number) for number in numbers)
-            if key not in values:
-                values[key] = np.full(len(steps), math.nan)
-            values[key][part] = column
-            if odd:
-                not_finite[key] = not_finite.get(key, 0) + odd
-    ordered = {key: values[key] for key in sorted(values)}
-    return Curves(np.array(steps, dtype=np.float64), ordered, not_finite)
 
 
 def _number(value: object) -> float | None:
@@ -281,7 +265,6 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_HELD = 16 << 20  # bytes: the rows of a longer log take too much memory, so its lines are parsed twice
 _FORMAT = 4
 
 
@@ -304,7 +287,7 @@ def curves(log: Path, shown: str, kept: Path) -> Curves:
         if (cached := _restored(file, "digest", digest, shown)) is not None:
             return cached
         source.seek(0)
-        parsed = parse(source, shown, held=stat.st_size < _HELD)
+        parsed = parse(source, shown)
     _keep(file, parsed, {"format": _FORMAT, "digest": digest, "stamp": stamp})
     return parsed
 

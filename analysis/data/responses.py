@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from analysis.data.metric_log import parsed, standing
+from analysis.data.metric_log import standing
 from analysis.data.sweep import Cell, Sweep
+from analysis.numbers import parsed
 from launcher.run.folder import responses_path, run_folder
 
 MOST = 3  # wins, and losses, shown of a method

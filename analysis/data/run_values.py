@@ -12,19 +12,13 @@ from numpy.typing import NDArray
 from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.cell import part
+from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.mean_curves import common_points
 
 Array = NDArray[np.float64]
-#: The metric behind each axis but `steps`.
-CLOCKS = {
-    "samples": "samples/total",
-    "seconds": "cost/wall_seconds",
-    "device_seconds": "cost/device_seconds",
-    "flops": "cost/flops",
-}
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache

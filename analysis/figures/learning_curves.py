@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data import cells
-from analysis.data.run_values import CLOCKS
 from analysis.data.sweep import Run, Sweep
 from analysis.figures.canvas import (
     DOT,
@@ -36,7 +35,7 @@ from analysis.findings.study import Study
 from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
-from analysis.spec.metric_catalog import Metric, capital, caveats, describe
+from analysis.spec.metric_catalog import CLOCKS, Metric, capital, caveats, describe
 from analysis.spec.registry import figure
 from analysis.stats import strata
 from analysis.stats.curve_summaries import LARGEST

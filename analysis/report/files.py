@@ -102,7 +102,7 @@ def _aside(path: Path) -> Path:
 
 def results(study: Study) -> dict[str, Content]:
     """results.csv, and results.parquet where pyarrow is installed: run, group, seed, metric, summary, value; one row
-    for each run and summary, for every metric that was recorded."""
+    for each run and summary, for every metric that was read."""
     runs, settings = study.sweep.runs, study.settings
     file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
     table = csv.writer(file, lineterminator="\n")

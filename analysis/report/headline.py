@@ -418,8 +418,8 @@ def _limits(study: Study) -> tuple[str, ...]:
         level = format_level(settings.alpha)
         kind = "interval of the restricted mean" if measure.summary == "time_to" else "t interval"
         lines.append(
-            f"In brackets: for a mean, its {level} {kind} over seeds; for a difference, what the test that decides "
-            "does not reject."
+            f"The brackets hold, for a mean, its {level} {kind} over seeds and, for a difference, the values that the "
+            "test that decides does not reject."
         )
     lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
     lines += wording.interim_lines(study)

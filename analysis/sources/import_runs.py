@@ -12,16 +12,18 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import BadImport
-from analysis.sources.naming import Named, Naming, in_names, is_planned, name
+from analysis.sources.log import ASKED, BadImport
+from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import key_of
+from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
-from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
+from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Objection, closest, counted, some
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
@@ -81,7 +83,7 @@ def import_runs(request: ImportRequest) -> Imported:
     multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)
     try:
-        return _import(request, former, multirun)
+        return copy_context().run(_import, request, former, multirun)
     except BaseException:
         if new and not any(multirun.iterdir()):
             multirun.rmdir()
@@ -89,6 +91,7 @@ def import_runs(request: ImportRequest) -> Imported:
 
 
 def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> Imported:
+    ASKED.set(_asked(request))
     # The folder of the runs may be a link to another disk, where they are moved to.
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
@@ -165,6 +168,7 @@ def _named(
         request = replace(request, naming=replace(request.naming, map=rows), groups={}, baseline=first)
         for run in runs:
             run.group = None
+    request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
     chosen = _first(named) if request.baseline is None else None
     request = replace(request, baseline=request.baseline or chosen)
@@ -173,6 +177,10 @@ def _named(
     named.sort(key=lambda member: (order.index(member.group), member.seed, json.dumps(member.factors, sort_keys=True)))
     section = _analysis(request, runs)
     plan = _plan(request, named, groups, section)
+    if unread := sorted(frozenset().union(*(run.log.recorded - run.log.cells.keys() for run in runs))):
+        plan["not_read"] = unread
+        names = some(unread, _DIFFER)
+        plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
@@ -301,26 +309,41 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
     return names
 
 
-def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, Any]:
+def _section(request: ImportRequest) -> dict[str, Any]:
+    """The section `analysis`, with what the options say."""
     section = {"window": {"points": _WINDOW}, "pairing": "seed" if request.paired else "none", **request.analysis}
+    if isinstance(primary := section.get("primary", {}), Mapping):  # else the settings refuse it
+        given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
+        section["primary"] = {**primary, **{key: value for key, value in given.items() if value is not None}}
+    return {**section, "metrics": list(request.metrics)} if request.metrics else section
+
+
+def _asked(request: ImportRequest) -> set[str]:
+    """The metrics that the analysis, or the options, ask for, and those of its axes."""
+    try:
+        metrics = settings(_section(request)).keys()
+    except BadPlan:  # which is said when the groups are known
+        metrics = ()
+    return {request.step or "", *metrics, *CLOCKS.values()}
+
+
+def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, Any]:
+    section = _section(request)
     if request.paired and section["pairing"] != "seed":
         rule = f"{request.file} has pairing: {section['pairing']}"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
     if section["pairing"] == "seed" and not (request.naming.says_seed or is_planned(runs)):
         rule = "the same seed of two groups is a pair, and nothing says the seeds"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
-    primary = section.get("primary", {})
-    if isinstance(primary, Mapping):  # else the settings refuse it
-        given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
-        section["primary"] = primary = {**primary, **{key: value for key, value in given.items() if value is not None}}
-        if "metric" not in primary:
-            rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
-            raise BadImport(Objection("--metric", KEY_ALONE, rule, "name one of them"))
-    return {**section, "metrics": list(request.metrics)} if request.metrics else section
+    if isinstance(section["primary"], Mapping) and "metric" not in section["primary"]:
+        rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
+        raise BadImport(Objection("--metric", KEY_ALONE, rule, "name one of them"))
+    return section
 
 
 def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequence[LoggedRun]) -> None:
-    recorded = frozenset().union(*(run.log.cells for run in runs))
+    recorded = frozenset().union(*(run.log.recorded for run in runs))
+    read = frozenset().union(*(run.log.cells for run in runs))
     option = f"{request.file}:" if request.file else "--metric"
     rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
     wrong = Diagnostics()
@@ -328,13 +351,13 @@ def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequen
         cells = dict.fromkeys(run.log.left_out[metric] for run in runs if metric in run.log.left_out)
         for cell in cells:
             wrong.add(f"{option} {metric}", KEY_ALONE, cell, "mend this cell")
-        if not cells and metric not in recorded:
+        if not cells and metric not in read:
             wrong.add(f"{option} {metric}", KEY_ALONE, rule, closest(metric, sorted(recorded), "", "name one of them"))
     wrong.raise_any(BadImport)
 
 
 def _recorded(runs: Sequence[LoggedRun]) -> str:
-    return some(sorted(frozenset().union(*(run.log.cells for run in runs))), _LISTED)
+    return some(sorted(frozenset().union(*(run.log.recorded for run in runs))), _LISTED)
 
 
 def _plan(

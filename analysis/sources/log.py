@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,6 @@ from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
-_HELD = 1 << 18  # numbers of a log in memory
-_AT_ONCE = 1024  # of them that become Python's
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -37,15 +34,24 @@ class BadImport(BadPlan):
     """Runs that cannot be imported as asked; its argument is an Objection, or several in words."""
 
 
+#: The metrics that logs keep; None: all.
+ASKED: ContextVar[Collection[str] | None] = ContextVar("ASKED", default=None)
+
+
+def is_kept(metric: str) -> bool:
+    """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
+    asked, name = ASKED.get(), _written(metric)
+    return asked is None or name in asked or name in _COUNTED or "step" in metric.lower()
+
+
 class Numbers:
-    """The numbers of a metric, and the row of each. Those of a long log are in a file but for the latest."""
+    """The numbers of a metric, and the row of each."""
 
     def __init__(self) -> None:
         self._values, self._rows = array("d"), array("I")
-        self._parts: list[tuple[BinaryIO, int, int]] = []  # the file, where they begin in it, and how many
 
     def __len__(self) -> int:
-        return sum(count for *_, count in self._parts) + len(self._rows)
+        return len(self._rows)
 
     def append(self, value: float, row: int) -> None:
         """Add a number."""
@@ -55,54 +61,38 @@ class Numbers:
             self._values.append(math.inf)
         self._rows.append(row)
 
-    def move(self, file: BinaryIO) -> None:
-        """Move what is in memory to the end of a file."""
-        self._parts.append((file, file.seek(0, os.SEEK_END), len(self._rows)))
-        self._values.tofile(file)
-        self._rows.tofile(file)
-        self._values, self._rows = array("d"), array("I")
-
-    def parts(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.uint32]]]:
-        """The numbers and their rows, in parts."""
-        for file, begin, count in self._parts:
-            file.seek(begin)
-            yield np.frombuffer(file.read(8 * count)), np.frombuffer(file.read(4 * count), dtype=np.uint32)
-        yield np.array(self._values), np.array(self._rows, dtype=np.uint32)
-
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
         """All numbers, and the rows."""
-        values, rows = zip(*self.parts(), strict=True)
-        return np.concatenate(values), np.concatenate(rows)
+        return np.asarray(self._values), np.asarray(self._rows)
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
-        for values, rows in self.parts():
-            for some in (slice(begin, begin + _AT_ONCE) for begin in range(0, len(rows), _AT_ONCE)):
-                yield from zip(values[some].tolist(), rows[some].tolist(), strict=True)
+        return zip(self._values, self._rows, strict=True)
 
 
 class Log:
     """The rows of a run in the order in which they were logged.
 
-    place: the file, for messages. metrics[name]: its numbers. unused: how many rows do not count, by
-    reason. left_out: the metrics that are not read, each with a cell that is not a number; read_as: those in another
-    notation than Python's, each with a cell. After `resolve` or `overwritten`, steps and attempts: of each row; kept:
-    whether it is written; used: how many count. After `write`, cells: how many numbers each metric has, by the name
-    that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in unix
+    place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of metrics that are not kept
+    (ASKED). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a cell
+    that is not a number; read_as: those in another notation than Python's, each with a cell. After `resolve` or
+    `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count. After `write`,
+    cells: how many numbers each metric has, by the name that it is written under; read: how many rows; summary: of the
+    run's end; last_step; last_attempt; finished: in unix
     seconds.
     """
 
     def __init__(self, place: object) -> None:
         self.place = place
         self.metrics: dict[str, Numbers] = defaultdict(Numbers)
+        self.recorded: set[str] = set()
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
         self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
+        self._kept: list[str] = []
         self._logged = array("q")
-        self._times: dict[int, float] = {}
+        self._times = Numbers()
         self._begins: list[int] = []
-        self._file: BinaryIO | None = None
-        self._held = 0  # numbers in memory
 
     def __len__(self) -> int:
         return len(self._logged)
@@ -113,7 +103,13 @@ class Log:
 
     def add(self, step: int, values: Mapping[str, object], where: str = "", time: float | None = None) -> None:
         """Append a row. A metric with a value that is not a number is left out; `where` names it."""
-        for name, value in values.items():
+        if not values.keys() <= self.recorded:
+            self._kept += [name for name in values if name not in self.recorded and is_kept(name)]
+            self.recorded.update(values)
+        for name in self._kept:
+            if name not in values:
+                continue
+            value = values[name]
             cell = number(value) if isinstance(value, str) else value
             if not isinstance(cell, (int, float)):
                 about = f"{self.place}: {where or f'step {step}'}"
@@ -121,14 +117,8 @@ class Log:
                 continue
             self.metrics[name].append(cell, len(self))
         self._logged.append(step)
-        self._held += len(values)
-        if self._held > _HELD:
-            self._file = self._file or cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - as long as the log
-            for cells in self.metrics.values():
-                cells.move(self._file)
-            self._held = 0
         if time is not None:
-            self._times[len(self) - 1] = time
+            self._times.append(time, len(self) - 1)
 
     def add_histogram(self, name: str, edges: object, counts: object) -> None:
         """Append a histogram of the last row."""
@@ -146,7 +136,9 @@ class Log:
         if step in self.metrics:
             self._count_by(step, np.cumsum(back))
         back[1:] |= self.steps[1:] < self.steps[:-1]
-        new = back | (np.diff(self.steps, prepend=-1) != 0)
+        new = back.copy()
+        new[1:] |= self.steps[1:] != self.steps[:-1]
+        new[:1] = True
         differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
         begins, superseded = back | differs, 0
         self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
@@ -186,20 +178,21 @@ class Log:
                     place = {"step": int(self.steps[at]), "attempt": int(self.attempts[at])}
                     file.write(json.dumps({**place, **histogram}) + "\n")
         self.last_attempt = int(self.attempts.max(initial=1))
-        self.last_step = int(self.steps[self.attempts == self.last_attempt].max(initial=0))
+        self.last_step = int(self.steps.max(initial=0, where=self.attempts == self.last_attempt))
         self.summary = {"steps": self.last_step, **counted}
         self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
-        self.read = len(self)
-        self.metrics, self.histograms, self._times, self._logged, self._file = {}, [], {}, array("q"), None
+        self.read, self.recorded = len(self), {*map(_written, self.recorded)}
+        self.metrics, self.histograms, self._times, self._logged = {}, [], Numbers(), array("q")
         del self.steps, self.attempts, self.kept
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
-        columns = [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
+        columns = [("time", iter(self._times))]
+        columns += [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
         following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
-            line = {"step": int(step), "attempt": int(attempt), "time": self._times.get(row)}
+            line: dict[str, Any] = {"step": int(step), "attempt": int(attempt), "time": None}
             for index, (name, cells) in enumerate(columns):
                 if following[index][1] == row:
                     line[name], following[index] = following[index][0], next(cells, (0.0, -1))

@@ -17,6 +17,7 @@ from analysis.sources.source import LoggedRun
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
 _LISTED = 12  # keys named in a message
+_FIRST = 3  # runs named of those with the same problem
 _COLUMNS = ("run", "group", "seed")
 _PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
 _DIGITS = re.compile(r"([0-9]+)")
@@ -98,8 +99,20 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
             rule = f"no run has this name; the runs are {some(sorted(there), _LISTED)}"
             problems.add("run", missing, rule, "name one of them", naming.map)
     problems += _doubled(named)
-    problems.raise_any(BadImport)
+    _together(problems).raise_any(BadImport)
     return named, left_out
+
+
+def with_seeds(runs: Sequence[LoggedRun], naming: Naming) -> Naming:
+    """The naming, with the key `seed` if nothing says the seeds and the configurations have it, another for each run of
+    a group."""
+    if naming.says_seed or any(whole(run.about.get("seed")) is None for run in runs):
+        return naming
+    try:
+        name(runs, found := replace(naming, seed="seed"))
+    except BadImport:
+        return naming
+    return found
 
 
 def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, str]]:
@@ -133,7 +146,7 @@ def _values(
     fields: dict[str, Any] = dict(mapped[run.name]) if mapped is not None else {}
     if mapped is None and pattern is not None:
         if (match := pattern.search(run.name)) is None:
-            rule = f"--match {naming.match!r} does not match this name"
+            rule = f"--match {naming.match!r} does not match the name"
             problems.add(f"run {run.name}", KEY_ALONE, rule, "write a more general one")
             return None
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
@@ -203,6 +216,19 @@ def _counted(named: Sequence[Named]) -> list[Named]:
     for member in sorted(named, key=lambda each: _in_words(each.run.name)):
         count[member.place] += 1
         made.append(replace(member, seed=count[member.place]))
+    return made
+
+
+def _together(problems: Diagnostics) -> Diagnostics:
+    """The objections, those of several runs that differ in nothing else as one."""
+    shared: dict[str, list[Objection]] = {}
+    for each in problems:
+        shared.setdefault(str(replace(each, key=each.key.partition(": ")[2])), []).append(each)
+    made = Diagnostics()
+    for first, *others in shared.values():
+        runs = [each.key.partition(": ")[0].removeprefix("run ") for each in (first, *others)]
+        key = first.key.replace(f"run {runs[0]}", f"{len(runs)} runs ({some(runs, _FIRST)})")
+        made.append(replace(first, key=key) if others else first)
     return made
 
 

@@ -95,6 +95,11 @@ class Column:
         """The decimal marks that the cells show."""
         return set() if self.problem else {mark for mark in ".," if mark in self._marks}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether other columns may say the decimal mark of a cell such as 1,234 or 1.234."""
+        return not self.problem and not self.says and not self._marks.keys().isdisjoint(("?", "1.234"))
+
     def settle(self, of_others: str | None, whole: bool) -> None:
         """Choose the notation. of_others: the decimal mark of the file's other columns, None if they have none, or
         several; whole: whether the numbers are whole, so that 1,234 is 1234."""

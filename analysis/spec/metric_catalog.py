@@ -56,6 +56,13 @@ BUDGET = (
     "(then see dual_game/usage_ratio)"
 )
 
+#: The metric behind each axis but `steps`.
+CLOCKS = {
+    "samples": "samples/total",
+    "seconds": "cost/wall_seconds",
+    "device_seconds": "cost/device_seconds",
+    "flops": "cost/flops",
+}
 #: Not of a run's own log: `python -m analysis judge` makes it.
 WIN_RATE = "eval/win_rate"
 

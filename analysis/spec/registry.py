@@ -106,8 +106,8 @@ class Curve:
         """The curve within the common range. Raises NotEvaluable where it has no point there."""
         from analysis.stats.curve_summaries import NotEvaluable
 
-        kept = (self.steps >= self.start) & (self.steps <= self.stop)
-        if not kept.any():
+        kept = slice(self.steps.searchsorted(self.start), self.steps.searchsorted(self.stop, "right"))
+        if kept.start >= kept.stop:
             raise NotEvaluable(f"no value from {self.start:g} to {self.stop:g}, the range of all runs")
         return Curve(self.steps[kept], self.values[kept], self.start, self.stop, self.window, self.direction)
 

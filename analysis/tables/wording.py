@@ -242,8 +242,8 @@ def standard(study: Study) -> str:
         other += f" Above {EXACT_UP_TO} pairs, {DRAWS} sign patterns are drawn."
     return (
         f"Difference: group minus baseline {seeds}. {capital(TESTS[settings.test])}, decides it, by the adjusted p: "
-        f"{_FAMILIES[settings.family]} {over}.{other} In brackets: the differences that this test does not reject at "
-        f"the level at which it is asked, so they exclude zero exactly where the adjusted p is at most "
+        f"{_FAMILIES[settings.family]} {over}.{other} The brackets hold the differences that this test does not "
+        f"reject at the level at which it is asked, so they exclude zero exactly where the adjusted p is at most "
         f"{settings.alpha:g}."
     )
 

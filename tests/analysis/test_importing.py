@@ -337,7 +337,7 @@ def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path)
     assert [(run.group, run.seed) for run in found(into)[0].runs] == [("ppo", 3)]
     logged(first.with_name("others.jsonl"), {1: 1.0})
     said = refused(tmp_path / "logs", into)
-    assert "run logs/a/others: --group method.name: its configuration has no such key" in said
+    assert "2 runs (logs/a/metrics, logs/a/others): --group method.name: its configuration has no such key" in said
 
 
 def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Path, worded: Worded) -> None:
@@ -372,7 +372,7 @@ def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path,
     again = [(1, "reward:0.1"), (2, "reward:0.2"), (3, "reward:0.3"), (2, "reward:0.5 - val:1"), (2, "late:4")]
     log = printed(tmp_path / "logs" / "run.txt", "grpo", 0, again)
     keys = Naming("algorithm.adv_estimator", "data.seed")
-    import_runs(asked(log, tmp_path / "multirun" / "one", keys))
+    import_runs(asked(log, tmp_path / "multirun" / "one", keys, metrics=("reward", "late")))
     (run,) = found(tmp_path / "multirun" / "one")[0].runs
     assert run.curves.steps.tolist() == [1, 2] and run.curves.values["reward"].tolist() == [0.1, 0.5]
     assert run.curves.values["late"].tolist()[1] == 4
@@ -646,8 +646,8 @@ def test_runs_of_a_format_have_their_names_steps_and_values(tmp_path: Path, name
         (logs / path).write_text(text, encoding="utf-8")
     if not isinstance(made, dict):
         made(logs)
-    metric = next(iter(next(iter(expected.values()))))
-    import_runs(asked(logs, tmp_path / "theirs", naming, metrics=(metric,)))
+    metrics = {metric: None for of_run in expected.values() for metric, values in of_run.items() if values}
+    import_runs(asked(logs, tmp_path / "theirs", naming, metrics=tuple(metrics)))
     found = {}
     for run in read_sweep(tmp_path / "theirs").runs:
         curves = {key: zip(run.curves.steps, values, strict=True) for key, values in run.curves.values.items()}

@@ -156,6 +156,31 @@ def test_cells_that_one_group_alone_has_are_listed(capsys: pytest.CaptureFixture
     assert "+0.200" in said and "Breakout" in said and "Seeds: the key seed." in said
 
 
+def test_seeds_are_those_of_the_configurations_if_they_tell_the_runs_of_a_group_apart() -> None:
+    for seeds, expected in (((7, 5), [5, 7]), ((7, 7), [1, 2]), ((7, "x"), [1, 2])):
+        for number, seed in enumerate(seeds):
+            percent(f"c/run{number}/progress.csv", 0.5)
+            Path(f"c/run{number}/config.yaml").write_text(f"seed: {seed}\n")
+        assert report("g=c", "--metric", "acc") == 0
+        assert [run.seed for run in read_sweep(INTO).runs] == expected
+
+
+def test_metrics_that_are_not_asked_for_are_named_and_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    table = "step,acc,loss,note,cost/flops\n1,0.5,2,a,9\n2,0.6,1,b,9\n"
+    for group in "ab":
+        Path(f"{group}/j").mkdir(parents=True)
+        Path(f"{group}/0.csv").write_text(table)
+        Path(f"{group}/j/1.jsonl").write_text('{"step": 1, "acc": 0.5, "deep": {"er": 1}, "time/step": 3}\n')
+    assert report("a", "b", "--metric", "acc") == 0
+    said = "Recorded, not read: 3 metrics (deep.er, loss, note). --metric reads more."
+    assert said in capsys.readouterr().out and said in (INTO / "report" / "index.html").read_text(encoding="utf-8")
+    sweep = read_sweep(INTO)
+    assert sweep.plan["not_read"] == ["deep.er", "loss", "note"]
+    assert [sorted(run.curves.values) for run in sweep.runs] == 2 * [["acc", "cost/flops"], ["acc", "time/step"]]
+    assert report("a", "b", "--metric", "acc", "--metric", "loss") == 0
+    assert "loss" in read_sweep(INTO).runs[0].curves.values
+
+
 def test_what_is_not_known_is_asked_for(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
     for words in (
         [],

@@ -554,7 +554,7 @@ SCENARIOS = {**LEVELS, **ANSWERS, **SECTIONS, **DECISIONS, **DRAWINGS, **COMPUTE
 
 
 #: How many reports begin to explain themselves; a scenario with the part `main` has all of it.
-COMMON = ("In brackets: ", "Value: mean over seeds. ", "The first measure is the primary one")
+COMMON = ("The brackets hold", "Value: mean over seeds. ", "The first measure is the primary one")
 
 
 def built(make_sweep: MakeSweep, given: Scenario) -> Path:

@@ -27,7 +27,7 @@ def test_the_answer_fits_on_a_screen(make_sweep: MakeSweep) -> None:
         assert len(lines) <= 40 and max(len(line) for line in lines[:-1]) <= width
         (row,) = [line for line in lines if line.startswith("C1 (BNTO minimal)  ") and difference in line]
         assert value in row or width == 80
-        assert any("* In brackets: for a mean, its 95% t interval" in line for line in lines)
+        assert any("* The brackets hold, for a mean, its 95% t interval" in line for line in lines)
         assert any("Missing: 1 more" in line for line in lines)
         assert lines[-1] == str(written.index)
 

@@ -11,11 +11,10 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import BadImport, Log
+from analysis.sources.log import BadImport, Log, is_kept
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, configuration_in, source
@@ -45,7 +44,7 @@ _Run = tuple[Any, ...]  # the levels of the columns that tell the runs of a file
 @dataclass(frozen=True)
 class _Table:
     """A file: its header, the column of steps ("" for a monitor) and those that tell its runs apart, and the notation
-    of the others."""
+    of the others that are read."""
 
     path: Path
     header: tuple[str, ...]
@@ -54,20 +53,27 @@ class _Table:
     columns: Mapping[str, Column]
     unused: Counter[str]
     charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column, where columns are runs
+    names: Collection[str]  # of all metrics
 
     @property
     def is_monitor(self) -> bool:
         return self.header[:3] == _MONITOR and not self.step
 
-    def rows(self, problems: Diagnostics | None = None) -> Iterator[_Row]:
-        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added."""
-        unused = Counter[str]() if problems is None else self.unused
-        for line, cells in _rows(self.path, self.header, unused, Diagnostics() if problems is None else problems):
+    def rows(self, problems: Diagnostics | None = None, every: bool = False) -> Iterator[_Row]:
+        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added; every:
+        with the columns that are not read, too."""
+        unused, problems = (Counter[str](), Diagnostics()) if problems is None else (self.unused, problems)
+        names = {*self.columns, *self.run_columns, *(self.header if every else ())}
+        names |= {name for name, (_, metric) in self.charted.items() if metric in self.columns}
+        for line, cells in _rows(self.path, self.header, names, unused, problems):
+            if not self.charted:
+                yield line, cells
+                continue
             runs: dict[str, dict[str, str]] = {}
             for name, (run, metric) in self.charted.items():
                 if cell := cells.get(name):
                     runs.setdefault(run, {self.step: cells[self.step], _RUN: run})[metric] = cell
-            yield from ((line, row) for row in (runs.values() if self.charted else [cells]))
+            yield from ((line, row) for row in runs.values())
 
     def run(self, cells: Mapping[str, str]) -> _Run:
         return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
@@ -153,16 +159,19 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
     return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
 
 
-def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: Diagnostics) -> Iterator[_Row]:
-    """The rows of a file. A last row without an end that has too few cells, which a crash leaves, is not used, nor is
-    a header that comes again."""
+def _rows(
+    path: Path, header: Sequence[str], names: Collection[str], unused: Counter[str], problems: Diagnostics
+) -> Iterator[_Row]:
+    """The rows of a file, in the columns of these names. A last row without an end that has too few cells, which a
+    crash leaves, is not used, nor is a header that comes again."""
     if path.suffix == _PARQUET:
-        for number, row in enumerate(row for batch in _parquet(path).iter_batches() for row in batch.to_pylist()):
+        batches = _parquet(path).iter_batches(columns=[name for name in header if name in names])
+        for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
             yield number, {name: "" if cell is None else str(cell) for name, cell in row.items()}
         return
     if not header:
         return
-    ended = True
+    ended, places = True, [(name, place) for place, name in enumerate(header) if name in names]
 
     def lines(file: TextIO) -> Iterator[str]:
         nonlocal ended
@@ -178,19 +187,18 @@ def _rows(path: Path, header: Sequence[str], unused: Counter[str], problems: Dia
             comments += 1
         reader = csv.reader(lines(file), delimiter=_delimiter(line))
         for row in reader:
-            cells = [cell.strip() for cell in row]
             number = comments + 1 + reader.line_num
-            if not any(cells):
+            if not any(map(str.strip, row)):
                 continue
-            if len(cells) < len(header) and not ended:
+            if len(row) < len(header) and not ended:
                 unused["incomplete last line"] += 1
-            elif tuple(cells) == tuple(header):
+            elif row[0].strip() == header[0] and [cell.strip() for cell in row] == [*header]:
                 unused["header again"] += 1
-            elif len(cells) > len(header):
+            elif len(row) > len(header):
                 rule = f"has {len(row)} cells, the first line has {len(header)}"
                 problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
             else:
-                yield number, dict(zip(header, cells, strict=False))
+                yield number, {name: row[place].strip() for name, place in places if place < len(row)}
 
 
 def _parquet(path: Path) -> Any:
@@ -219,12 +227,19 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     elif of_steps and others[1:] and all((seed := SEED.search(name)) and seed.end() == len(name) for name in others):
         charted = {name: (name, path.stem) for name in others}
     run_columns = (_RUN,) if charted else run_columns
-    read = {of_steps: None, **{metric: None for _, metric in charted.values()}} if charted else header
-    columns = {name: Column(name) for name in read if name and name not in run_columns}
-    table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted)
-    for line, cells in table.rows(problems):
-        for name, column in columns.items():
-            column.see(line, cells.get(name, ""))
+    names = [*dict.fromkeys(metric for _, metric in charted.values())] if charted else others
+    names = [name for name in names if name and name not in run_columns]
+    kept = {name for name in names if not of_steps or is_kept(_metric(name))}
+    for read in (kept, names):
+        columns = {name: Column(name) for name in (of_steps, *names) if name and (name == of_steps or name in read)}
+        table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, names)
+        of_file = Diagnostics()
+        for line, cells in table.rows(of_file):
+            for name, column in columns.items():
+                column.see(line, cells.get(name, ""))
+        if not any(columns[name].is_open for name in kept):  # else other columns may say the decimal mark
+            break
+    problems += of_file
     settle(columns, [table.step])
     return table
 
@@ -270,6 +285,7 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
+        log.recorded.update(_metric(name) for name in table.names if name not in table.columns)
         for name, column in table.columns.items():
             if column.problem:
                 log.left_out[_metric(name)] = f"{table.path}: {column.problem}"
@@ -291,13 +307,11 @@ def _resolve(table: _Table, logs: Mapping[_Run, Log], ordered: bool) -> None:
 
 def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     """The columns that tell the rows of these steps apart: they have few values, of which each step has each once."""
-    twice = ((line, cells) for line, cells in table.rows() if table.at(cells) in steps.get(table.run(cells), ()))
-    rows = list(
-        dict.fromkeys(
-            (table.run(cells), table.at(cells), *(cells.get(name, "") for name in table.header))
-            for _, cells in islice(twice, _SAMPLE)
-        )
-    )
+    rows: dict[tuple[Any, ...], None] = {}
+    for _, cells in table.rows(every=True):
+        run, step = table.run(cells), table.at(cells)
+        if step in steps.get(run, ()) and len(rows) < _SAMPLE:
+            rows[run, step, *(cells.get(name, "") for name in table.header)] = None
     few = [
         (place, name)
         for place, name in enumerate(table.header, start=2)

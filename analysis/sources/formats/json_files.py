@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.numbers import parsed
 from analysis.sources.formats.csv_files import STEPS
 from analysis.sources.log import BadImport, Log
 from analysis.sources.notation import number, whole
@@ -78,7 +79,7 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 unused["NUL bytes alone"] += b"\0" in text
                 continue
             try:
-                line = json.loads(body)
+                line = parsed(body)
             except (ValueError, RecursionError) as error:
                 if not text.endswith(b"\n"):  # a crash cut it off: each line is written with its end at once
                     unused["incomplete last line"] += 1
@@ -166,9 +167,10 @@ def _log(path: Path, step: str | None, problems: Diagnostics) -> Log:
 
 def _attempts(rows: Iterable[Line]) -> Iterator[tuple[int, Line]]:
     """Each line with its attempt, which begins where a metric goes back: other metrics may be of another process."""
-    attempt, last = 0, dict[str, int]()
+    attempt, last, highest = 0, dict[str, int](), 0
     for line in rows:
-        if any(last.get(name, 0) > line.step for name in line.values):
-            attempt, last = attempt + 1, {}
+        if line.step < highest and any(last.get(name, 0) > line.step for name in line.values):
+            attempt, last, highest = attempt + 1, {}, 0
         last.update(dict.fromkeys(line.values, line.step))
+        highest = max(highest, line.step)
         yield attempt, line

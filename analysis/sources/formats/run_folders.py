@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 from analysis.sources.formats.json_files import lines
-from analysis.sources.log import Log
+from analysis.sources.log import ASKED, Log
 from analysis.sources.source import LoggedRun, source
 from analysis.spec.validation import Diagnostics
 from launcher.files import BadRunFolder
@@ -52,7 +53,7 @@ class RunFolders:
                     problem = whole.problem(folder, state) if done else state.message or str(state.state)
                 except (FileNotFoundError, BadRunFolder) as error:
                     problem = str(error) if folder.exists() else "it was not started"
-                log = _log(metrics_path(folder))
+                log = copy_context().run(_log, metrics_path(folder))
                 log.resolve(step)
                 place = f"{experiment.parent.name}/{name}/{title}"
                 yield LoggedRun(self.kind, f"{name}/{title}", {}, log, labels, problem, key=title, place=place)
@@ -69,6 +70,7 @@ def _runs(file: Path) -> list[dict[str, Any]]:
 
 def _log(path: Path) -> Log:
     """The rows that count. An attempt supersedes the earlier ones from its first step on, which may be the run's."""
+    ASKED.set(None)  # a report shows more of our own runs, such as their cost and health
     log, unread, begins = Log(path), Diagnostics(), dict[int, int]()
     if path.exists():
         for line in lines(path, None, Counter(), Diagnostics()):
