@@ -173,16 +173,15 @@ def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells:
 def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
     """The tests on their own: pairs, samples without pairs, equivalence at its margin, slopes over model sizes."""
     random = np.random.default_rng([n, len(luck), 77])
-    hits = dict.fromkeys(
-        ("paired t", "sign flip", "Wilcoxon", "Welch t", "Mann-Whitney", "equivalence", "size slope", "spread"), 0
-    )
+    hits = dict.fromkeys(("paired t", "sign flip", "Wilcoxon", "Welch t", "equivalence", "size slope", "spread"), 0)
     for _ in range(experiments):
         a, b = LUCK[luck](random, n), LUCK[luck](random, n)
-        pair, two = compare.paired(a, b), compare.unpaired(a, b)
+        pair, two = compare.paired(a, b), Contrast("welch", a, b)
         # Both at the edge: the difference is just what would matter.
         same = compare.equivalence(a, b + 0.5, 0.5)
-        slope = scaling.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
-        p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p_t, two.p_mann_whitney, same.p, slope.p_t)
+        slopes = scaling.slopes([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
+        slope = Contrast("paired_t", slopes, 0 * slopes)
+        p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p(), same.p, slope.p())
         for name, value in zip(list(hits)[:-1], p, strict=True):
             hits[name] += value is not None and value <= ALPHA
         hits["spread"] += _outside(dispersion.against(2 + 1.5 * a, b, 1.5, ALPHA).interval, 0)
@@ -305,7 +304,8 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
             count(f"difference, {test}", Contrast(test, a, b).interval(ALPHA), 1)
         sizes, base = np.log10([1e8, 1e9, 1e10]), draw(random, n, 3) / spread
         line = np.outer(0.3 + 0.2 * draw(random, n), sizes) + draw(random, n, 3)
-        count("size slope", scaling.size_trend(10**sizes, line, base).interval, 0.3)
+        slopes = scaling.slopes(10**sizes, line, base)
+        count("size slope", Contrast("paired_t", slopes, 0 * slopes).interval(ALPHA), 0.3)
         scores = tasks + scale * draw(random, n, TASKS)
         if place < experiments // 4:  # dearer than all the others
             count("ratio", Contrast("paired_t", 19 + a, 10 + b).ratio_interval(ALPHA), 2)

@@ -56,7 +56,6 @@ class Reason(StrEnum):
     DRAWN_APART = auto()  # groups: a metric of responses that they draw from different policies
     MAXIMUM = auto()  # a best value is described only
     # The test or the interval does not exist.
-    NO_TEST = auto()  # detail: the reason that the statistics give
     NEEDS_TWO_SEEDS = auto()  # groups, n
     NO_SPREAD = auto()  # groups, n: of one value for each seed, or of differences of two groups
     NO_SPREAD_OF_RATIOS = auto()  # n

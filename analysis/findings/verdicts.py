@@ -170,7 +170,7 @@ def _than(h: Hypothesis, study: Study) -> Verdict:
     if verdict is not Outcome.NOT_EVALUABLE:
         grounds += _apart(measured, h.group, *h.against)
     return Verdict(
-        h, verdict, tuple(grounds), comparison.n, comparison.result.mean_difference, interval, (measured.measure,),
+        h, verdict, tuple(grounds), comparison.n, comparison.mean_difference, interval, (measured.measure,),
         h.against, comparisons=(comparison,),
     )  # fmt: skip
 

@@ -110,7 +110,6 @@ def to_json(report: Report) -> bytes:
             "start": block.start,
             "stop": block.stop,
             "primary": block is compared.primary,
-            "family": block.family,
             "groups": [with_gaps(e, clusters=clusters(e)) for e in block.estimates],
             "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.every, words, strict=True)],
             "runs": dict(sorted(block.values.items())),

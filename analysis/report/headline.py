@@ -18,7 +18,6 @@ from analysis.numbers import decimals_of_means, format_estimate, format_level, f
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import power
-from analysis.stats.compare import UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
@@ -292,7 +291,7 @@ def _mean(name: str, mean: float, digits: int, reached: tuple[int, int] | None) 
 
 def _compared(study: Study) -> tuple[list[Comparison], Comparison | None]:
     """The comparisons that have a difference, and the largest of them."""
-    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
+    usable = [c for c in study.primary.comparisons if c.mean_difference is not None]
     return usable, max(usable, key=lambda c: study.primary.measure.sign * c.difference, default=None)
 
 
@@ -335,17 +334,17 @@ def _duration(seconds: float) -> str:
 
 
 def _difference(study: Study, comparison: Comparison) -> str:
-    result, measure = comparison.result, study.primary.measure
-    amount = format_estimate(result.mean_difference, comparison.interval, signed=True)
+    contrast, measure = comparison.contrast, study.primary.measure
+    amount = format_estimate(comparison.mean_difference, comparison.interval, signed=True)
     unit = f" {measure.unit}" if measure.unit else ""
     word = "better" if measure.better else "higher"
     against = f"{amount}{unit} against {study.sweep.label(comparison.baseline)}"
-    if isinstance(result, UnpairedResult):
-        share = better(result, replace(measure, direction=measure.better or "higher"))
-        return f"{against}, {word} in {share} of runs ({result.n} against {result.m})"
+    counted_better = better(contrast, replace(measure, direction=measure.better or "higher"))
+    if not contrast.paired:
+        return f"{against}, {word} in {counted_better} of runs ({contrast.a.size} against {contrast.b.size})"
     planned = comparison.planned
-    only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
-    return f"{against}, {word} in {result.better} of {counted(result.n, 'seed')}{only}"
+    only = f" (only {comparison.n} of {planned} planned pairs have both results)" if comparison.n < planned else ""
+    return f"{against}, {word} in {counted_better} seed{'' if comparison.n == 1 else 's'}{only}"
 
 
 def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -> str:
@@ -409,8 +408,7 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
-    family, measure = block.family, block.measure
-    times = 1 if family is None else multiplied(family.method, len(block.every))
+    measure, times = block.measure, multiplied(settings.family, block.family) or 1
     lines: list[str] = []
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)

@@ -15,7 +15,7 @@ from analysis.numbers import decimals_of_means, format_estimate, format_level, f
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.validation import counted
 from analysis.stats import compare
-from analysis.stats.compare import PairedResult, UnpairedResult
+from analysis.stats.contrast import Contrast
 from analysis.tables import wording
 from analysis.tables.compute import checklist, checks, used_by
 from analysis.tables.levels import averaged_over, level_lines, scale_lines, selection_lines, uneven_lines
@@ -175,49 +175,49 @@ def _row(
 
 def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
     """What a table shows in COLUMNS."""
-    result, alpha = comparison.result, study.settings.alpha
+    alpha = study.settings.alpha
     return (
-        format_estimate(result.mean_difference, comparison.interval, signed=True) or "-",
-        better(result, measure),
+        format_estimate(comparison.mean_difference, comparison.interval, signed=True) or "-",
+        better(comparison.contrast, measure),
         format_p(comparison.adjusted, alpha) or "-",
         wording.outcome(comparison, measure, study.sweep, alpha),
     )
 
 
-def better(result: PairedResult | UnpairedResult, measure: Measure) -> str:
+def better(contrast: Contrast, measure: Measure) -> str:
     """In how many seeds the group is better than the baseline (higher, if neither direction is better); or in which
     share of all pairs of runs, a tie counting half."""
-    if result.n == 0:
+    if contrast.n == 0:
         return "-"
     higher = "" if measure.better else " higher"
-    if isinstance(result, PairedResult):
-        return f"{result.better} of {result.n}{higher}"
-    if result.superiority is None:
-        return "-"
-    return f"{result.superiority if measure.sign > 0 else 1 - result.superiority:.0%} of pairs{higher}"
+    if contrast.paired:
+        return f"{_better(contrast, measure)} of {contrast.n}{higher}"
+    above = compare.superiority(contrast.a, contrast.b) or 0.0
+    return f"{above if measure.sign > 0 else 1 - above:.0%} of pairs{higher}"
+
+
+def _better(contrast: Contrast, measure: Measure) -> int:
+    return contrast.above if measure.sign > 0 else contrast.n - contrast.ties - contrast.above
 
 
 def figures(comparison: Comparison | None, measure: Measure) -> Record:
     """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None. improvement: the
     share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie counting half
     (higher, if neither direction is better)."""
-    result = comparison.result if comparison else None
-    above = compare.superiority(comparison.a, comparison.b) if comparison else None
-
-    def of_result(*names: str) -> Record:
-        return {name: getattr(result, name, None) for name in names}
-
+    contrast, p = (comparison.contrast, comparison.p) if comparison else (None, None)
+    above = compare.superiority(contrast.a, contrast.b) if contrast else None
+    pairs, samples = (contrast, None) if contrast and contrast.paired else (None, contrast)
     return {
-        "pairs": result.n if isinstance(result, PairedResult) else None,
-        "baseline_seeds": result.m if isinstance(result, UnpairedResult) else None,
-        "difference": result.mean_difference if result else None,
+        "pairs": pairs.n if pairs else None,
+        "baseline_seeds": samples.b.size if samples else None,
+        "difference": comparison.mean_difference if comparison else None,
         **ends(comparison.interval if comparison else None, "difference_low", "difference_high"),
         "level": comparison.level if comparison else None,
-        "test": comparison.contrast.test if comparison else None,
-        **of_result("d_z", "better"),
+        "test": contrast.test if contrast else None,
+        "d_z": contrast.d_z if contrast and p is not None and measure.summary != "time_to" else None,
+        "better": _better(pairs, measure) if pairs else None,
         "improvement": above if above is None or measure.sign > 0 else 1 - above,
-        "p": comparison.p if comparison else None,
-        **of_result("p_t", "p_signflip", "p_wilcoxon", "p_relabel", "p_mann_whitney"),
+        "p": p,
         "p_adjusted": comparison.adjusted if comparison else None,
     }
 

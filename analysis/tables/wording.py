@@ -36,7 +36,6 @@ _GROUNDS = {
     Reason.NO_VALUE: "{groups}: {detail}",
     Reason.DRAWN_APART: "it is of drawn responses, which {both} draw from different policies",
     Reason.MAXIMUM: "described, not judged: a maximum favours noise",
-    Reason.NO_TEST: "{detail}",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
     Reason.NO_SPREAD: "{between}all {n} {values} " + _NO_SPREAD,
     Reason.NO_SPREAD_OF_RATIOS: "all {n} ratios " + _NO_SPREAD,
@@ -78,7 +77,7 @@ _GROUNDS = {
 
 
 _NOT_EVALUABLE = (
-    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
+    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
     Reason.NO_SPREAD,
 )  # fmt: skip
 
@@ -187,8 +186,7 @@ def remark(comparison: Comparison) -> str | None:
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
     decides = f"{test_name(comparison.contrast.test)} of the restricted mean decides" if comparison.reached else ""
-    parts = [comparison.result.reason, times_cut(cut) if cut else "", decides]
-    return "; ".join(filter(None, parts)) or None
+    return "; ".join(filter(None, [times_cut(cut) if cut else "", decides])) or None
 
 
 def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
