@@ -13,7 +13,7 @@ from analysis.sections.all_pairs import all_pairs_tables
 from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many, many_figure, many_table
-from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
+from analysis.sections.model_sizes import sizes_table
 from analysis.sections.overview import overview
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
@@ -33,7 +33,8 @@ class PageSection:
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
     factors, at_cost = grids(study), equal_cost(study)
-    benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
+    comparable = not drawn_apart(study.primary)
+    benchmark = many(study) if comparable else None
     note = range_note(study)
 
     def section(id: str, title: str, tables: Sequence[Table | None], *drawings: Drawing) -> PageSection:
@@ -62,11 +63,6 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
             lambda: main_effects(study, factors),
             lambda: heat_maps(study, factors),
         ),
-        section(
-            "sizes",
-            "Model sizes",
-            [sizes_table(study, models) if models and models.trends else None],
-            lambda: sizes_figure(study, models) if models else None,
-        ),
+        section("sizes", "Model sizes", [sizes_table(study) if comparable else None]),
     )
     return [section for section in every if section.tables or section.figures]

@@ -215,7 +215,8 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | Non
     return replace(alone, pairs=contrast.n, difference=contrast.difference, interval=interval, p=p)
 
 
-_HEADS = {
+#: The heading of a p value, by test.
+HEADS = {
     "paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon", "welch": "p Welch",
     "relabel": "p relabelling",
 }  # fmt: skip
@@ -305,7 +306,7 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
         *wording.all_levels(study.settings),
     )
-    columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
+    columns = ("method", *labels, "seeds", "value", "difference", HEADS[test], "q", "remark")
     return table("cells", "Every cell (exploratory)", columns, entries, notes)
 
 
