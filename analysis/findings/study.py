@@ -23,10 +23,9 @@ from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Hypothesis, Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.stats import bounded, dispersion, multiplicity, t_test
+from analysis.stats import bounded, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
-from analysis.stats.dispersion import Split
 from analysis.stats.resolution import multiplied, seeds_needed
 from analysis.stats.t_test import Interval
 
@@ -47,8 +46,7 @@ _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # errors o
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold and its origin are for time_to. axis: what times are counted in; for other summaries, what the curve is
-    over. direction None: neither direction is better.
+    threshold, its origin and axis, what times are counted in, are for time_to. direction None: neither is better.
     """
 
     metric: str
@@ -73,8 +71,7 @@ class Measure:
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
         registered = registry.summary_of(self.summary)
-        title = f"{registered.title if registered else self.summary} of {label}"
-        return title if self.axis == "steps" else f"{title} at equal {AXES[self.axis]}"
+        return f"{registered.title if registered else self.summary} of {label}"
 
     @property
     def unit(self) -> str:
@@ -114,16 +111,6 @@ class Estimate:
     reached: tuple[int, int] | None
     gaps: tuple[Gap, ...]
     recorded: bool = True
-
-    @property
-    def split(self) -> Split | None:
-        """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
-        `reached` says how many."""
-        return None if self.reached is not None else dispersion.split(self.values)
-
-    def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
-        """The seeds of the values at these places."""
-        return tuple(self.seeds[place] for place in places)
 
 
 @dataclass(frozen=True)

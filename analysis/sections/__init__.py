@@ -10,9 +10,8 @@ from analysis.figures.figures import Drawing, saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
 from analysis.sections.all_pairs import all_pairs_tables
-from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
-from analysis.sections.many_cells import many, many_figure, many_table
+from analysis.sections.many_cells import many_table
 from analysis.sections.model_sizes import sizes_table
 from analysis.sections.overview import overview
 from analysis.sections.win_rates import win_rate_tables
@@ -32,9 +31,8 @@ class PageSection:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    factors, at_cost = grids(study), equal_cost(study)
+    factors = grids(study)
     comparable = not drawn_apart(study.primary)
-    benchmark = many(study) if comparable else None
     note = range_note(study)
 
     def section(id: str, title: str, tables: Sequence[Table | None], *drawings: Drawing) -> PageSection:
@@ -43,19 +41,8 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     every = (
         section("all_pairs", "Which methods differ?", all_pairs_tables(study)),
         section("overview", "Every method in one row", [overview(study)]),
-        section(
-            "equal_cost",
-            "At equal cost",
-            [equal_cost_table(study, at_cost) if at_cost else None],
-            lambda: cost_curves(study, at_cost) if at_cost else None,
-        ),
         section("win_rates", "Win rates", win_rate_tables(study, judged)),
-        section(
-            "many",
-            "Many cells",
-            [many_table(study, benchmark) if benchmark else None],
-            lambda: many_figure(study, benchmark) if benchmark else None,
-        ),
+        section("many", "Many cells", [many_table(study) if comparable else None]),
         section(
             "grid",
             "The grid",

@@ -26,7 +26,7 @@ _NAMES = {
     "factorial": ("effects", "separable"),
     "scaling": ("slopes",),
     "ratings": ("Strengths", "bradley_terry"),
-    "dispersion": ("Split", "against", "split", "variation"),
+    "dispersion": ("against", "variation"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from matplotlib.text import Text
 
@@ -272,8 +271,6 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
     heading = re.search(r"Missing: (\d+) of (\d+) planned results", page)
     places.add("answer", count, "gaps")
     places.add("heading", int(heading.group(1)) if heading else 0, "gaps")
-    states = [value for row in rows(report / "tables" / "missing.csv") for name, value in row.items() if "seed" in name]
-    places.add("missing.csv", sum(value not in ("done", "not planned") for value in states), "gaps")
     block = _primary(document)
     lost = [run for run, value in block["runs"].items() if value["value"] is None]
     places.add("values", len(lost), "gaps")
@@ -281,19 +278,18 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
 
 def _runs(places: Places, document: Any, report: Path) -> None:
     """The values of runs, and the means that they make where a seed has one run."""
-    table = pq.read_table(report / "results.parquet").to_pylist()
     by_group: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in table:
+    for row in rows(report / "results.csv"):
         summary = row["summary"].partition(" ")[0].partition("@")[0]
-        if row["value"] is not None:
-            by_group[row["metric"], summary, row["group"]][row["seed"]].append(row["value"])
+        if row["value"]:
+            by_group[row["metric"], summary, row["group"]][int(row["seed"])].append(float(row["value"]))
     for block in document["comparisons"]:
         for group in block["groups"]:
             own = by_group[block["metric"], block["summary"], group["group"]]
             lone = all(len(values) == 1 for values in own.values())
             if lone and own and not document["settings"]["select"] and block["summary"] != "time_to":
                 mean = float(np.mean([values[0] for values in own.values()]))
-                places.add("results.parquet", mean, "mean", *_measure(block), group["group"])
+                places.add("results.csv", mean, "mean", *_measure(block), group["group"])
 
 
 CASES = [(kind, design) for kind in KINDS for design in DESIGNS] + [(kind, "apart") for kind in APART]

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.figures.figures import survival_curves
 from analysis.sections import sections
-from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
+from analysis.sections.many_cells import FEWEST, many_table
 from analysis.sections.model_sizes import short, sizes_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
@@ -19,7 +19,7 @@ from analysis.stats.t_test import t_interval
 from launcher import files
 from tests.analysis.conftest import MakeSweep, block_of, studied, without
 from tests.analysis.test_figures import lines_of
-from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, built, sized
+from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, TASKS8, built, sized, task
 
 UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
 
@@ -57,25 +57,24 @@ def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> No
 
 def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
     study = studied(built(make_sweep, SECTIONS["many cells"]))
-    found = many(study)
-    assert found is not None and found.factors == ("task",) and found.scores["C1"].values.shape == (3, FEWEST)
-    table = many_table(study, found)
-    assert table.columns[3:] == ("IQM", "median", "mean", "optimality gap", "better than C0 (GRPO)")
+    table = many_table(study)
+    assert table is not None and table.records[0]["cells"] == FEWEST
+    own, base = (np.array([[task(g, s, {"task": t}, 0) for t in sorted(TASKS8)] for s in range(3)])
+                 for g in ("C1", "C0"))  # fmt: skip
+    assert table.columns[3:] == ("IQM", "optimality gap", "better than C0 (GRPO)")
     for name, statistic in (("IQM", resample.iqm), ("optimality gap", resample.optimality_gap)):
-        expected = resample.stratified(found.scores["C1"].values, statistic)
+        expected = resample.stratified(own, statistic)
         record = table.records[1]
         assert (record[name], record[f"{name} low"]) == (float(expected.value), float(expected.low))
-    chance = resample.probability_of_improvement(found.scores["C1"].values, found.scores["C0"].values)
+    chance = resample.probability_of_improvement(own, base)
     assert table.records[1]["improvement"] == float(chance.value) > 0.5 and table.records[0]["improvement"] is None
-    drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
-    assert drawn.get_ydata()[0] == 1 and drawn.get_ydata()[-1] == 0
 
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, SECTIONS["many cells"])
     for seed in (0, 1, 2):
         without(folder, f"C1-{seed}-2")
-    assert many(studied(folder)) is None
+    assert many_table(studied(folder)) is None
 
 
 # ---------------------------------------------------------------- times
