@@ -116,7 +116,7 @@ def _records(places: Places, document: Any, report: Path) -> None:
         for pair in block["pairs"]:
             key = *_measure(block), pair["group"]
             low, high = pair["interval"] or (None, None)
-            fields = {"difference": pair["result"]["mean_difference"], "difference_low": low, "difference_high": high,
+            fields = {"difference": pair["mean_difference"], "difference_low": low, "difference_high": high,
                       "p": pair["p"], "p_adjusted": pair["adjusted"], "verdict": pair["verdict"]}  # fmt: skip
             for name, value in fields.items():
                 places.add("comparisons", value, name, *key)
@@ -140,7 +140,7 @@ def _answer(places: Places, document: Any, page: str, printed: str, runs: list[d
     block, answer = _primary(document), document["answer"]
     leading, pairs = answer["leading"], {pair["group"]: pair for pair in block["pairs"]}
     places.add("answer", leading is not None, "is compared")
-    places.add("comparisons", any(p["result"]["mean_difference"] is not None for p in pairs.values()), "is compared")
+    places.add("comparisons", any(p["mean_difference"] is not None for p in pairs.values()), "is compared")
     if leading is None:
         return
     pair, key = pairs[leading["group"]], (*_measure(block), leading["group"])
@@ -150,8 +150,9 @@ def _answer(places: Places, document: Any, page: str, printed: str, runs: list[d
     for name, value in fields.items():
         places.add("leading", value, name, *key)
     places.add("means of the leading", leading["means"][0] - leading["means"][1], "difference", *key)
-    for name, value in (("n", pair["result"]["n"]), ("outcome", pair["outcome"])):
-        places.add("leading", leading[name] if name == "outcome" or "m" not in pair["result"] else value, name, *key)
+    n = min(len(pair["seeds"]), len(pair["seeds_of_b"]))
+    for name, value in (("n", n), ("outcome", pair["outcome"])):
+        places.add("leading", leading[name], name, *key)
         places.add("comparisons", value, name, *key)
     if document["settings"]["pairing"] == "seed" and not document["settings"]["select"]:
         seeds = [{run["seed"] for run in runs if run["group"] == leading[side]} for side in ("group", "baseline")]
@@ -178,7 +179,7 @@ def _differences(places: Places, document: Any, report: Path, page: str) -> None
     traces = {} if data is None else {trace["g"]: trace for trace in data["traces"] if trace["s"] is None}
     for pair in block["pairs"]:
         group, key = pair["group"], (*_measure(block), pair["group"])
-        drawn = pair["result"]["mean_difference"] is not None
+        drawn = pair["mean_difference"] is not None
         places.add("figure", group in means, "is drawn", group)
         places.add("page's data", group in traces, "is drawn", group)
         places.add("comparisons", drawn, "is drawn", group)
@@ -214,12 +215,9 @@ def _hypotheses(places: Places, document: Any) -> None:
 
 
 def _sections(places: Places, document: Any, report: Path) -> None:
-    """Many cells, the grid, efficiency, and the survival curves."""
+    """The grid, efficiency, and the survival curves."""
     block = _primary(document)
     measure, selects = _measure(block), bool(document["settings"]["select"])
-    if not selects:
-        for row in rows(report / "tables" / "many.csv"):
-            places.add("many.csv", number(row["mean"]), "mean", *measure, row["group"])
     cells: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows(report / "tables" / "cells.csv"):
         cells[row["group"]].append(row)
