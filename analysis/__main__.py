@@ -1,11 +1,4 @@
-"""python -m analysis report FOLDER [--baseline GROUP] [--format paper] [--figures pdf,png] [--judge] [--json] [--gate]:
-write FOLDER/report of an experiment, print the answer, the main table and the path.
-python -m analysis report PATH... --metric KEY [--group KEY] [--seed KEY]: the same of anybody's logs: W&B's offline
-runs, TensorBoard's event files, the files of verl's logger, trainer_state.json, CSV files. Without --group, each PATH
-is a group. Without PATH, study.yaml says what is asked.
-python -m analysis import PATH...: make such an experiment of logs, and write no report.
-python -m analysis judge FOLDER ...: win rates, by a language model or a score (analysis.judging.commands).
-python -m analysis looks FOLDER [--json]: where seeds are added by a rule, where each comparison stands.
+"""python -m analysis report, import, judge and looks; --help has the options of each.
 
 Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 1: what
 --json asked for could not be printed; 2: there is no plan to report on, it asks for something unknown, the arguments
@@ -106,11 +99,6 @@ def _report(chosen: argparse.Namespace) -> int:
         text = f"{terminal.text(written)}\n{paper}"
         if chosen.json:
             text = written.index.with_name("report.json").read_text(encoding="utf-8")
-        elif sys.stdout.isatty():
-            from rich.console import Console
-
-            terminal.show(written, Console(highlight=False, markup=False, emoji=False))
-            text = paper
         print(text, end="", flush=True)
     finally:
         gc.enable()

@@ -57,16 +57,6 @@ def format_number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits - 1}e}"
 
 
-def format_apart(a: float, b: float) -> tuple[str, str]:
-    """Two different numbers, each to two significant digits of half their distance."""
-    distance = int(f"{abs(a / 2 - b / 2):.2e}".partition("e")[2])
-
-    def shown(value: float) -> str:
-        return format_number(value, max(1, int(f"{value:.2e}".partition("e")[2]) - distance + 2))
-
-    return shown(a), shown(b)
-
-
 def format_level(alpha: float) -> str:
     """The level of an interval: 95%."""
     return f"{100 * (1 - alpha):g}%"

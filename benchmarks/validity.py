@@ -4,7 +4,7 @@ Makes experiments in which nothing differs and counts how often each verdict say
 with known truths and counts how often each interval holds them. 3, 5 and 10 seeds, normal and skewed luck, that seeds
 share over methods; grids whose seeds act differently in every cell; families of 5. Further pools: curves with AR(1)
 noise, left-skewed and heavy-tailed luck, times that are cut at a budget, tasks of different difficulty, methods at
-their best level; and how often seeds are said to fall into two clusters. Where an earlier method promised the same, its
+their best level. Where an earlier method promised the same, its
 rate is printed, too ("before"). Seeded: the same counts each time. Bands of skewed luck may hold 86%, which is what the
 mean of few such seeds allows. Exits 1 when a false-positive rate is above nominal, or a coverage below 93% of nominal
 95%, by more than the counting's own error explains (3 standard errors).
@@ -173,16 +173,15 @@ def verdicts(experiments: int, n: int, luck: str, test: str, family: str, cells:
 def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
     """The tests on their own: pairs, samples without pairs, equivalence at its margin, slopes over model sizes."""
     random = np.random.default_rng([n, len(luck), 77])
-    hits = dict.fromkeys(
-        ("paired t", "sign flip", "Wilcoxon", "Welch t", "Mann-Whitney", "equivalence", "size slope", "spread"), 0
-    )
+    hits = dict.fromkeys(("paired t", "sign flip", "Wilcoxon", "Welch t", "equivalence", "size slope", "spread"), 0)
     for _ in range(experiments):
         a, b = LUCK[luck](random, n), LUCK[luck](random, n)
-        pair, two = compare.paired(a, b), compare.unpaired(a, b)
+        pair, two = compare.paired(a, b), Contrast("welch", a, b)
         # Both at the edge: the difference is just what would matter.
         same = compare.equivalence(a, b + 0.5, 0.5)
-        slope = scaling.size_trend([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
-        p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p_t, two.p_mann_whitney, same.p, slope.p_t)
+        slopes = scaling.slopes([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
+        slope = Contrast("paired_t", slopes, 0 * slopes)
+        p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p(), same.p, slope.p())
         for name, value in zip(list(hits)[:-1], p, strict=True):
             hits[name] += value is not None and value <= ALPHA
         hits["spread"] += _outside(dispersion.against(2 + 1.5 * a, b, 1.5, ALPHA).interval, 0)
@@ -305,7 +304,8 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
             count(f"difference, {test}", Contrast(test, a, b).interval(ALPHA), 1)
         sizes, base = np.log10([1e8, 1e9, 1e10]), draw(random, n, 3) / spread
         line = np.outer(0.3 + 0.2 * draw(random, n), sizes) + draw(random, n, 3)
-        count("size slope", scaling.size_trend(10**sizes, line, base).interval, 0.3)
+        slopes = scaling.slopes(10**sizes, line, base)
+        count("size slope", Contrast("paired_t", slopes, 0 * slopes).interval(ALPHA), 0.3)
         scores = tasks + scale * draw(random, n, TASKS)
         if place < experiments // 4:  # dearer than all the others
             count("ratio", Contrast("paired_t", 19 + a, 10 + b).ratio_interval(ALPHA), 2)
@@ -901,32 +901,6 @@ def standards(experiments: int) -> Iterator[Rate]:
     yield from unpaired_power(experiments)
 
 
-# ---------------------------------------------------------------- seeds that fall apart
-
-#: By number of seeds, the least share of experiments that is flagged: with a collapse in 10% and in 20% of runs, of
-#: those in which some seeds, but not all, collapsed; and with log-normal luck, which is to be flagged, too.
-FLAGGED = {5: (0.27, 0.26, 0.06), 10: (0.96, 0.95, 0.22), 20: (0.99, 0.99, 0.42)}
-
-
-def splits(experiments: int, n: int) -> Iterator[Rate]:
-    """How often the seeds of a method are said to fall into two clusters: normal luck, luck of 0.3 with collapses by
-    -3, and skewed luck."""
-    random = np.random.default_rng([n, 62])
-
-    def flagged(samples: Array) -> int:
-        return sum(dispersion.split(values) is not None for values in samples)
-
-    *collapses, skew = FLAGGED[n]
-    yield Rate(f"seeds fall apart, normal, n = {n}", flagged(normal(random, experiments, n)), experiments, most=0.01)
-    for share, least in zip((0.1, 0.2), collapses, strict=True):
-        collapsed = random.random((experiments, n)) < share
-        samples = 0.3 * normal(random, experiments, n) - 3 * collapsed
-        some = samples[collapsed.any(axis=1) & ~collapsed.all(axis=1)]
-        yield Rate(f"seeds fall apart, {share:.0%} collapse, n = {n}", flagged(some), len(some), least=least)
-    apart = flagged(skewed(random, experiments, n))
-    yield Rate(f"seeds fall apart, log-normal, n = {n}", apart, experiments, least=skew)
-
-
 # ---------------------------------------------------------------- each method at its best level
 
 
@@ -1160,8 +1134,6 @@ def rates(experiments: int) -> Iterator[Rate]:
         yield from profiles(experiments // 8, n)
     for n in (6, 10):
         yield from efficiencies(experiments // 4, n)
-    for n in FLAGGED:
-        yield from splits(experiments, n)
     for luck, spread, n in itertools.product(LUCKS, (1.0, 25.0), COVERAGE_SEEDS):
         yield from intervals(experiments // 2, n, luck, spread)
     for n in SEEDS:

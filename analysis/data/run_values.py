@@ -137,35 +137,6 @@ class CommonRange:
         return min((float(self.at(run_id, np.array([self.stop]))[0]) for run_id in known), default=0.0)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """What a window is on the curves of a metric: its points and its steps, the least and the most over runs. distance:
-    the median distance of two points, likewise. fewest: the points of the run that has the fewest."""
-
-    points: tuple[int, int]
-    steps: tuple[float, float]
-    distance: tuple[float, float]
-    fewest: int
-
-
-def window_extent(common: CommonRange, window: Window) -> Extent | None:
-    """What the window is on a metric; None if no run has two points of it on the common range."""
-    curves = []
-    for run_id in {common.grid_key(run_id): run_id for run_id in common.curves}.values():
-        curve = common.curve(run_id, window, "higher")
-        if ((curve.steps >= curve.start) & (curve.steps <= curve.stop)).any():
-            curves.append(curve.inside)
-    if all(curve.steps.size < 2 for curve in curves):
-        return None
-    points, lengths, distances = zip(*((curve.points, curve.length, curve.spacing) for curve in curves), strict=True)
-    return Extent(
-        points=(min(points), max(points)),
-        steps=(min(lengths), max(lengths)),
-        distance=(min(distances), max(distances)),
-        fewest=min(curve.steps.size for curve in curves),
-    )
-
-
 SHORT = 0.05  # share of the budget that may lack at a run's end, or at its log's beginning
 
 
@@ -292,33 +263,6 @@ def _of_most(ends: Sequence[tuple[object, float]]) -> dict[object, float]:
     middle = sorted(end for _, end in ends)[len(ends) // 2] if ends else 0.0
     ordered = {key: sorted(ends) for key, ends in by_key.items()}
     return {key: min(max(middle, x[(len(x) - 1) // 2]), x[len(x) // 2]) for key, x in ordered.items()}
-
-
-_SPENT = 200  # points of a curve over what a run had spent
-
-
-def over_cost(common: CommonRange, runs: Sequence[Run], axis: str) -> tuple[CommonRange, dict[Cell, float]] | None:
-    """The curves over a cost (an axis of CLOCKS) in place of steps, as shares of the least total cost of a run of the
-    same cell, and that cost by cell. Cells have the factors that all groups have. A run without the axis has no curve.
-    None if the runs have no common range."""
-    clocks = _measured(runs, CLOCKS[axis], "carry", every=True)[0]
-    spent = {
-        run_id: np.interp(steps, *clocks[run_id]) for run_id, (steps, _) in common.curves.items() if run_id in clocks
-    }
-    shared = shared_factors(runs)
-    cell_of = {run.id: part(run.cell, shared) for run in runs}
-    least: dict[Cell, float] = {}
-    for run_id, passed in spent.items():
-        least[cell_of[run_id]] = min(least.get(cell_of[run_id], np.inf), float(passed[-1]))
-    share = {run_id: passed / least[cell_of[run_id]] for run_id, passed in spent.items() if least[cell_of[run_id]] > 0}
-    start = max((float(passed[0]) for passed in share.values()), default=1.0)
-    if start >= 1:
-        return None
-    points = np.linspace(start, 1.0, _SPENT)
-    curves = {run_id: (points, np.interp(points, passed, common.curves[run_id][1])) for run_id, passed in share.items()}
-    without = {run_id: f"{CLOCKS[axis]} is not recorded" for run_id in common.curves if run_id not in share}
-    reasons = {**common.reasons, **without}
-    return CommonRange(common.metric, start, 1.0, curves, reasons, common.carried, common.absent), least
 
 
 def _measured(

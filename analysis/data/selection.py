@@ -1,10 +1,8 @@
 """Each method at its best level of a factor, which is chosen on other seeds than those that it is judged on.
 
-The best of several levels is best partly by luck, and the seeds that made it the best would show this luck as a result.
-So the first half of the seeds chooses, and the others judge. Their values are then independent, and every test and
-interval is as valid as for a level that was fixed before. If each seed were judged at the level that all others choose,
-the values of seeds would depend on one another: of equal methods, one of them with eight levels, a t test then told 14%
-apart at ten seeds (`python -m benchmarks.validity`).
+The best of several levels is best partly by luck. So the first half of the seeds chooses, and the others judge: their
+values are independent. If each seed were judged at the level that all others choose, a t test would tell 14% of equal
+methods apart at ten seeds (`python -m benchmarks.validity`).
 """
 
 from __future__ import annotations

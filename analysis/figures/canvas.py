@@ -51,7 +51,7 @@ DPI = 160  # of PNG files, and of images within SVG and PDF files
 #: No dates, so that the same drawing has the same bytes.
 _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 #: Names of the interval from low to high; {} is replaced by the level.
-INTERVAL, POINTWISE, SIMULTANEOUS = "{} interval", "pointwise {} interval", "simultaneous {} band"
+INTERVAL, SIMULTANEOUS = "{} interval", "simultaneous {} band"
 
 
 @contextmanager

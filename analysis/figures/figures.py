@@ -81,7 +81,7 @@ def _interval(block: Block, drawn: bool) -> str:
 
 
 def _differences(block: Block, study: Study) -> Sketch | None:
-    shown = [c for c in block.comparisons if c.result.mean_difference is not None]
+    shown = [c for c in block.comparisons if c.mean_difference is not None]
     if not shown:
         return None
     look = colours(study.sweep.groups)

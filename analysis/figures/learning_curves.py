@@ -1,5 +1,5 @@
-"""Learning curves: of one metric, of several in one figure, of each level of a factor, of differences to the baseline,
-and of a mean with a band for its spread."""
+"""Learning curves: of one metric, of several in one figure, of each level of a factor, and of a mean with a band for
+its spread."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from analysis.data import cells
 from analysis.data.sweep import Run, Sweep
 from analysis.figures.canvas import (
-    DOT,
-    DPI,
-    INTERVAL,
     MANY,
     NEUTRAL,
     SIMULTANEOUS,
@@ -27,7 +24,6 @@ from analysis.figures.canvas import (
     canvas_of,
     legend,
     logarithmic,
-    seed_dots,
     style_of,
 )
 from analysis.figures.traces import intervals_of, tell
@@ -58,8 +54,6 @@ _BAND = (
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
 _MOST = 8  # curves that colours can still tell apart
 _FEW = 20  # points of a curve, up to which each is marked
-_APART, _WIDEST = 0.5, 5.0  # inches: between groups whose curves are single points, and over all of them
-_BESIDE = 0.08  # inches from such a mean to its seeds
 
 
 @figure("curves")
@@ -73,20 +67,16 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     many = sum(len(s.seeds) for s in each[0]) > MANY
     shown: list[Array] = []
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    asides = _asides(each[0])
     for of in zip(*each, strict=True):
         look = style_of(study.sweep.groups, of[0].group, len(keys) > 1)
         for number, s in enumerate(of):
-            aside = asides.get(s.group, 0.0)
-            drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many, aside)
+            drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many)
             if drawn:
                 entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
             shown += drawn
     if not shown:
         return None
     _frame(axes, shown, study, _y_label(about))
-    if asides:
-        _only_steps(axes, [s for of in each for s in of])
     rows = legend(canvas, "upper", list(entries.values()))
     if len(keys) > 1:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _WIDTHS[i > 0]} for i in range(len(keys))]
@@ -96,8 +86,7 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
-    bounds = INTERVAL if asides else SIMULTANEOUS
-    return Sketch(picture.name, title, caption, canvas, names, bounds=bounds)
+    return Sketch(picture.name, title, caption, canvas, names, bounds=SIMULTANEOUS)
 
 
 def _is_cut(axes: Axes) -> bool:
@@ -111,85 +100,6 @@ def _span(s: Series, alpha: float) -> Span:
         return None
     mean, half = simultaneous(s.whole, alpha)
     return None if half is None else (mean - half, mean + half)
-
-
-@figure("difference")
-def difference(study: Study, picture: Picture) -> Sketch | None:
-    """The curve of every group minus the baseline's of the same seed: each seed, mean and band; None if empty."""
-    if study.settings.pairing != "seed":  # without pairs, no curve has another to be subtracted
-        return None
-    about = describe(picture.metrics[0])
-    every = {s.group: s for s in series(study, picture.metrics[0])}
-    base = every.pop(str(study.sweep.baseline), None)
-    if base is None:
-        return None
-    apart_too = ", or of responses of another policy"
-    apart = {g for g in every if about.of_drawn and study.sweep.draw_apart(g, base.group)}
-    pairs = [(s, None if s.group in apart else less(s, base, study)) for s in every.values()]
-    drawn = [both for _, both in pairs if both is not None]
-    if not drawn:
-        return None
-    asides = _asides(drawn)
-    canvas, axes = canvas_of(7.0, 3.9)
-    axes.axhline(0, color=NEUTRAL, linewidth=0.9)
-    many = sum(len(s.seeds) for s in drawn) > MANY
-    entries = []
-    for s in drawn:
-        look = style_of(study.sweep.groups, s.group, False)
-        _first(axes, s, look, study.settings.alpha, many, asides.get(s.group, 0.0))
-        entries.append((_entry(s), {**look, "linewidth": 1.9}))
-    label = textwrap.fill(f"{about.axis}, difference to {base.label}", _Y_LABEL, break_on_hyphens=False)
-    _frame(axes, [np.zeros(1), *(s.whole for s in drawn)], study, label)
-    if asides:
-        _only_steps(axes, drawn)
-    canvas.set_figheight(3.7 + 0.2 * legend(canvas, "upper", entries))
-    bounds = INTERVAL if asides else SIMULTANEOUS
-    band = bounds.format(format_level(study.settings.alpha)) if intervals_of(axes) else ""
-    texts = [
-        f"{capital(about.axis)} minus that of {base.label} in the same seed, against {passing(study)}: "
-        f"{_shown(band, bool(asides))}"
-    ]
-    texts += [_BAND] if band and not asides else []
-    texts += [_CUT] if _is_cut(axes) else []
-    texts += [TOGETHER] if many else []
-    texts += all_levels(study.settings)
-    texts += _common_steps([drawn])
-    if lacking := [s.label for s, both in pairs if both is None]:
-        why = "without a seed or step in common, or of other levels" + apart_too * bool(apart)
-        texts.append(f"Not drawn, {why}: {', '.join(lacking)}.")
-    title = f"{about.axis}, difference to {base.label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas, bounds=bounds)
-
-
-def less(s: Series, base: Series, study: Study) -> Series | None:
-    """The curves of a group minus those of the baseline, of the seeds that both have, on a grid of their common range;
-    None without such a seed or range, or if the two average different levels of a factor that both have."""
-    seeds = tuple(seed for seed in s.seeds if seed in base.seeds)
-    if not seeds or s.averaged or base.averaged or not _same_levels(study, s.group, base.group):
-        return None
-    sides = [[(of.steps, of.whole[of.seeds.index(seed)]) for seed in seeds] for of in (s, base)]
-    grid = on_grid([*sides[0], *sides[1]], max(s.steps.size, base.steps.size))
-    if not grid.points.size:
-        return None
-    return replace(
-        s,
-        steps=grid.points,
-        axis=np.interp(grid.points, base.steps, base.axis),
-        whole=grid.values[: len(seeds)] - grid.values[len(seeds) :],
-        seeds=seeds,
-        partial={},
-        interpolated=grid.interpolated or s.interpolated or base.interpolated,
-        single=grid.points.size == 1,
-    )
-
-
-def _same_levels(study: Study, group: str, other: str) -> bool:
-    """Whether two groups have the same levels of the factors that both have."""
-    cells = [{run.cell for run in study.sweep.runs_of(name)} for name in (group, other)]
-    factors = [{label for cell in each for label, _ in cell} for each in cells]
-    shared = factors[0] & factors[1]
-    levels = [{tuple(item for item in cell if item[0] in shared) for cell in each} for each in cells]
-    return levels[0] == levels[1]
 
 
 @figure("levels")
@@ -330,72 +240,33 @@ def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any], span: Spa
 
 
 def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
-    """Draw the seeds of a group behind every mean, and pale; many of them as one image."""
+    """Draw the seeds of a group behind every mean, and pale; many of them as one image, the paler the more they are."""
     rows = {f"seed.{n}--{s.group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
     if many:
-        from analysis.figures.dense_artists import Bundle
+        from matplotlib.collections import LineCollection
 
-        thin = {"color": look["color"], "linewidth": 0.6, "alpha": 0.35, "paleness": 0.4, "zorder": 1.5}
-        axes.add_artist(Bundle(f"seeds--{s.group}", rows, thin, DPI))
+        from analysis.figures.dense_artists import Cloud, Members
+
+        segments = [np.column_stack((x, y)) for _, x, y in rows.values()]
+        alpha = min(0.14, max(0.02, 14 / len(rows)))
+        lines = LineCollection(segments, colors=look["color"], linewidths=0.6, alpha=alpha, zorder=1.5)
+        axes.add_collection(lines, autolim=False)
+        axes.add_artist(Cloud(lines, f"seeds--{s.group}"))
+        axes.add_artist(Members(rows))
         return
+    mark = "." if s.steps.size == 1 else None
     for gid, (label, x, y) in rows.items():
-        axes.plot(x, y, gid=gid, **{**look, "linewidth": 0.6, "alpha": 0.35, "marker": None, "label": label})
+        axes.plot(x, y, gid=gid, **{**look, "linewidth": 0.6, "alpha": 0.35, "marker": mark, "label": label})
 
 
-def _asides(drawn: Sequence[Series]) -> dict[str, float]:
-    """Where every curve is a single point: how far from its step each group is drawn, in inches, so that the groups
-    stand side by side; else empty."""
-    groups = [s.group for s in drawn if s.whole.size]
-    if not all(s.single for s in drawn if s.whole.size):
-        return {}
-    apart = min(_APART, _WIDEST / max(1, len(groups)))
-    return {group: apart * (place - (len(groups) - 1) / 2) for place, group in enumerate(groups)}
-
-
-def _only_steps(axes: Axes, drawn: Sequence[Series]) -> None:
-    """Mark the steps of single points, and no others, unless a curve has more points."""
-    if any(s.axis.size > 1 for s in drawn):
-        return
-    steps = sorted({float(s.axis[0]) for s in drawn if s.whole.size})
-    axes.set_xticks(steps, [f"{step:,.0f}" for step in steps])
-    if len(steps) == 1:
-        axes.set_xlim(steps[0] - 1, steps[0] + 1)
-
-
-def _shown(band: str, points: bool) -> str:
-    """What a figure of curves shows; band: its name, "" for none. points: whether each curve is a single point."""
-    if points:
-        return f"mean over seeds (diamond), {f'its {band} (bar), ' if band else ''}each seed as a dot."
-    return f"mean over seeds (thick), {f'its {band}, ' if band else ''}each seed behind it (thin)."
-
-
-def _lone(axes: Axes, s: Series, span: Span, look: Mapping[str, Any], many: bool, aside: float) -> None:
-    """Draw a group whose curves are single points: seeds as dots, the mean as a diamond, its interval as a bar."""
-    from matplotlib.transforms import ScaledTranslation
-
-    canvas: Any = axes.get_figure(root=True)
-    colour, group = look["color"], s.group
-
-    def beside(inches: float) -> dict[str, Any]:
-        return {"transform": axes.transData + ScaledTranslation(inches, 0, canvas.dpi_scale_trans), "color": colour}
-
-    if span is not None:
-        ends = [float(end[0]) for end in span]
-        axes.plot([s.axis[0]] * 2, ends, linewidth=1.6, gid=f"band--{group}", **beside(aside))
-    rows = {f"seed.{n}--{group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
-    seed_dots(axes, group, rows, many, **beside(aside + _BESIDE), **DOT)
-    mean = {"markersize": 5, "gid": f"mean--{group}", "label": _MEAN, **beside(aside)}
-    tell(axes.plot(s.axis, s.whole.mean(axis=0), "D", **mean), span)
-
-
-def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool, aside: float = 0.0) -> list[Array]:
-    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include. aside: as
-    `_asides` says."""
-    if s.whole.size and s.single:
-        _lone(axes, s, _span(s, alpha), look, many, aside)
-    elif s.whole.size:
-        if (span := _span(s, alpha)) is not None:
-            axes.fill_between(s.axis, *span, color=look["color"], alpha=0.13, linewidth=0, gid=f"band--{s.group}")
+def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
+    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
+    if s.whole.size:
+        span, band = _span(s, alpha), {"color": look["color"], "gid": f"band--{s.group}"}
+        if span is not None and s.steps.size == 1:
+            axes.plot([s.axis[0]] * 2, [span[0][0], span[1][0]], linewidth=1.6, **band)
+        elif span is not None:
+            axes.fill_between(s.axis, *span, alpha=0.13, linewidth=0, **band)
         _seeds(axes, s, look, many)
         _mean(axes, s, 0, look, span)
     for seed, (steps, values) in s.partial.items():
@@ -420,14 +291,12 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     band exceeds the axes."""
     whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
-    points = all(s.single for s in whole)
-    bounds = INTERVAL if points else SIMULTANEOUS
-    band = bounds.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
-    texts = [f"{capital(about[0].axis)} against {passing(study)}: {_shown(band, points)}"]
-    if band and not points:
-        texts.append(_BAND)
+    band = SIMULTANEOUS.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
+    shown = f"mean over seeds (thick), {f'its {band}, ' if band else ''}each seed behind it (thin)."
+    texts = [f"{capital(about[0].axis)} against {passing(study)}: {shown}"]
+    texts += [_BAND] if band else []
     if lone:
-        texts.append(f"One seed has no {'interval' if points else 'band'}{': ' + ', '.join(lone) if band else ''}.")
+        texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")
     if cut:
         texts.append(_CUT)
     if len(about) > 1:
@@ -449,13 +318,11 @@ def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
     """How runs with different steps, and cells that some seed lacks, are averaged."""
     every = [s for of in drawn for s in of if s.whole.size]
     texts = []
-    if any(s.interpolated and not s.single for s in every):
+    if any(s.interpolated for s in every):
         texts.append(
             "Where runs were recorded at different steps, each is interpolated onto common steps, from where the last "
             "one begins to where the first one ends."
         )
-    if any(s.interpolated and s.single for s in every):
-        texts.append("Runs with one value each, at different steps, are drawn at the mean of these steps.")
     texts += dict.fromkeys(f"{s.label}: {s.averaged}." for s in every if s.averaged)
     return texts
 
@@ -507,8 +374,8 @@ class Series:
     whole: (seeds, steps), of these `seeds`, on the steps between the latest beginning and the earliest end of them.
     axis: (steps,) what the x axis shows there; partial[seed]: a curve without full result, on it. recorded: False for a
     group that does not have the metric. silent: seeds whose runs ended well without it, though others have it.
-    interpolated: whether a curve has no point of its own at some of the steps. single: whether each has one point only.
-    averaged: what to say of cells that are left out, and of seeds that lack some; "" if there is neither.
+    interpolated: whether a curve has no point of its own at some of the steps. averaged: what to say of cells that are
+    left out, and of seeds that lack some; "" if there is neither.
     """
 
     group: str
@@ -523,7 +390,6 @@ class Series:
     silent: tuple[int, ...]
     smoothing: int
     interpolated: bool
-    single: bool
     averaged: str
 
     @property
@@ -573,7 +439,7 @@ def series(study: Study, metric: str) -> list[Series]:
         every.append(
             Series(
                 group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(seeds),
-                tuple(sorted(silent)), width, together.interpolated, steps.size == 1, "; ".join(averaged),
+                tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
             )
         )  # fmt: skip
     return every

@@ -186,21 +186,15 @@ def to_csv(figure: Traces) -> Iterator[str]:
     """All values drawn, in full precision: a row per point, empty fields for what does not exist. In parts, each of
     whole lines."""
     yield _cells("panel", "group", "seed", "what", "step", "x_name", "x", "y_name", "y", "low", "high") + "\n"
-    # A thousand runs have a million points. What many traces have in common, steps and x, is written once.
-    same: dict[tuple[bytes, ...], list[str]] = {}
     for trace in figure.traces:
-        if not trace.x.size:
-            continue
-        between = _cells(figure.panels[trace.panel].x[0]), _cells(trace.name)
-        steps = trace.about.steps
-        key = trace.x.tobytes(), b"" if steps is None else steps.tobytes(), *map(str.encode, between)
-        if key not in same:
-            points = zip(_fields(steps), repeat(between[0]), _fields(trace.x), repeat(between[1]), strict=False)
-            same[key] = list(map(",".join, points))
-        about = repeat(_cells(trace.panel, trace.group, trace.seed, trace.what))
-        low, high = (_fields(end) for end in trace.about.interval or (None, None))
-        cells = zip(about, same[key], _fields(trace.shown if trace.name else None), low, high, strict=False)
-        yield "\n".join([*map(",".join, cells), ""])
+        names = _cells(figure.panels[trace.panel].x[0]), _cells(trace.name)
+        low, high = trace.about.interval or (None, None)
+        cells = zip(
+            repeat(_cells(trace.panel, trace.group, trace.seed, trace.what)), _fields(trace.about.steps),
+            repeat(names[0]), _fields(trace.x), repeat(names[1]), _fields(trace.shown if trace.name else None),
+            _fields(low), _fields(high), strict=False,
+        )  # fmt: skip
+        yield "".join(f"{','.join(row)}\n" for row in cells)
 
 
 def _cells(*cells: object) -> str:

@@ -1,10 +1,8 @@
-"""What was found, as values: outcomes with the grounds on which they rest, and runs that collapsed.
+"""What was found, as values: outcomes with the grounds on which they rest, and runs that collapsed (docs/report.md).
 `analysis.tables.wording` has the words.
 
-Runs that collapsed ended as planned, but their policy no longer earns or explores anything. The rule, which
-docs/report.md states too, looks at the end of a run: the last tenth of the recorded values of a metric, and at least
-LEAST of them. The first recorded value is what the end is compared with, so that a policy that became deterministic
-because it solved its task has not collapsed. A metric that is not recorded is not judged.
+The first recorded value is what the end of a run is compared with, so that a policy that became deterministic because
+it solved its task has not collapsed. A metric that is not recorded is not judged.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from analysis.data.run_values import Array
 from analysis.data.sweep import Cell, Run
 from analysis.spec.settings import REWARD
 from analysis.stats.curve_summaries import FINAL, NotEvaluable, measured
-from analysis.stats.dispersion import Split
 from analysis.stats.t_test import Interval
 
 
@@ -56,7 +53,6 @@ class Reason(StrEnum):
     DRAWN_APART = auto()  # groups: a metric of responses that they draw from different policies
     MAXIMUM = auto()  # a best value is described only
     # The test or the interval does not exist.
-    NO_TEST = auto()  # detail: the reason that the statistics give
     NEEDS_TWO_SEEDS = auto()  # groups, n
     NO_SPREAD = auto()  # groups, n: of one value for each seed, or of differences of two groups
     NO_SPREAD_OF_RATIOS = auto()  # n
@@ -78,7 +74,6 @@ class Reason(StrEnum):
     SEEDS_OUTSIDE = auto()  # seeds
     NORMAL_SEEDS = auto()  # value: the share of experiments in which the interval is wrong if not
     FEW_SEEDS = auto()  # n
-    SEEDS_APART = auto()  # groups, seeds: of the smaller cluster, split
     TIMES_CUT = auto()  # n: the estimate is a bound
     SMALLER_THAN_MARGIN = auto()  # value: the margin, level
     UNSEEN_COLLAPSE = auto()  # n, value: the share of runs that may collapse unseen, level: with this chance
@@ -103,7 +98,7 @@ class Ground:
     """A reason with its numbers; the comments on Reason name the fields of each.
 
     groups, members (ids of hypotheses), seeds: those that it is about. cells: those of each group. n: how many. needed:
-    how many seeds would do. level: alpha at which it was asked. split: the two clusters of a group's seeds.
+    how many seeds would do. level: alpha at which it was asked.
     """
 
     reason: Reason
@@ -119,7 +114,6 @@ class Ground:
     outcome: Outcome | None = None
     detail: str = ""
     cells: tuple[tuple[Cell, ...], ...] = ()
-    split: Split | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,9 @@ from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Hypothesis, Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
-from analysis.stats import bounded, compare, dispersion, multiplicity, t_test
-from analysis.stats.compare import PairedResult, UnpairedResult, mirrored
+from analysis.stats import bounded, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
-from analysis.stats.dispersion import Split
-from analysis.stats.multiplicity import FamilyResult
 from analysis.stats.resolution import multiplied, seeds_needed
 from analysis.stats.t_test import Interval
 
@@ -50,8 +46,7 @@ _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)  # errors o
 class Measure:
     """What is compared: a summary of a metric.
 
-    threshold and its origin are for time_to. axis: what times are counted in; for other summaries, what the curve is
-    over. direction None: neither direction is better.
+    threshold, its origin and axis, what times are counted in, are for time_to. direction None: neither is better.
     """
 
     metric: str
@@ -76,8 +71,7 @@ class Measure:
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
             return f"{AXES[self.axis]} until {label} reaches {goal}"
         registered = registry.summary_of(self.summary)
-        title = f"{registered.title if registered else self.summary} of {label}"
-        return title if self.axis == "steps" else f"{title} at equal {AXES[self.axis]}"
+        return f"{registered.title if registered else self.summary} of {label}"
 
     @property
     def unit(self) -> str:
@@ -118,16 +112,6 @@ class Estimate:
     gaps: tuple[Gap, ...]
     recorded: bool = True
 
-    @property
-    def split(self) -> Split | None:
-        """The two clusters of the values, if they are no single one; None for times, of which some may be the budget:
-        `reached` says how many."""
-        return None if self.reached is not None else dispersion.split(self.values)
-
-    def seeds_at(self, places: Sequence[int]) -> tuple[int, ...]:
-        """The seeds of the values at these places."""
-        return tuple(self.seeds[place] for place in places)
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -136,10 +120,10 @@ class Comparison:
     contrast: its values under the test that decides, a[i] of seeds[i], and b[i] of seeds_of_b[i], the same ones if
     seeds are paired. p: of that test; adjusted: for the family. level: at which the family asks p. interval: of the
     difference at this level, so it excludes zero exactly where adjusted <= alpha; None where nothing bounds it.
-    planned: what n would be without missing results. result: the figures that are shown beside. ground: why the outcome
-    is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it open. gaps: seeds without a pair. notes:
-    what is left out. reached: for time_to, (k, n) of the runs that a is of, then of those that b is of. standing: None
-    if the number of seeds was fixed before.
+    planned: what n would be without missing results. mean_difference: None without a pair, or if neither group reached
+    the threshold. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it
+    open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of the runs that a is of,
+    then of those that b is of. standing: None if the number of seeds was fixed before.
     """
 
     group: str
@@ -148,7 +132,7 @@ class Comparison:
     seeds_of_b: tuple[int, ...]
     contrast: Contrast = field(compare=False)
     planned: int
-    result: PairedResult | UnpairedResult
+    mean_difference: float | None
     p: float | None
     adjusted: float | None
     level: float
@@ -189,8 +173,9 @@ class Comparison:
         contrast = replace(self.contrast, a=self.contrast.b, b=self.contrast.a)
         return replace(
             self, group=self.baseline, baseline=self.group, seeds=self.seeds_of_b, seeds_of_b=self.seeds,
-            contrast=contrast, result=mirrored(self.result), interval=None if self.interval is None else (-high, -low),
-            outcome=outcome, reached=self.reached and self.reached[::-1],
+            contrast=contrast, mean_difference=None if self.mean_difference is None else -self.mean_difference,
+            interval=None if self.interval is None else (-high, -low), outcome=outcome,
+            reached=self.reached and self.reached[::-1],
         )  # fmt: skip
 
     @property
@@ -202,14 +187,14 @@ class Comparison:
     @property
     def difference(self) -> float:
         """The mean difference, 0 where there is none."""
-        return self.result.mean_difference or 0.0
+        return self.mean_difference or 0.0
 
 
 @dataclass(frozen=True)
 class Block:
     """All groups on one measure. values[run id]; start and stop are the common range of steps, budget its end on the
-    axis. comparisons: with the baseline; others: with `analysis.compare: all_pairs`, every further two groups, of one
-    family with them. selected[group]: what counts of it."""
+    axis. comparisons: with the baseline; others: with `analysis.compare: all_pairs`, every further two groups. family:
+    how many of them are tested, and adjusted for one another. selected[group]: what counts of it."""
 
     measure: Measure
     start: float
@@ -218,7 +203,7 @@ class Block:
     values: Mapping[str, Value]
     estimates: tuple[Estimate, ...]
     comparisons: tuple[Comparison, ...]
-    family: FamilyResult | None
+    family: int
     selected: Mapping[str, Selected] = field(default_factory=dict)
     others: tuple[Comparison, ...] = ()
 
@@ -401,19 +386,17 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     is_judged = registry.is_judged(measure.summary)
     of_drawn = describe(measure.metric).of_drawn
     compared = [both for both in every if is_judged and not (of_drawn and sweep.draw_apart(*both))]
-    family = _family([asked[both] for both in compared], settings, measure) if compared else None
+    adjusted, levels = _adjusted([asked[both] for both in compared], settings)
     comparisons = []
     for both in every:
         (group, baseline), is_asked = both, both in compared
         pair, contrast, standing = asked[both].pairs, asked[both].contrast, asked[both].standing
         reached = _reached(sweep, values, pair, selected, both) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
-        result = _described(contrast, measure, settings, is_asked and not nowhere)
-        if nowhere:
-            result = replace(result, mean_difference=None)
+        difference = None if nowhere else contrast.difference
         p = contrast.p() if is_asked and not nowhere else None
-        q = family.p[compared.index(both)] if family and p is not None else None
-        level = family.levels[compared.index(both)] if family and is_asked else settings.alpha
+        q = adjusted[compared.index(both)] if p is not None else None
+        level = levels[compared.index(both)] if is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
         ground: Ground | None
@@ -432,20 +415,20 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         elif nowhere and contrast.n:
             outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
         else:
-            times = 1 if family is None else multiplied(family.method, len(compared))
-            outcome, ground = _outcome(contrast, result, q, times, settings.alpha, both)
+            times = multiplied(settings.family, len(compared)) or 1
+            outcome, ground = _outcome(contrast, q, times, settings.alpha, both)
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
                 ground = Ground(Reason.FUTILE, n=standing.seeds, needed=standing.most, value=standing.chance)
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
         judged = [{seed for seed, _ in selected[name].places} for name in (group, baseline)]
         whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
         comparisons.append(
-            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, result, p, q, level, interval,
+            Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, difference, p, q, level, interval,
                        outcome, ground, gaps, pair.notes, reached, standing)
         )  # fmt: skip
     return Block(
         measure, common.start, common.stop, common.budget, values, tuple(estimates),
-        tuple(comparisons[: len(against)]), family, selected, tuple(comparisons[len(against) :]),
+        tuple(comparisons[: len(against)]), len(compared), selected, tuple(comparisons[len(against) :]),
     )  # fmt: skip
 
 
@@ -509,17 +492,17 @@ def _estimate(
     return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
 
 
-def _family(asked: Sequence[ComparedSeeds], settings: Settings, measure: Measure) -> FamilyResult:
-    """The comparisons of a measure, adjusted for one another."""
-    if settings.pairing != "seed" or asked[0].contrast.look is not None:
-        return multiplicity.of_samples([comparison.contrast for comparison in asked], settings.family, settings.alpha)
-    pairs = [comparison.pairs for comparison in asked]
+def _adjusted(asked: Sequence[ComparedSeeds], settings: Settings) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
+    """The p values of a measure's comparisons, adjusted for one another, and the level at which each is asked."""
+    if settings.family != "max_t":
+        return multiplicity.adjusted([seeds.contrast.p() for seeds in asked], settings.family, settings.alpha)
+    pairs = [seeds.pairs for seeds in asked]
     places = {seed: row for row, seed in enumerate(sorted({seed for pair in pairs for seed in pair.seeds}))}
     matrix = np.full((len(places), len(pairs)), np.nan)
     for column, pair in enumerate(pairs):
         matrix[[places[seed] for seed in pair.seeds], column] = t_test.difference(pair.a, pair.b)
-    test = settings.test_of(measure.summary)
-    return multiplicity.family(matrix, settings.family, test=test, alpha=settings.alpha, seed=settings.seed)
+    family = multiplicity.family(matrix, "max_t", alpha=settings.alpha, seed=settings.seed)
+    return family.p, family.levels
 
 
 def _reached(
@@ -538,49 +521,19 @@ def _reached(
     return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))
 
 
-def _described(
-    contrast: Contrast, measure: Measure, settings: Settings, is_judged: bool
-) -> PairedResult | UnpairedResult:
-    """The figures that are shown beside the test that decides; without any test if none is valid."""
-    alpha, seed = contrast.level(settings.alpha) or settings.alpha, settings.seed
-    result: PairedResult | UnpairedResult
-    if contrast.paired:
-        result = compare.paired(contrast.a, contrast.b, alpha, direction=measure.better or "higher", seed=seed)
-        counted, tests = ("p_signflip", "p_wilcoxon"), ("paired_t", "signflip")
-    else:
-        result = compare.unpaired(contrast.a, contrast.b, alpha, seed=seed)
-        counted, tests = ("p_relabel", "p_mann_whitney"), ("welch", "relabel")
-    p: dict[str, Any] = {name: getattr(result, name) for name in ("p_t", *counted)}
-    if contrast.look is not None:  # the repeated p values
-        by_t, by_count = (replace(contrast.look, test=test) for test in tests)
-        p = {name: value and (by_t if name == "p_t" else by_count).p(value) for name, value in p.items()}
-    if not is_judged:
-        p = dict.fromkeys(p)
-    if measure.summary == "time_to" or not is_judged:  # a t test of times that may be cut at the budget is not valid
-        p |= {"p_t": None, "interval": None} | ({"d_z": None} if contrast.paired else {})
-    return replace(result, **p)
-
-
 def _outcome(
-    contrast: Contrast,
-    result: PairedResult | UnpairedResult,
-    p: float | None,
-    times: int,
-    alpha: float,
-    groups: tuple[str, str],
+    contrast: Contrast, p: float | None, times: int, alpha: float, groups: tuple[str, str]
 ) -> tuple[Outcome, Ground | None]:
     """What an adjusted p says of a difference of two groups; `times`: as resolution.multiplied has it."""
-    if contrast.n == 0:
+    n, ties = contrast.n, contrast.ties
+    if n == 0:
         return Outcome.NOT_EVALUABLE, Ground(Reason.NO_PAIR)
-    if isinstance(result, PairedResult) and result.ties == result.n:
+    if ties == n:
         return Outcome.EQUAL, None
     if p is None or contrast.difference is None:
-        if contrast.paired and contrast.p() is None:
-            return Outcome.NOT_EVALUABLE, no_interval(contrast.n, groups)
-        return Outcome.NOT_EVALUABLE, Ground(Reason.NO_TEST, detail=result.reason or "")
+        return Outcome.NOT_EVALUABLE, no_interval(n, groups if contrast.paired else ())
     if p <= alpha:
         return (Outcome.HIGHER if contrast.difference > 0 else Outcome.LOWER), None
-    n, ties = contrast.n, result.ties if isinstance(result, PairedResult) else 0
     if times * contrast.smallest_p(ties) <= alpha:
         return Outcome.INCONCLUSIVE, None
     needed = seeds_needed(contrast.level(alpha) or alpha, times, contrast.test)

@@ -1,10 +1,7 @@
-"""The verdicts on declared hypotheses, which are never more certain than the seeds allow.
+"""The verdicts on declared hypotheses; docs/report.md says what each means.
 
-Supported: the whole interval over seeds is on the claim's side. Contradicted: it is wholly on the other. Equivalent:
-the difference is surely smaller than the declared margin, on whichever side. Inconclusive: none of these, with the
-number of seeds that would decide. Not judged: the interval of one group's values is described, because none holds for
-few seeds whatever their distribution. Not evaluable: there is no interval; the grounds name what is missing. A claim
-about all groups needs every comparison. If one group or hypothesis among m is enough, each is tested at alpha / m.
+A claim about all groups needs every comparison. If one group or hypothesis among m is enough, each is tested at
+alpha / m.
 """
 
 from __future__ import annotations
@@ -111,7 +108,7 @@ def _range(h: Hypothesis, study: Study) -> Verdict:
         every_step = summary is not None and summary.every_step
         if grounds[0].reason is Reason.INTERVAL_INSIDE and every_step and outside:  # the mean hides the run that failed
             grounds.append(Ground(Reason.SEEDS_OUTSIDE, seeds=outside))
-        grounds += [Ground(Reason.NORMAL_SEEDS, value=WRONG_MEANS), *_apart(measured, h.group)]
+        grounds.append(Ground(Reason.NORMAL_SEEDS, value=WRONG_MEANS))
     n = len(estimate.seeds)
     return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
 
@@ -141,7 +138,6 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
         grounds += [ratio.ground] if ratio.ground else []
         if comparison.reached and not ratio.bound and verdict is not Outcome.INCONCLUSIVE:
             grounds.append(_unseen(comparison.n, study.settings.alpha))
-        grounds += _apart(measured, h.group, *h.against)
     measures = (measured.measure,)
     return Verdict(
         h, verdict, tuple(grounds), ratio.n, ratio.value, ratio.interval, measures, h.against, ratio.bound
@@ -167,10 +163,8 @@ def _than(h: Hypothesis, study: Study) -> Verdict:
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.ground is None
     if verdict is Outcome.INCONCLUSIVE and undecided:
         grounds += _would_decide([comparison.contrast], comparison.level)
-    if verdict is not Outcome.NOT_EVALUABLE:
-        grounds += _apart(measured, h.group, *h.against)
     return Verdict(
-        h, verdict, tuple(grounds), comparison.n, comparison.result.mean_difference, interval, (measured.measure,),
+        h, verdict, tuple(grounds), comparison.n, comparison.mean_difference, interval, (measured.measure,),
         h.against, comparisons=(comparison,),
     )  # fmt: skip
 
@@ -331,7 +325,7 @@ def _variation(h: Hypothesis, study: Study) -> Verdict:
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.BOTH_SIGNS) if mixed else no_interval(n)]
     else:
         normal = Ground(Reason.NORMAL_SEEDS, value=WRONG_SPREADS)
-        verdict, grounds = Outcome.NOT_JUDGED, [_within(interval, h, study), normal, *_apart(measured, h.group)]
+        verdict, grounds = Outcome.NOT_JUDGED, [_within(interval, h, study), normal]
     return Verdict(h, verdict, tuple(grounds), n, cv, interval, (measured.measure,))
 
 
@@ -457,16 +451,6 @@ def _no_test(comparison: Comparison) -> Ground | None:
     if comparison.p is not None and comparison.n > 1:
         return None
     return no_interval(comparison.n, (comparison.group, comparison.baseline))
-
-
-def _apart(measured: Block, *groups: str) -> list[Ground]:
-    """Which of these groups have seeds that fall into two clusters; no verdict depends on it."""
-    estimates = [measured.estimate(group) for group in groups]
-    return [
-        Ground(Reason.SEEDS_APART, (e.group,), seeds=e.seeds_at(split.smaller), split=split)
-        for e in estimates
-        if (split := e.split) is not None
-    ]
 
 
 def _groups(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

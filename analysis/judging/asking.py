@@ -326,7 +326,7 @@ class _Asking:
                         self._journal.sync()
                         return number
                     if not self._running:
-                        self._stop(f"the budget is used up ({self._settings.budget}): raise it")
+                        self._stop(f"the budget is used up ({self._settings.max_tokens_total:,} tokens): raise it")
                         break
                     wait = None
                 self._changed.wait(wait)

@@ -56,25 +56,13 @@ def _declared(sweep: Sweep) -> Mapping[str, Any]:
     return {key: value for key, value in (section.get("win_rate") or {}).items() if value is not None}
 
 
-def _parser(name: str, description: str, **more: Any) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m analysis {name}", description=description, **more)
-    parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
-    return parser
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    words = "the judge and its limits; docs/schemas/judge.json lists the keys"
-    parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=words)
-
-
-def _next(command: str) -> None:
-    print(f"Next: python -m analysis {command}")
-
-
 def _judge(words: Sequence[str]) -> bool:
     """Whether some pairs are left, of which the judge was not asked."""
-    parser = _parser("judge", "Ask a judge which of two methods' responses to a prompt is better.")
-    _add_settings(parser)
+    about = "Ask a judge which of two methods' responses to a prompt is better."
+    parser = argparse.ArgumentParser(prog="python -m analysis judge", description=about)
+    parser.add_argument("folder", type=Path, help="the experiment's folder, such as multirun/quickstart")
+    which = "the judge and its limits; docs/schemas/judge.json lists the keys"
+    parser.add_argument("settings", nargs="*", metavar="judge.KEY=VALUE", help=which)
     parser.add_argument("--by", metavar="SCORE", help="a score that the runs have kept decides, such as reward")
     parser.add_argument("--dry-run", action="store_true", help="say what would be asked and what it costs, and stop")
     given = parser.parse_intermixed_args(words)
@@ -85,7 +73,7 @@ def _judge(words: Sequence[str]) -> bool:
         asked = settings.read(given.settings, JudgeSettings, _declared(sweep))
         left = _by_model(sweep, asked, given.dry_run)
     if not (left or given.dry_run):
-        _next(f"report {given.folder}")
+        print(f"Next: python -m analysis report {given.folder}")
     return left
 
 
@@ -103,7 +91,7 @@ def _by_model(sweep: Sweep, asked: JudgeSettings, dry_run: bool) -> bool:
         finally:  # a judge is declared once it has answered something
             if any(entry.verdict or entry.unread for entry in map(kept.content.entry, keys)) or not keys:
                 settings.keep_judge(sweep.folder, judge)
-            used = f"Used by this experiment: {_spent(kept.spent(), asked)}."
+            used = f"Used by this experiment: {kept.spent().all:,} tokens."
             print("\n".join(_summary(sweep, judge.name, used)))
         left = sum(not kept.content.entry(key).decided(asked.attempts) for key in keys)
     if left:
@@ -125,13 +113,9 @@ def _intent(
     if left:
         tokens = f"about {about.input:,} tokens of requests (at most {most.input:,})"
         yield f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers."
-        least, largest = asked.cost(about), asked.cost(most)
-        if least is not None and largest is not None:
-            each = f"if every answer takes its {asked.answer_tokens} tokens"
-            yield f"Cost: about {least:.4g} {each}, at most {largest:.4g}; repeated requests come on top."
-    if asked.budget:
-        used = _spent(content.tokens(sweep.folder.resolve().name), asked)
-        yield f"Budget of this experiment: {asked.budget}; used so far: {used}."
+    if asked.max_tokens_total is not None:
+        used = content.tokens(sweep.folder.resolve().name).all
+        yield f"Budget of this experiment: {asked.max_tokens_total:,} tokens; used so far: {used:,}."
 
 
 def _pairs(sweep: Sweep, chosen: PairsToJudge) -> Iterator[str]:
@@ -145,11 +129,6 @@ def _pairs(sweep: Sweep, chosen: PairsToJudge) -> Iterator[str]:
     if chosen.too_long:
         yield f"{counted(chosen.too_long, 'pair')} left out: longer than judge.max_characters."
     yield from (f"Without responses: {gap}." for gap in chosen.gaps)
-
-
-def _spent(tokens: Tokens, asked: JudgeSettings) -> str:
-    cost = asked.cost(tokens)
-    return f"{tokens.all:,} tokens{'' if cost is None else f', a cost of {cost:.4g}'}"
 
 
 def _summary(sweep: Sweep, name: str, used: str = "") -> Iterator[str]:

@@ -1,8 +1,7 @@
 """What a language model was asked and has answered: multirun/verdicts/JUDGE.jsonl, for all experiments of a multirun.
 
-Every line is on the disk before what follows from it: a request is noted before it is sent, and an answer before the
-next request. So after a crash no answer is asked for again, and no token is spent that the budget does not know. A line
-that was torn by a crash is left out.
+A request is noted on the disk before it is sent, and an answer before the next request. So after a crash no answer is
+asked for again, and no token is spent that the budget does not know. A line that was torn by a crash is left out.
 
     {"event": "sent", "key", "request", "experiment", "input_tokens", "output_tokens"}      the most that it can take
     {"event": "answered", ..., "verdict", "answer", "input_tokens", "output_tokens", "host", "model"}

@@ -80,9 +80,6 @@ class JudgeSettings(WinRate):
     backoff_s: float = Field(default=1.0, gt=0, description="a number of seconds above 0: the first wait, then doubled")
     longest_wait_s: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
     max_tokens_total: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: no limit")
-    max_cost: float | None = Field(default=None, gt=0, description="a number above 0, in the currency of the prices")
-    input_price: float | None = Field(default=None, ge=0, description="a number 0 or more, for a million tokens")
-    output_price: float | None = Field(default=None, ge=0, description="a number 0 or more, for a million tokens")
 
     @field_validator("base_url")
     @classmethod
@@ -93,16 +90,6 @@ class JudgeSettings(WinRate):
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise refusal("must be an address that begins with http:// or https://", "write https://HOST/v1")
         return url.rstrip("/")
-
-    @model_validator(mode="after")
-    def _prices_for_a_cost(self) -> JudgeSettings:
-        if self.max_cost is not None and None in (self.input_price, self.output_price):
-            raise refusal(
-                "judge.max_cost needs both prices",
-                "give judge.input_price and judge.output_price, for a million tokens",
-                shown=False,
-            )
-        return self
 
     @property
     def address(self) -> str:
@@ -125,24 +112,9 @@ class JudgeSettings(WinRate):
         """16 hexadecimal digits of a hash of `asked`."""
         return hashlib.sha256(json.dumps(self.asked, sort_keys=True).encode()).hexdigest()[:16]
 
-    @property
-    def budget(self) -> str:
-        """The limits of what asking may take; "" for none."""
-        tokens, cost = self.max_tokens_total, self.max_cost
-        parts = [f"{tokens:,} tokens" if tokens is not None else "", f"a cost of {cost:g}" if cost is not None else ""]
-        return " and ".join(filter(None, parts))
-
-    def cost(self, tokens: Tokens) -> float | None:
-        """What tokens cost; None without prices."""
-        if self.input_price is None or self.output_price is None:
-            return None
-        return (tokens.input * self.input_price + tokens.output * self.output_price) / 1e6
-
     def allows(self, tokens: Tokens) -> bool:
         """Whether the budget has room for so many tokens in all."""
-        cost = self.cost(tokens)
-        within = self.max_tokens_total is None or tokens.all <= self.max_tokens_total
-        return within and (self.max_cost is None or cost is None or cost <= self.max_cost)
+        return self.max_tokens_total is None or tokens.all <= self.max_tokens_total
 
 
 def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] = MappingProxyType({})) -> Own:

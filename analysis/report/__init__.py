@@ -23,7 +23,7 @@ from analysis.report.page import page, to_csv
 from analysis.sections import sections
 from analysis.sections.win_rates import read_judged
 from analysis.tables import wording
-from analysis.tables.comparison import missing, tables
+from analysis.tables.comparison import tables
 from analysis.tables.levels import levels
 
 FORMAT = 1
@@ -51,13 +51,13 @@ def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None
     verdicts = tuple(replace(v, declared=record.declaration_of(h.id) if record else None) for h, v in judged)
     parts = tuple(sections(compared, by))
     drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
-    shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables), missing(compared)]
+    shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables)]
     out = folder / "report"
     report = Report(
         index=out / "index.html",
         study=compared,
         answer=answer(compared),
-        tables=tuple(table for table in shown if table is not None),
+        tables=tuple(shown),
         verdicts=verdicts,
         figures=tuple(drawn),
         sections=parts,
@@ -68,7 +68,7 @@ def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None
     files["index.html"] = partial(page, report)
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
-    former = written(out) | {_RESPONSES, "results.parquet"}
+    former = written(out) | {_RESPONSES, "results.parquet"}  # the last one of an older version
     write_all(out, files)
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
@@ -93,12 +93,6 @@ def to_json(report: Report) -> bytes:
     def with_gaps(of: Estimate | Comparison, **more: object) -> dict[str, object]:
         return _fields(of) | {"gaps": [wording.gap(gap) for gap in of.gaps]} | more
 
-    def clusters(of: Estimate) -> list[dict[str, object]] | None:
-        if (split := of.split) is None:
-            return None
-        near = (split.larger, split.larger_near), (split.smaller, split.smaller_near)
-        return [{"seeds": of.seeds_at(places), "near": value} for places, value in near]
-
     def comparison(block: Block) -> dict[str, object]:
         measure = block.measure
         words = [wording.outcome(pair, measure, compared.sweep, compared.settings.alpha) for pair in block.every]
@@ -110,8 +104,7 @@ def to_json(report: Report) -> bytes:
             "start": block.start,
             "stop": block.stop,
             "primary": block is compared.primary,
-            "family": block.family,
-            "groups": [with_gaps(e, clusters=clusters(e)) for e in block.estimates],
+            "groups": [with_gaps(e) for e in block.estimates],
             "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.every, words, strict=True)],
             "runs": dict(sorted(block.values.items())),
         }

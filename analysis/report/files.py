@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -101,8 +100,8 @@ def _aside(path: Path) -> Path:
 
 
 def results(study: Study) -> dict[str, Content]:
-    """results.csv, and results.parquet where pyarrow is installed: run, group, seed, metric, summary, value; one row
-    for each run and summary, for every metric that was read."""
+    """results.csv: run, group, seed, metric, summary, value; one row for each run and summary, for every metric
+    that was read."""
     runs, settings = study.sweep.runs, study.settings
     file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
     table = csv.writer(file, lineterminator="\n")
@@ -122,30 +121,9 @@ def results(study: Study) -> dict[str, Content]:
             table.writerows(
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             )
-    files: dict[str, Content] = {"results.csv": partial(_from_start, file)}
-    if find_spec("pyarrow") is not None:
-        large = any(run.seed >= 2**63 for run in runs)  # an older version allowed such seeds
-        types = ("string", "string", "uint64" if large else "int64", "string", "string", "float64")
-        files["results.parquet"] = _parquet(_from_start(file), types)
-    return files
+    return {"results.csv": partial(_from_start, file)}
 
 
 def _from_start(file: TextIO) -> TextIO:
     file.seek(0)
     return file
-
-
-def _parquet(file: TextIO, types: Sequence[str]) -> bytes:
-    """A CSV file as Parquet, with columns of these types. An empty value is null."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    read = csv.ConvertOptions(column_types=dict(zip(_COLUMNS, types, strict=True)), null_values=[""])
-    table = csv.read_csv(pa.PythonFile(file.buffer), csv.ReadOptions(use_threads=False),
-                         csv.ParseOptions(newlines_in_values=True), read)  # fmt: skip
-    out = pa.BufferOutputStream()
-    parquet.write_table(table, out, compression="zstd")
-    content = bytes(out.getvalue().to_pybytes())
-    del table, out
-    pa.default_memory_pool().release_unused()
-    return content

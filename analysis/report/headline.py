@@ -18,7 +18,6 @@ from analysis.numbers import decimals_of_means, format_estimate, format_level, f
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import power
-from analysis.stats.compare import UnpairedResult
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
@@ -53,7 +52,7 @@ class Answer:
     """What was decided after results (`declaration`), the question, its answer (`result`), what a campaign decided
     before the runs and how imported runs got their groups and seeds (`conditions`), each method at each level
     (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can decide
-    (`limits`), the runs that are missing (`gaps`), and which runs there are and what they took (`cost`). leading: the
+    (`limits`), the runs that are missing (`gaps`), and which runs there are (`extent`). leading: the
     comparison that the result is about, with the means of both groups over its n pairs; None if nothing is compared."""
 
     declaration: str
@@ -66,7 +65,7 @@ class Answer:
     limits: tuple[str, ...]
     gaps: tuple[str, ...]
     warnings: tuple[HealthWarning, ...]
-    cost: str
+    extent: str
     leading: Mapping[str, Any] | None
 
     @property
@@ -93,7 +92,7 @@ def answer(study: Study) -> Answer:
         limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
-        cost=f"{_extent(study)} {_cost(study)}".rstrip(),
+        extent=_extent(study),
         leading=None if leader is None else _leading(leader),
     )
 
@@ -213,7 +212,7 @@ def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | Non
     numbers = float(np.mean(leader.a)), float(np.mean(leader.b))
     digits = decimals_of_means([(mean, None) for mean in numbers], (leader.difference, leader.interval), 3)
     means = _mean(sweep.label(leader.group), numbers[0], digits, reached), _mean(base, numbers[1], digits, theirs)
-    text += f" Means over these seeds{_and_levels(study, leader)}: {', '.join(means)}."
+    text += f" Means over these seeds: {', '.join(means)}."
     text += "".join(f" {capital(note)}." for note in leader.notes)
     others = [f"{sweep.label(c.group)}, {_outcome(study, c)}" for c in block.comparisons if c not in usable]
     text += f" Not compared: {'; '.join(others)}." if others else ""
@@ -252,16 +251,6 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
     return text
 
 
-def _and_levels(study: Study, comparison: Comparison) -> str:
-    """What the means of a comparison are over, beside seeds."""
-    factors = dict.fromkeys(
-        label
-        for group in (comparison.group, comparison.baseline)
-        for label in averaged_over(study, study.primary, group)
-    )
-    return f" and over the levels of {', '.join(factors)}" if factors else ""
-
-
 def _incomparable(study: Study) -> str:
     """Why no method can be compared with the baseline. For a metric that no run has recorded, the name that was
     probably meant."""
@@ -292,7 +281,7 @@ def _mean(name: str, mean: float, digits: int, reached: tuple[int, int] | None) 
 
 def _compared(study: Study) -> tuple[list[Comparison], Comparison | None]:
     """The comparisons that have a difference, and the largest of them."""
-    usable = [c for c in study.primary.comparisons if c.result.mean_difference is not None]
+    usable = [c for c in study.primary.comparisons if c.mean_difference is not None]
     return usable, max(usable, key=lambda c: study.primary.measure.sign * c.difference, default=None)
 
 
@@ -306,46 +295,18 @@ def _extent(study: Study) -> str:
     return f"{counted(len(runs), 'run')}, {methods}, {wording.seeds_in_words(seeds, len(seeds))}: {ended}."
 
 
-def _cost(study: Study) -> str:
-    """How long the runs trained, and the leader's against the baseline's."""
-    seconds: dict[str, dict[str, float]] = {}
-    for run in study.sweep.runs:
-        taken = run.summary.get("train_seconds")
-        if isinstance(taken, (int, float)) and taken > 0:
-            seconds.setdefault(run.group, {})[run.id] = float(taken)
-    if not seconds:
-        return ""
-    unique = {run_id: value for by in seconds.values() for run_id, value in by.items()}
-    planned = len({run.id for run in study.sweep.runs})
-    who = "They" if len(unique) == planned else f"The {len(unique)} that report their time"
-    text = f"{who} trained for {_duration(sum(unique.values()))} in all"
-    _, leader = _compared(study)
-    if leader is not None and leader.group in seconds and leader.baseline in seconds:
-        mine, base = (sum(by.values()) / len(by) for by in (seconds[leader.group], seconds[leader.baseline]))
-        names = study.sweep.label(leader.group), study.sweep.label(leader.baseline)
-        text += f"; a run of {names[0]} took {format_number(mine / base, 3)} times as long as one of {names[1]}"
-    return f"{text}."
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * size:
-            return f"{format_number(seconds / size, 2)} {unit}"
-    return f"{format_number(seconds, 2)} seconds"
-
-
 def _difference(study: Study, comparison: Comparison) -> str:
-    result, measure = comparison.result, study.primary.measure
-    amount = format_estimate(result.mean_difference, comparison.interval, signed=True)
+    contrast, measure = comparison.contrast, study.primary.measure
+    amount = format_estimate(comparison.mean_difference, comparison.interval, signed=True)
     unit = f" {measure.unit}" if measure.unit else ""
     word = "better" if measure.better else "higher"
     against = f"{amount}{unit} against {study.sweep.label(comparison.baseline)}"
-    if isinstance(result, UnpairedResult):
-        share = better(result, replace(measure, direction=measure.better or "higher"))
-        return f"{against}, {word} in {share} of runs ({result.n} against {result.m})"
+    counted_better = better(contrast, replace(measure, direction=measure.better or "higher"))
+    if not contrast.paired:
+        return f"{against}, {word} in {counted_better} of runs ({contrast.a.size} against {contrast.b.size})"
     planned = comparison.planned
-    only = f" (only {result.n} of {planned} planned pairs have both results)" if result.n < planned else ""
-    return f"{against}, {word} in {result.better} of {counted(result.n, 'seed')}{only}"
+    only = f" (only {comparison.n} of {planned} planned pairs have both results)" if comparison.n < planned else ""
+    return f"{against}, {word} in {counted_better} seed{'' if comparison.n == 1 else 's'}{only}"
 
 
 def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -> str:
@@ -409,8 +370,7 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
 def _limits(study: Study) -> tuple[str, ...]:
     """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
     settings, block = study.settings, study.primary
-    family, measure = block.family, block.measure
-    times = 1 if family is None else multiplied(family.method, len(block.every))
+    measure, times = block.measure, multiplied(settings.family, block.family) or 1
     lines: list[str] = []
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)
@@ -421,7 +381,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"The brackets hold, for a mean, its {level} {kind} over seeds and, for a difference, the values that the "
             "test that decides does not reject."
         )
-    lines += [*selection_lines(study, [block]), *averaged(study), *wording.seeds_apart([block], study.sweep)]
+    lines += [*selection_lines(study, [block]), *averaged(study)]
     lines += wording.interim_lines(study)
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
     for (n, m), contrast in sorted(sizes.items()):

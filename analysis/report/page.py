@@ -83,7 +83,7 @@ def page(report: Report) -> Iterator[str]:
         if (asked.name not in names if asked.kind == "histogram" else metric not in recorded)
     ]  # fmt: skip
     tables = {table.name: table for table in report.tables}
-    curves = [figure for figure in drawn if figure.kind in ("curves", "band", "difference", "levels")]
+    curves = [figure for figure in drawn if figure.kind in ("curves", "band", "levels")]
     times = [figure for figure in drawn if figure.kind == "times" and "efficiency" in tables]  # beside that table
     elsewhere = [*curves, *times, *(figure for part in report.sections for figure in part.figures)]
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
@@ -162,7 +162,6 @@ def _contents(report: Report, tables: Mapping[str, Table], relations: bool) -> l
         ("responses", "Responses" if report.responses else ""),
         ("metrics", tables["metrics"].title),
         ("cost", tables["cost"].title),
-        ("checklist", tables["checklist"].title),
         ("health", "Health"),
         ("runs", tables["runs"].title),
         ("again", "Make it again"),

@@ -10,10 +10,9 @@ from analysis.figures.figures import Drawing, saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
 from analysis.sections.all_pairs import all_pairs_tables
-from analysis.sections.equal_cost import cost_curves, equal_cost, equal_cost_table
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
-from analysis.sections.many_cells import many, many_figure, many_table
-from analysis.sections.model_sizes import sizes, sizes_figure, sizes_table
+from analysis.sections.many_cells import many_table
+from analysis.sections.model_sizes import sizes_table
 from analysis.sections.overview import overview
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
@@ -32,8 +31,8 @@ class PageSection:
 
 def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     """The sections that this experiment has, in the page's order. judged: what its judges say."""
-    factors, at_cost = grids(study), equal_cost(study)
-    benchmark, models = (None, None) if drawn_apart(study.primary) else (many(study), sizes(study))
+    factors = grids(study)
+    comparable = not drawn_apart(study.primary)
     note = range_note(study)
 
     def section(id: str, title: str, tables: Sequence[Table | None], *drawings: Drawing) -> PageSection:
@@ -42,19 +41,8 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
     every = (
         section("all_pairs", "Which methods differ?", all_pairs_tables(study)),
         section("overview", "Every method in one row", [overview(study)]),
-        section(
-            "equal_cost",
-            "At equal cost",
-            [equal_cost_table(study, at_cost) if at_cost else None],
-            lambda: cost_curves(study, at_cost) if at_cost else None,
-        ),
         section("win_rates", "Win rates", win_rate_tables(study, judged)),
-        section(
-            "many",
-            "Many cells",
-            [many_table(study, benchmark) if benchmark else None],
-            lambda: many_figure(study, benchmark) if benchmark else None,
-        ),
+        section("many", "Many cells", [many_table(study) if comparable else None]),
         section(
             "grid",
             "The grid",
@@ -62,11 +50,6 @@ def sections(study: Study, judged: Sequence[Judged] = ()) -> list[PageSection]:
             lambda: main_effects(study, factors),
             lambda: heat_maps(study, factors),
         ),
-        section(
-            "sizes",
-            "Model sizes",
-            [sizes_table(study, models) if models and models.trends else None],
-            lambda: sizes_figure(study, models) if models else None,
-        ),
+        section("sizes", "Model sizes", [sizes_table(study) if comparable else None]),
     )
     return [section for section in every if section.tables or section.figures]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import capital
-from analysis.stats import dispersion, factorial, multiplicity, t_test
+from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.t_test import Interval
@@ -68,8 +68,7 @@ class CellResult:
     """One cell of a group: its mean over seeds, and the difference to the baseline of the same seeds, with its t
     interval.
 
-    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks, and
-    the two clusters of its seeds, if they are no single one.
+    p: of the declared test; q: Benjamini and Hochberg's, over all cells of all groups. remark: what the cell lacks.
     """
 
     group: str
@@ -103,7 +102,7 @@ def _grid(study: Study, group: str) -> Grid | None:
     notes = [f"seed {seed} is left out: {why}" for seed, why in kept.lost.items()]
     if kept.dropped:
         used = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells are used"
-        notes.append(f"{used}; no seed has a result of {kept.left_out} ({_fates(study, group, kept.dropped)})")
+        notes.append(f"{used}; no seed has a result of {kept.left_out}")
     if not kept.balanced:
         lacking = sum(len(by_cell) < len(at) for by_cell in kept.seeds.values())
         lack = "lacks" if lacking == 1 else "lack"
@@ -122,17 +121,6 @@ def _grid(study: Study, group: str) -> Grid | None:
         effects = tuple(replace(effect, interval=None, d=None) for effect in effects)
     less = _less_baseline(study, group, values)
     return Grid(group, tuple(values), fit, factorial.fit(less) if less else None, effects, tuple(notes), censored)
-
-
-def _fates(study: Study, group: str, gone: Collection[Cell]) -> str:
-    """The states of the runs of these cells that have no result, with their counts."""
-    order = factor_order(study.sweep)
-    lacking = [
-        run.state if run.problem else "no value"
-        for run in study.sweep.runs
-        if run.group == group and arranged(run.cell, order) in gone and study.primary.values[run.id].value is None
-    ]
-    return ", ".join(f"{lacking.count(state)} {state}" for state in dict.fromkeys(lacking))
 
 
 def _kept(study: Study, group: str) -> cells.Cells:
@@ -203,10 +191,6 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | Non
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
     settings, summary = study.settings, study.primary.measure.summary
-    split = None if summary == "time_to" else dispersion.split(list(values.values()))
-    if split is not None:
-        apart = tuple(list(values)[place] for place in split.smaller)
-        remarks.append(f"the seeds fall apart: {wording.clusters(split, apart)}")
     alone = CellResult(runs[0].group, cell, len(values), len(by_seed), mean, "; ".join(remarks))
     if pairs is None or not pairs.a or not pairs.b:
         return alone
@@ -215,7 +199,8 @@ def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | Non
     return replace(alone, pairs=contrast.n, difference=contrast.difference, interval=interval, p=p)
 
 
-_HEADS = {
+#: The heading of a p value, by test.
+HEADS = {
     "paired_t": "p paired t", "signflip": "p sign-flip", "wilcoxon": "p Wilcoxon", "welch": "p Welch",
     "relabel": "p relabelling",
 }  # fmt: skip
@@ -305,7 +290,7 @@ def _cells(study: Study, results: Sequence[CellResult]) -> Table:
         f"{compared} cells: of those with q up to x, a share of x at most is expected to be there by luck.",
         *wording.all_levels(study.settings),
     )
-    columns = ("method", *labels, "seeds", "value", "difference", _HEADS[test], "q", "remark")
+    columns = ("method", *labels, "seeds", "value", "difference", HEADS[test], "q", "remark")
     return table("cells", "Every cell (exploratory)", columns, entries, notes)
 
 

@@ -1,8 +1,7 @@
 """What an experiment declares, and what of it was changed after results.
 
-A declaration is an entry of multirun/<experiment>/hypotheses.json (launcher/planning/preregistration.py). Launches and
-reports compare the present plan with the declarations here. A rehearsal says nothing about the experiment at another
-scale, so only the declarations at the scale of the plan count (`scale=tiny` in its command).
+A declaration is an entry of multirun/<experiment>/hypotheses.json (launcher/planning/preregistration.py). Only those at
+the scale of the plan count (`scale=tiny` in its command): a rehearsal says nothing about another scale.
 """
 
 from __future__ import annotations

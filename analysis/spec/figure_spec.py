@@ -26,7 +26,6 @@ from analysis.spec.validation import (
 _MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
 _KINDS: dict[str, tuple[str, ...]] = {
     "band": (),
-    "difference": (),
     "histogram": (),
     "levels": (),
     "pareto": ("directions",),
@@ -51,7 +50,6 @@ class Picture(Section):
 
     curves: Distinct[Metric] | None = None
     band: _Metrics = None
-    difference: Metric | None = Field(None, description="a metric's key")
     histogram: str | None = Field(None, pattern="^[a-z_]+$", description="the name of a histogram, such as entropy")
     levels: Metric | None = Field(None, description="a metric's key")
     pareto: _Metrics = None
@@ -70,6 +68,8 @@ class Picture(Section):
             if not 2 <= len(item) <= _MOST:
                 raise refusal(f"must be {_FORMS}", f"name 2 to {_MOST} metrics")
             return {"curves": item}
+        if isinstance(item, Mapping) and list(item) == ["difference"]:  # of a plan of an older version
+            return {"curves": [item["difference"]]}
         if isinstance(item, Mapping) and "curves" not in item:
             kinds = [kind for kind in _KINDS if kind in item]
             if not kinds and len(item) == 1 and registry.figure_of(kind := str(next(iter(item)))) is not None:
@@ -115,7 +115,7 @@ class Picture(Section):
 
     @property
     def kind(self) -> str:
-        """curves, band, difference, histogram, levels, pareto, scatter, or another registered kind."""
+        """curves, band, histogram, levels, pareto, scatter, or another registered kind."""
         return self.registered or next((kind for kind in _KINDS if getattr(self, kind) is not None), "curves")
 
     @property

@@ -5,8 +5,7 @@ The unit of evidence is the seed: `a[i]` and `b[i]` are one number each, of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,32 +51,6 @@ class PairedResult:
     reason: str | None
     sd: float | None = None
     ties: int = 0
-
-
-@dataclass(frozen=True)
-class UnpairedResult:
-    """Samples a (n values) and b (m values) without common seeds, in their unit; a figure without a meaning is None.
-
-    mean_difference   mean of a minus mean of b
-    interval          Welch's t interval of it at level 1 - alpha, and p_t its two-sided p: rest on normal values
-    superiority       share of all n * m pairs in which a is the higher, a tie counting half
-    p_relabel         two-sided permutation test of the mean difference over all splits of the values, drawn above
-                      200,000: rests on equal distributions under the null
-    p_mann_whitney    two-sided rank-sum test, exact also with ties up to about a hundred values each
-    floor             smallest p that the rank-sum test can give with n and m values without ties
-    reason            what a reader must know beside these numbers, or None
-    """
-
-    n: int
-    m: int
-    mean_difference: float | None
-    interval: Interval | None
-    superiority: float | None
-    p_t: float | None
-    p_relabel: float | None
-    p_mann_whitney: float | None
-    floor: float
-    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -151,42 +124,6 @@ def paired(
     )
 
 
-def unpaired(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, *, seed: int = 0) -> UnpairedResult:
-    """Compare two methods that share no seeds: a (n,) and b (m,), one number per run. Pairs are more sensitive.
-
-    Raises ValueError when a or b is not a vector, or alpha is not within (0, 1).
-    """
-    check_alpha(alpha)
-    reasons: list[str] = []
-    x, y = _finite(a, "a", reasons), _finite(b, "b", reasons)
-    n, m = int(x.size), int(y.size)
-    if n == 0 or m == 0:
-        reasons.append("no value of " + " and ".join(name for name, size in (("a", n), ("b", m)) if size == 0))
-        return UnpairedResult(n, m, None, None, None, None, None, None, 1.0, "; ".join(reasons))
-    difference = t_test.welch(x, y)
-    if difference is None:
-        few = min(n, m) < 2
-        reasons.append("one value: its spread cannot be estimated, so neither interval nor t test exists" if few else
-                       "no spread in a and b: neither interval nor t test has a meaning")  # fmt: skip
-    lowest = exact.rank_sum_floor(n, m)
-    if lowest > alpha and np.unique(np.concatenate((x, y))).size == n + m:
-        reasons.append(f"the rank-sum test cannot decide with {n} and {m} values: its smallest p is {lowest:.2g}")
-    if exact.too_many(n, m):
-        reasons.append("rank-sum p of the normal approximation: there are too many values to count all splits")
-    return UnpairedResult(
-        n=n,
-        m=m,
-        mean_difference=t_test.average(x) - t_test.average(y),
-        interval=None if difference is None else difference.interval(alpha),
-        superiority=superiority(x, y),
-        p_t=None if difference is None else difference.p(),
-        p_relabel=exact.relabel(x, y, seed=seed),
-        p_mann_whitney=exact.mann_whitney(x, y),
-        floor=lowest,
-        reason="; ".join(reasons) or None,
-    )
-
-
 def superiority(a: ArrayLike, b: ArrayLike) -> float | None:
     """The share of all pairs of a value of a (n,) and one of b (m,), all finite, in which a's is the higher, a tie
     counting half; None without a pair."""
@@ -223,20 +160,6 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     return EquivalenceResult(n, margin, t_test.average(d), inside, p, p <= alpha, "; ".join(reasons) or None)
 
 
-def mirrored(result: PairedResult | UnpairedResult) -> PairedResult | UnpairedResult:
-    """The result of b against a."""
-    difference, interval = result.mean_difference, result.interval
-    common: dict[str, Any] = {
-        "mean_difference": None if difference is None else -difference,
-        "interval": None if interval is None else (-interval[1], -interval[0]),
-    }
-    if isinstance(result, PairedResult):
-        worse = result.n - result.ties - result.better
-        return replace(result, **common, d_z=None if result.d_z is None else -result.d_z, better=worse)
-    above = None if result.superiority is None else 1 - result.superiority
-    return replace(result, **common, n=result.m, m=result.n, superiority=above)
-
-
 ONE_PAIR = "one pair: its spread cannot be estimated, so neither interval nor t test exists"
 
 
@@ -262,18 +185,6 @@ def _pairs(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, Array
 
 def _some(named: list[str]) -> str:
     return ", ".join([*named[:10], *(["..."] if len(named) > 10 else [])])
-
-
-def _finite(values: ArrayLike, name: str, reasons: list[str]) -> Array:
-    x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1:
-        raise ValueError(f"{name} has shape {x.shape}: a vector is needed")
-    # Half of the range of a double, so that no difference of two overflows.
-    usable = np.abs(x) < np.finfo(np.float64).max / 2
-    if not usable.all():
-        lost = [f"{value:g}" for value in x[~usable]]
-        reasons.append(f"{len(lost)} of {x.size} values of {name} left out, not finite: {_some(lost)}")
-    return np.asarray(x[usable])
 
 
 def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, float]:

@@ -94,6 +94,22 @@ class Contrast:
         size = max(float(np.abs(self.a).max()), float(np.abs(self.b).max())) if self.n else 0.0
         return t_test.mean(self._d, size)
 
+    @property
+    def above(self) -> int:
+        """In how many pairs a is the higher."""
+        return int((self._d > 0).sum())
+
+    @property
+    def ties(self) -> int:
+        """The pairs without a difference; 0 of two samples."""
+        return int((self._d == 0).sum()) if self.paired else 0
+
+    @property
+    def d_z(self) -> float | None:
+        """Mean over standard deviation of the differences, with Hedges' correction; None of two samples, or of fewer
+        than three pairs."""
+        return None if self._t is None else self._t.d
+
     @cached_property
     def spread(self) -> float | None:
         """Standard deviation of the differences of pairs, or of the values of one method; None without any."""

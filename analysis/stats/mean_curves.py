@@ -1,23 +1,13 @@
 """Curves of several runs on one grid, and the simultaneous band of their mean.
 
-Runs that log after each episode share almost no point of the axis. A mean over the points that happen to coincide would
-be a mean over few points, or none. Each curve is therefore interpolated linearly between its own points, as `areas`
-does; none is extrapolated.
+Runs that log after each episode share almost no point of the axis. Each curve is therefore interpolated linearly
+between its own points, as `areas` does; none is extrapolated.
 
-A simultaneous band holds the true mean curve at all points at once, at the nominal level.
-
-A t interval at every point is a pointwise band. The whole curve leaves it somewhere in most experiments, because it has
-many points at which it may leave. The band here is wider by a factor that accounts for them:
-
-    mean(x) +- sqrt(t^2 + z^2) * s(x) / sqrt(n)
-
-t: Student's quantile with n - 1 degrees of freedom, for luck that moves the whole curve of a seed. z: the level that
-noise along the curve exceeds with chance alpha, by the formula of Kac and Rice for a t process (Adler and Taylor,
-Random Fields and Geometry, 2007, chapter 15): it grows with the number of times that the curve of a seed crosses its
-own level. The root of the sum of squares bounds both together, whatever their shares are (Cauchy and Schwarz).
-s(x): the standard deviation over seeds at x, and at least its root mean square over the surrounding half of the curve.
-At a single point, three seeds often agree by chance. Without the second part, a band would be narrow there, or have to
-be several times as wide everywhere.
+The half width of the band (docs/report.md) is sqrt(t^2 + z^2) * s(x) / sqrt(n). z is the level that noise along the
+curve exceeds with chance alpha, by the formula of Kac and Rice for a t process (Adler and Taylor, Random Fields and
+Geometry, 2007, chapter 15). The root of the sum of squares bounds both kinds of luck together, whatever their shares
+are (Cauchy and Schwarz). s(x) is pooled over the surrounding half of the curve, because at a single point, three seeds
+often agree by chance.
 """
 
 from __future__ import annotations

@@ -89,21 +89,6 @@ def family(
     return FamilyResult(method, test, n, p, levels, lowest, needed, "; ".join(notes) or None)
 
 
-def of_samples(contrasts: Sequence[Contrast], method: str, alpha: float) -> FamilyResult:
-    """Adjust the p values of contrasts with a baseline, by "holm" or "bh", where methods share no seeds, or where
-    comparisons are looked at while seeds are added."""
-    check_alpha(alpha)
-    p, levels = adjusted([contrast.p() for contrast in contrasts], method, alpha)
-    some = [contrast for contrast in contrasts if contrast.n]
-    test, times = contrasts[0].test, multiplied(method, len(contrasts))
-    n = min((contrast.n for contrast in some), default=0)
-    lowest = min(1.0, times * max((contrast.smallest_p() for contrast in some), default=1.0))
-    needed = seeds_needed(min((contrast.level(alpha) or alpha for contrast in some), default=alpha), times, test)
-    return FamilyResult(
-        method, test, n, p, levels, lowest, needed, cannot_decide(n, needed) if lowest > alpha else None
-    )
-
-
 def ranks(sides: ArrayLike) -> list[tuple[int, int]]:
     """For each of k methods the first and the last rank that the comparisons do not exclude; 1 is the highest.
 

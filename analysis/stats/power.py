@@ -1,12 +1,12 @@
 """What the test that decides can find: the power of each test for normal values, and the seeds that a difference needs.
 
 An effect is a true difference of means in standard deviations: of the differences of pairs, or of the values of one
-method where seeds are not paired, which is taken to be that of the other method, too.
+method where seeds are not paired.
 
-Every test here rejects where Student's t of its design is above a critical value. That of a t test is a number. That of
-Welch's test depends on the ratio of the two variances, and that of an exact test on the directions of the residuals.
-For normal values, both are independent of t, which has a noncentral t distribution. So the power is the mean of the
-noncentral t's over the critical values: by quadrature over the ratio, and over simulated (seeded) residuals.
+Every test here rejects where Student's t of its design is above a critical value, which for Welch's test depends on the
+ratio of the two variances, and for an exact test on the directions of the residuals. For normal values, both are
+independent of t. So the power is the mean of the noncentral t's over the critical values: by quadrature over the ratio,
+and over simulated (seeded) residuals.
 """
 
 from __future__ import annotations

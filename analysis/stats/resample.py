@@ -1,10 +1,8 @@
 """Scores of many tasks summarised together, with the stratified bootstrap: runs are redrawn within each task.
 
 Scores have shape (runs, tasks) or (runs, tasks, time). A resample draws n - 1 of the n runs of a task (Rao and Wu
-1988): so the resampled mean has the variance that is estimated without bias, where n draws would give (n - 1) / n of
-it, a third too little at n = 3. A run is drawn with its whole curve, so that intervals of what is computed over time
-are right. Pure functions of their arguments: the same seed draws the same runs, also for two methods of one shape, so
-that the difference of their resampled statistics keeps what their seeds share.
+1988), so that the resampled mean has the variance that is estimated without bias; a run is drawn with its whole curve.
+The same seed draws the same runs, also for two methods of one shape.
 
 Tasks may have different numbers of runs: `runs` (tasks,) says how many of the rows of each task count, from the first
 on. Each task then has the same weight, and n - 1 of its own n runs are drawn; a task with one run keeps it.

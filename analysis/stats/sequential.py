@@ -1,14 +1,12 @@
 """Tests that are looked at more than once: seeds are added in batches until a comparison is decided.
 
-At each look the test is asked at a level of its own, such that under the null hypothesis the chance that any look finds
-a difference is alpha. A spending function says how much of alpha the looks up to each may use (Lan and DeMets 1983).
+Each look asks the test at a level of its own, so that under the null hypothesis the chance that any look finds a
+difference is alpha. A spending function says how much of alpha the looks up to each may use (Lan and DeMets 1983).
 
-For a t test the levels are exact, without simulation and without the normal approximation, which is too liberal for few
-seeds. Under the null hypothesis the values, as one vector from which the common mean is taken, have no preferred
-direction, and t is a function of the angle between this vector and the contrast of the two methods. The angles of the
-looks form a Markov chain, because the length of the vector does not depend on its direction: one integral for each look
-(the sequential t tests of Jennison and Turnbull 1991). Any other test is asked at the share of alpha that its look may
-spend (Bonferroni's inequality over the looks), which holds for whatever test holds at each look.
+For a t test the levels are exact. Under the null hypothesis the values, as one vector from which the common mean is
+taken, have no preferred direction, and t is a function of the angle between this vector and the contrast of the two
+methods. The angles of the looks form a Markov chain: one integral for each look (the sequential t tests of Jennison and
+Turnbull 1991). Any other test is asked at the share of alpha that its look may spend (Bonferroni's inequality).
 """
 
 from __future__ import annotations

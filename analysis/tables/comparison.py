@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.data.run_values import window_extent
-from analysis.data.sweep import Cell, Run
+from analysis.data.sweep import Run
 from analysis.findings import ratios
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, registered
 from analysis.findings.verdicts import Verdict
@@ -15,27 +14,22 @@ from analysis.numbers import decimals_of_means, format_estimate, format_level, f
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.validation import counted
 from analysis.stats import compare
-from analysis.stats.compare import PairedResult, UnpairedResult
+from analysis.stats.contrast import Contrast
 from analysis.tables import wording
-from analysis.tables.compute import checklist, checks, used_by
+from analysis.tables.compute import checks, used_by
 from analysis.tables.levels import averaged_over, level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
 from launcher.run.compute import unit
 
-DONE, UNPLANNED, NO_VALUE = "done", "not planned", "no value"
 #: The columns of a comparison.
 COLUMNS = ("difference", "better in", "p adjusted", "verdict")
-
-
-#: The summaries that have a window.
-_WINDOWED = ("best", "time_to", "efficiency", "largest_change")
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     """All tables of the report, the main comparison first; none without a row."""
     every = [
         main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
-        checklist(study), checks(study), runs(study), brief(study),
+        checks(study), runs(study), brief(study),
     ]  # fmt: skip
     return [table for table in every if table.rows]
 
@@ -105,16 +99,13 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
     for block in blocks:
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
-        if block.measure.summary in _WINDOWED:
-            notes.update(dict.fromkeys(_window(study, block.measure.metric, capital(block.measure.title))))
         if block.measure.origin:
             budget = f"budget {block.budget:g} {block.measure.unit}"
             notes[f"{capital(block.measure.title)}: threshold {block.measure.origin}; {budget}."] = None
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
-        late = block.start > begin and block.measure.axis == "steps"
-        if block.measure.summary == "auc" and late and any(e.seeds for e in block.estimates):
+        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
         if text := wording.measured(study, block.measure.metric):
             notes[f"{label}: {text}"] = None
@@ -130,23 +121,13 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{capital(block.measure.title)}: {text}."] = None
-    notes |= dict.fromkeys([*wording.seeds_apart(blocks, study.sweep), *selection_lines(study, blocks)])
+    notes |= dict.fromkeys(selection_lines(study, blocks))
     for (group, why), measures in gaps.items():
         having = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
         notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
     columns = ("measure", "method", "seeds", "value", *COLUMNS)
     return table(name, title, columns, entries, notes)
-
-
-def _window(study: Study, metric: str, what: str) -> Iterator[str]:
-    """What the window of a summary is on a metric."""
-    declared = study.settings.window
-    extent = window_extent(study.ranges[metric], declared)
-    if extent is not None:
-        yield f"{what}: the window is {wording.window(extent)}."
-        if warning := wording.unsmoothed(extent, declared):
-            yield f"{capital(describe(metric).label)} {warning}."
 
 
 def _decimals(block: Block) -> int | None:
@@ -175,49 +156,49 @@ def _row(
 
 def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
     """What a table shows in COLUMNS."""
-    result, alpha = comparison.result, study.settings.alpha
+    alpha = study.settings.alpha
     return (
-        format_estimate(result.mean_difference, comparison.interval, signed=True) or "-",
-        better(result, measure),
+        format_estimate(comparison.mean_difference, comparison.interval, signed=True) or "-",
+        better(comparison.contrast, measure),
         format_p(comparison.adjusted, alpha) or "-",
         wording.outcome(comparison, measure, study.sweep, alpha),
     )
 
 
-def better(result: PairedResult | UnpairedResult, measure: Measure) -> str:
+def better(contrast: Contrast, measure: Measure) -> str:
     """In how many seeds the group is better than the baseline (higher, if neither direction is better); or in which
     share of all pairs of runs, a tie counting half."""
-    if result.n == 0:
+    if contrast.n == 0:
         return "-"
     higher = "" if measure.better else " higher"
-    if isinstance(result, PairedResult):
-        return f"{result.better} of {result.n}{higher}"
-    if result.superiority is None:
-        return "-"
-    return f"{result.superiority if measure.sign > 0 else 1 - result.superiority:.0%} of pairs{higher}"
+    if contrast.paired:
+        return f"{_better(contrast, measure)} of {contrast.n}{higher}"
+    above = compare.superiority(contrast.a, contrast.b) or 0.0
+    return f"{above if measure.sign > 0 else 1 - above:.0%} of pairs{higher}"
+
+
+def _better(contrast: Contrast, measure: Measure) -> int:
+    return contrast.above if measure.sign > 0 else contrast.n - contrast.ties - contrast.above
 
 
 def figures(comparison: Comparison | None, measure: Measure) -> Record:
     """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None. improvement: the
     share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie counting half
     (higher, if neither direction is better)."""
-    result = comparison.result if comparison else None
-    above = compare.superiority(comparison.a, comparison.b) if comparison else None
-
-    def of_result(*names: str) -> Record:
-        return {name: getattr(result, name, None) for name in names}
-
+    contrast, p = (comparison.contrast, comparison.p) if comparison else (None, None)
+    above = compare.superiority(contrast.a, contrast.b) if contrast else None
+    pairs, samples = (contrast, None) if contrast and contrast.paired else (None, contrast)
     return {
-        "pairs": result.n if isinstance(result, PairedResult) else None,
-        "baseline_seeds": result.m if isinstance(result, UnpairedResult) else None,
-        "difference": result.mean_difference if result else None,
+        "pairs": pairs.n if pairs else None,
+        "baseline_seeds": samples.b.size if samples else None,
+        "difference": comparison.mean_difference if comparison else None,
         **ends(comparison.interval if comparison else None, "difference_low", "difference_high"),
         "level": comparison.level if comparison else None,
-        "test": comparison.contrast.test if comparison else None,
-        **of_result("d_z", "better"),
+        "test": contrast.test if contrast else None,
+        "d_z": contrast.d_z if contrast and p is not None and measure.summary != "time_to" else None,
+        "better": _better(pairs, measure) if pairs else None,
         "improvement": above if above is None or measure.sign > 0 else 1 - above,
-        "p": comparison.p if comparison else None,
-        **of_result("p_t", "p_signflip", "p_wilcoxon", "p_relabel", "p_mann_whitney"),
+        "p": p,
         "p_adjusted": comparison.adjusted if comparison else None,
     }
 
@@ -299,15 +280,8 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
         "is enough to be ahead, each at alpha / 2. At least k of m hypotheses hold if k do at alpha / (m - k + 1), "
         "and do not if more than m - k fail at alpha / k.",
     )
-    windows = dict.fromkeys(
-        text
-        for v in verdicts
-        if v.hypothesis.summary in _WINDOWED
-        for metric in v.hypothesis.metrics
-        for text in _window(study, metric, v.hypothesis.id)
-    )
     columns = ("hypothesis", "claim", "verdict", "quantity", "estimate", "seeds", "decided by", "declared")
-    return table("hypotheses", "Hypotheses", columns, entries, (*notes, *windows))
+    return table("hypotheses", "Hypotheses", columns, entries, notes)
 
 
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}
@@ -328,8 +302,7 @@ def cost(study: Study) -> Table:
             mean = total / len(numbers) if total is not None else None
             record |= {f"{key}_mean": mean, f"{key}_total": total}
             row += [format_number(mean, 3) or "-", format_number(total, 3) or "-"]
-        used = used_by(members)
-        values = (used.a_run, used.in_all, used.unfinished)
+        values = used_by(members)
         record |= dict(zip(("device_hours_mean", "device_hours_total", "device_hours_unfinished"), values, strict=True))
         row += [format_number(value, 3) or "-" for value in values]
         entries.append((group, row, record))
@@ -385,38 +358,6 @@ def lacking(study: Study) -> list[tuple[Run, str]]:
 def gap_of(run: Run, why: str, label: str) -> str:
     """A gap in words; label: of the run's group."""
     return f"{', '.join(filter(None, (label, f'seed {run.seed}', wording.factors(run.cell))))}: {why}"
-
-
-def missing(study: Study) -> Table | None:
-    """A row for each group and cell, a column for each seed; None where no planned run lacks a result."""
-    gaps = {(run.group, run.cell, run.seed) for run, _ in lacking(study)}
-    if not gaps:
-        return None
-    sweep = study.sweep
-    seeds = sorted({run.seed for run in sweep.runs})
-    at = {(run.group, run.cell, run.seed): run for run in sweep.runs}
-    places: dict[tuple[str, Cell], None] = {}
-    for group in sweep.groups:
-        places |= dict.fromkeys((run.group, run.cell) for run in sweep.runs_of(group))
-    has_factors = any(cell for _, cell in places)
-    entries: list[Entry] = []
-    for group, cell in places:
-        shown = wording.factors(cell)
-        states = [_state(at.get((group, cell, seed)), (group, cell, seed) in gaps) for seed in seeds]
-        record = {"group": group, "factors": shown}
-        record |= {f"seed {seed}": state for seed, state in zip(seeds, states, strict=True)}
-        entries.append((group, (sweep.label(group), *([shown] if has_factors else []), *states), record))
-    columns = ("method", *(["factors"] if has_factors else []), *(f"seed {seed}" for seed in seeds))
-    return table("missing", "What is missing", columns, entries)
-
-
-def _state(run: Run | None, gap: bool) -> str:
-    """The state of a run as shown: a run that is done but cannot be used is unreadable, not done."""
-    if run is None:
-        return UNPLANNED
-    if run.problem is None:
-        return NO_VALUE if gap else DONE
-    return run.state if run.state != DONE else "unreadable"
 
 
 def remark(run: Run) -> str:

@@ -1,115 +1,27 @@
-"""Tables about the runs: their compute, what a paper's checklist asks about it and about the statistics, and ten checks
-of health."""
+"""Tables about the runs: their compute, and ten checks of health."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable
 
 from analysis.data.sweep import Run
 from analysis.findings.outcomes import collapse
 from analysis.findings.study import Study
-from analysis.numbers import format_level, format_number
-from analysis.spec.validation import counted, some
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
-from analysis.tables.wording import seeds_in_words
-from launcher.run.compute import HOUR_S, unit
-
-_MOST_MACHINES = 4  # named one by one
+from launcher.run.compute import HOUR_S
 
 
-@dataclass(frozen=True)
-class Used:
-    """Hours of some runs, times their devices. a_run: the mean of those that are done, with all of their attempts;
-    in_all: of every attempt; unfinished: of attempts that did not finish their run. None: not recorded."""
-
-    a_run: float | None
-    in_all: float | None
-    unfinished: float | None
-
-
-def used_by(runs: Iterable[Run]) -> Used:
-    """The compute of runs, each counted once."""
+def used_by(runs: Iterable[Run]) -> tuple[float | None, float | None, float | None]:
+    """Hours of runs, each counted once, times their devices: the mean of those that are done, with all of their
+    attempts; of every attempt; and of attempts that did not finish their run. None: not recorded."""
     measured = {run.id: run for run in runs if run.device_seconds is not None}.values()
     done = [run.device_seconds or 0.0 for run in measured if run.done]
     if not measured:
-        return Used(None, None, None)
-    return Used(
-        a_run=sum(done) / len(done) / HOUR_S if done else None,
-        in_all=sum(run.device_seconds or 0.0 for run in measured) / HOUR_S,
-        unfinished=sum(run.unfinished_seconds for run in measured) / HOUR_S,
-    )
-
-
-def checklist(study: Study) -> Table:
-    """The answers to a paper's checklist on statistical significance and compute resources."""
-    entries: list[Entry] = [("", (item, text), {"item": item, "answer": text}) for item, text in _answers(study)]
-    notes = ("The words of the items are those of the NeurIPS paper checklist.",)
-    return table("checklist", "For a paper's checklist", ("item", "answer"), entries, notes)
-
-
-def _answers(study: Study) -> Iterator[tuple[str, str]]:
-    sweep, settings = study.sweep, study.settings
-    seeds = sorted({run.seed for run in sweep.runs})
-    imported = bool(sweep.plan.get("imported"))
-    fixes = "what it fixes is not known" if imported else "initial weights, order of the prompts, every draw"
-    same = "a seed is declared to be" if imported else "a seed is"
-    paired = f"{same} the same under each method, so differences are paired"
-    paired = paired if settings.pairing == "seed" else "seeds are not paired"
-    yield "factors of variability", f"the seed of a run ({fixes}): {seeds_in_words(seeds)}; {paired}"
-    intervals = f"{format_level(settings.alpha)} intervals over seeds, by {wording.TESTS[settings.test]}"
-    yield "error bars: method and assumptions", f"{intervals}; of one method's mean: t intervals over its seeds"
-    runs = {run.id: run for run in sweep.runs}
-    done = [run for run in runs.values() if run.done]
-    attempts = sum(run.attempt for run in runs.values())
-    yield "runs", f"{counted(len(done), 'run')} done of {len(runs)} planned, in {counted(attempts, 'attempt')}"
-    if machines := _machines(runs.values()):
-        yield "type of compute workers", machines
-    if peak := _peak_memory(runs.values()):
-        yield "memory", f"at most {format_number(peak / 1e9, 3)} GB in a run"
-    used, hours = used_by(runs.values()), unit(run.provenance for run in runs.values())
-    if used.a_run is not None:
-        by_method = [
-            f"{sweep.label(group)} {format_number(mean, 2)}"
-            for group in sweep.groups
-            if (mean := used_by(sweep.runs_of(group)).a_run) is not None
-        ]
-        yield "compute per run", f"{format_number(used.a_run, 2)} {hours} ({', '.join(by_method)})"
-    if used.in_all is not None:
-        unknown = sum(run.device_seconds is None and run.attempt > 0 for run in runs.values())
-        more = f"; of {counted(unknown, 'run')} it was not recorded" if unknown else ""
-        yield (
-            "compute in total",
-            f"{format_number(used.in_all, 3)} {hours}, with {format_number(used.unfinished or 0.0, 3)} of "
-            f"attempts that failed or were interrupted{more}. Other experiments and archived runs are not in it.",
-        )
-
-
-def _machines(runs: Iterable[Run]) -> str:
-    """The machines that the runs were on: their GPUs, or else their processors."""
-    kinds: dict[str, None] = {}
-    for run in runs:
-        devices = run.provenance.get("devices")
-        gpus = devices.get("gpus") if isinstance(devices, Mapping) else None
-        cores = run.provenance.get("cpu_count")
-        if gpus:
-            kinds[f"GPU: {len(gpus)} x {gpus[0]}"] = None
-        elif cores:
-            kinds[f"CPU: {counted(int(cores), 'core')}, {run.provenance.get('platform') or 'unknown'}"] = None
-    return some([*kinds], _MOST_MACHINES, "; ", "; and ") if kinds else ""
-
-
-def _peak_memory(runs: Iterable[Run]) -> float | None:
-    """The largest `cost/peak_memory_bytes` of any run; None if no run recorded it."""
-    peaks = [
-        float(np.nanmax(values))
-        for run in runs
-        if (values := run.curves.values.get("cost/peak_memory_bytes")) is not None and np.isfinite(values).any()
-    ]
-    return max(peaks, default=None)
+        return None, None, None
+    every = sum(run.device_seconds or 0.0 for run in measured)
+    unfinished = sum(run.unfinished_seconds for run in measured)
+    return sum(done) / len(done) / HOUR_S if done else None, every / HOUR_S, unfinished / HOUR_S
 
 
 _MOST_RUNS = 4  # named one by one

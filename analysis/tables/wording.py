@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.data.run_values import SHORT, Cut, Extent
+from analysis.data.run_values import SHORT, Cut
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings import interim
 from analysis.findings.interim import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import format_apart, format_estimate, format_level, format_number, format_p
+from analysis.numbers import format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
@@ -20,7 +20,6 @@ from analysis.spec.settings import Settings
 from analysis.spec.validation import counted, some
 from analysis.stats import power, t_test
 from analysis.stats.contrast import Contrast
-from analysis.stats.dispersion import Split
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
 _MOST_SEEDS_NAMED = 10
@@ -36,7 +35,6 @@ _GROUNDS = {
     Reason.NO_VALUE: "{groups}: {detail}",
     Reason.DRAWN_APART: "it is of drawn responses, which {both} draw from different policies",
     Reason.MAXIMUM: "described, not judged: a maximum favours noise",
-    Reason.NO_TEST: "{detail}",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
     Reason.NO_SPREAD: "{between}all {n} {values} " + _NO_SPREAD,
     Reason.NO_SPREAD_OF_RATIOS: "all {n} ratios " + _NO_SPREAD,
@@ -57,7 +55,6 @@ _GROUNDS = {
     Reason.NORMAL_SEEDS: "this assumes normal seeds: if they are skewed, or collapse now and then, the interval misses "
     "the truth in up to {share} of experiments",
     Reason.FEW_SEEDS: "this rests on normal seeds, which {n} cannot show",
-    Reason.SEEDS_APART: "the seeds of {groups} fall apart: {clusters}",
     Reason.SMALLER_THAN_MARGIN: "the whole {level} interval is within {value:g} of zero",
     Reason.UNSEEN_COLLAPSE: "this assumes that no other run behaves otherwise: what happens in {share} of runs is in "
     "none of {n} with a chance of {alpha:g}",
@@ -78,7 +75,7 @@ _GROUNDS = {
 
 
 _NOT_EVALUABLE = (
-    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_TEST, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
+    Reason.DRAWN_APART, Reason.NO_PAIR, Reason.NO_LOOK, Reason.NOT_REACHED, Reason.NEEDS_TWO_SEEDS,
     Reason.NO_SPREAD,
 )  # fmt: skip
 
@@ -157,38 +154,13 @@ def if_normal(contrast: Contrast) -> str:
     return f", if the {'differences' if contrast.paired else 'values'} of {contrast.n} seeds are normal"
 
 
-def seeds_apart(blocks: Sequence[Block], sweep: Sweep) -> list[str]:
-    """A sentence for each group whose seeds fall into two clusters on some of these measures, and what this means."""
-    by_group: dict[str, list[str]] = {}
-    for block in blocks:
-        for estimate in block.estimates:
-            if (split := estimate.split) is not None:
-                text = clusters(split, estimate.seeds_at(split.smaller))
-                by_group.setdefault(estimate.group, []).append(f"{text} in the {block.measure.title}")
-    return [
-        f"The seeds of {sweep.label(group)} fall apart: {'; '.join(texts)}. Means and intervals assume one cluster, "
-        "and describe neither."
-        for group, texts in by_group.items()
-    ]
-
-
-def clusters(split: Split, seeds: Sequence[int]) -> str:
-    """4 near 0.81 and 1 near 0.10 (seed 3). seeds: of the smaller cluster."""
-    larger, smaller = format_apart(split.larger_near, split.smaller_near)
-    apart = abs(split.larger_near - split.smaller_near)
-    share = f", {apart / abs(split.larger_near):.1%} of {larger}" if split.larger_near else ""
-    near = f"{len(split.larger)} near {larger} and {len(split.smaller)} near {smaller}"
-    return f"{near} ({seeds_in_words(seeds)}; {format_number(apart, 2)} apart{share})"
-
-
 def remark(comparison: Comparison) -> str | None:
     """What a reader must know beside the numbers of a comparison."""
     cut = sum(comparison.times_cut)
     if comparison.ground is not None and comparison.ground.reason is Reason.NOT_REACHED:
         return _GROUNDS[Reason.NOT_REACHED]
     decides = f"{test_name(comparison.contrast.test)} of the restricted mean decides" if comparison.reached else ""
-    parts = [comparison.result.reason, times_cut(cut) if cut else "", decides]
-    return "; ".join(filter(None, parts)) or None
+    return "; ".join(filter(None, [times_cut(cut) if cut else "", decides])) or None
 
 
 def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
@@ -392,25 +364,6 @@ def declared_window(declared: Window) -> str:
     return counted(declared.points, "point") if isinstance(declared, Points) else counted(declared, "step")
 
 
-def window(extent: Extent) -> str:
-    """What a window is on a metric: 20 points, 100,000 steps; 20 steps where each step has a point."""
-    steps = f"{_span(extent.steps)} steps" if extent.steps[1] != 1 else "1 step"
-    if extent.distance == (1, 1):
-        return steps
-    text = f"{_span(extent.points)} points, {steps}" if extent.points[1] != 1 else f"1 point, {steps}"
-    return text + (f" (of a run with fewer points, all {extent.fewest})" if extent.fewest < extent.points[0] else "")
-
-
-def unsmoothed(extent: Extent, declared: Window) -> str | None:
-    """A note if the window has fewer than two points, with the fix; None if it has more, or is one step."""
-    if isinstance(declared, Points) or declared == 1 or extent.points[0] > 1 or extent.fewest < 2:
-        return None
-    return (
-        f"is recorded every {_span(extent.distance)} steps, so a window of {declared} steps has 1 point and smooths "
-        f"nothing: analysis.window: {{points: {declared}}} is {declared} points"
-    )
-
-
 def _step(end: float) -> str:
     return f"{end:,.0f}" if end == round(end) else f"{end:,.1f}"
 
@@ -514,7 +467,6 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
         seeds=", ".join(map(str, ground.seeds)),
         value=ground.value, alpha=ground.level, level=format_level(ground.level), share=f"{ground.value or 0:.0%}",
         outcome=ground.outcome, detail=ground.detail, having="; ".join(having), claimed=_claimed(h) if h else "",
-        clusters=clusters(ground.split, ground.seeds) if ground.split else "",
         past="below" if least else "above", best="lowest" if least else "highest",
     )  # fmt: skip
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from matplotlib.text import Text
 
@@ -117,7 +116,7 @@ def _records(places: Places, document: Any, report: Path) -> None:
         for pair in block["pairs"]:
             key = *_measure(block), pair["group"]
             low, high = pair["interval"] or (None, None)
-            fields = {"difference": pair["result"]["mean_difference"], "difference_low": low, "difference_high": high,
+            fields = {"difference": pair["mean_difference"], "difference_low": low, "difference_high": high,
                       "p": pair["p"], "p_adjusted": pair["adjusted"], "verdict": pair["verdict"]}  # fmt: skip
             for name, value in fields.items():
                 places.add("comparisons", value, name, *key)
@@ -141,7 +140,7 @@ def _answer(places: Places, document: Any, page: str, printed: str, runs: list[d
     block, answer = _primary(document), document["answer"]
     leading, pairs = answer["leading"], {pair["group"]: pair for pair in block["pairs"]}
     places.add("answer", leading is not None, "is compared")
-    places.add("comparisons", any(p["result"]["mean_difference"] is not None for p in pairs.values()), "is compared")
+    places.add("comparisons", any(p["mean_difference"] is not None for p in pairs.values()), "is compared")
     if leading is None:
         return
     pair, key = pairs[leading["group"]], (*_measure(block), leading["group"])
@@ -151,8 +150,9 @@ def _answer(places: Places, document: Any, page: str, printed: str, runs: list[d
     for name, value in fields.items():
         places.add("leading", value, name, *key)
     places.add("means of the leading", leading["means"][0] - leading["means"][1], "difference", *key)
-    for name, value in (("n", pair["result"]["n"]), ("outcome", pair["outcome"])):
-        places.add("leading", leading[name] if name == "outcome" or "m" not in pair["result"] else value, name, *key)
+    n = min(len(pair["seeds"]), len(pair["seeds_of_b"]))
+    for name, value in (("n", n), ("outcome", pair["outcome"])):
+        places.add("leading", leading[name], name, *key)
         places.add("comparisons", value, name, *key)
     if document["settings"]["pairing"] == "seed" and not document["settings"]["select"]:
         seeds = [{run["seed"] for run in runs if run["group"] == leading[side]} for side in ("group", "baseline")]
@@ -179,7 +179,7 @@ def _differences(places: Places, document: Any, report: Path, page: str) -> None
     traces = {} if data is None else {trace["g"]: trace for trace in data["traces"] if trace["s"] is None}
     for pair in block["pairs"]:
         group, key = pair["group"], (*_measure(block), pair["group"])
-        drawn = pair["result"]["mean_difference"] is not None
+        drawn = pair["mean_difference"] is not None
         places.add("figure", group in means, "is drawn", group)
         places.add("page's data", group in traces, "is drawn", group)
         places.add("comparisons", drawn, "is drawn", group)
@@ -215,12 +215,9 @@ def _hypotheses(places: Places, document: Any) -> None:
 
 
 def _sections(places: Places, document: Any, report: Path) -> None:
-    """Many cells, the grid, efficiency, and the survival curves."""
+    """The grid, efficiency, and the survival curves."""
     block = _primary(document)
     measure, selects = _measure(block), bool(document["settings"]["select"])
-    if not selects:
-        for row in rows(report / "tables" / "many.csv"):
-            places.add("many.csv", number(row["mean"]), "mean", *measure, row["group"])
     cells: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows(report / "tables" / "cells.csv"):
         cells[row["group"]].append(row)
@@ -272,8 +269,6 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
     heading = re.search(r"Missing: (\d+) of (\d+) planned results", page)
     places.add("answer", count, "gaps")
     places.add("heading", int(heading.group(1)) if heading else 0, "gaps")
-    states = [value for row in rows(report / "tables" / "missing.csv") for name, value in row.items() if "seed" in name]
-    places.add("missing.csv", sum(value not in ("done", "not planned") for value in states), "gaps")
     block = _primary(document)
     lost = [run for run, value in block["runs"].items() if value["value"] is None]
     places.add("values", len(lost), "gaps")
@@ -281,19 +276,18 @@ def _gaps(places: Places, document: Any, report: Path, page: str) -> None:
 
 def _runs(places: Places, document: Any, report: Path) -> None:
     """The values of runs, and the means that they make where a seed has one run."""
-    table = pq.read_table(report / "results.parquet").to_pylist()
     by_group: dict[Key, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in table:
+    for row in rows(report / "results.csv"):
         summary = row["summary"].partition(" ")[0].partition("@")[0]
-        if row["value"] is not None:
-            by_group[row["metric"], summary, row["group"]][row["seed"]].append(row["value"])
+        if row["value"]:
+            by_group[row["metric"], summary, row["group"]][int(row["seed"])].append(float(row["value"]))
     for block in document["comparisons"]:
         for group in block["groups"]:
             own = by_group[block["metric"], block["summary"], group["group"]]
             lone = all(len(values) == 1 for values in own.values())
             if lone and own and not document["settings"]["select"] and block["summary"] != "time_to":
                 mean = float(np.mean([values[0] for values in own.values()]))
-                places.add("results.parquet", mean, "mean", *_measure(block), group["group"])
+                places.add("results.csv", mean, "mean", *_measure(block), group["group"])
 
 
 CASES = [(kind, design) for kind in KINDS for design in DESIGNS] + [(kind, "apart") for kind in APART]

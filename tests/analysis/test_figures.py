@@ -191,16 +191,6 @@ def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
     assert first.get_color() == ninth.get_color() and first.get_marker() != ninth.get_marker()
 
 
-def test_a_method_on_other_levels_than_the_baseline_has_no_difference_curve(
-    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = {"C0": [{"lr": 1}, {"lr": 2}], "C1": [{"lr": 1}, {"lr": 3}], "C3": [{"lr": 1}, {"lr": 2}]}
-    folder = make_sweep(BNTO, steps=20, analysis=asked({"difference": WH}), cells=cells)
-    caption, canvas = drawn(monkeypatch, folder)["difference_analysis_wH_per_token"]
-    assert "Not drawn, without a seed or step in common, or of other levels: C1 (BNTO minimal)." in caption
-    assert {name.partition("--")[2] for name in lines_of(canvas) if name} == {"C3"}
-
-
 def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
     def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
         top = {"C0": 2.0, "C1": 1.0, "C3": 0.5}[group]

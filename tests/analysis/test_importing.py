@@ -93,9 +93,8 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
     for a, b in zip(theirs.blocks, ours.blocks, strict=True):
         near = {"rel": 1e-5, "abs": 1e-6}  # an event holds a number in single precision
         assert [e.values for e in a.estimates] == [pytest.approx(e.values, **near) for e in b.estimates]
-        assert a.comparisons[0].result.p_signflip == b.comparisons[0].result.p_signflip
-        p = b.comparisons[0].result.p_t  # None: a best value is not judged
-        assert a.comparisons[0].result.p_t == (p if p is None else pytest.approx(p, rel=1e-3))
+        p = b.comparisons[0].p  # None: a best value is not judged
+        assert a.comparisons[0].p == (p if p is None else pytest.approx(p, rel=1e-3))
     histogram = read_histograms(run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
     assert (histogram.edges.tolist(), histogram.counts.tolist()) == ([0, 0.5, 2], [1, 3])
 

@@ -63,9 +63,9 @@ def test_a_best_value_is_described_and_not_judged(make_sweep: MakeSweep) -> None
 
     folder = make_sweep(groups=("a", "b"), seeds=range(10), steps=200000, analysis=ASKED, lines=lines)
     comparison = block_of(studied(folder), RETURN, "best").comparison("b")
-    assert comparison is not None and comparison.difference > 0.05 and comparison.result.better >= 9
+    assert comparison is not None and comparison.difference > 0.05 and comparison.contrast.above >= 9
     assert (comparison.outcome, comparison.p, comparison.adjusted) == (Outcome.NOT_EVALUABLE, None, None)
-    assert comparison.ground == Ground(Reason.MAXIMUM) and comparison.result.interval is None
+    assert comparison.ground == Ground(Reason.MAXIMUM) and comparison.interval is None
     claim = {"claim": "b is best.", "kind": "greater", "group": "b", "metric": RETURN, "summary": "best"}
     found = studied(folder, hypotheses={"H": claim})
     verdict = judge(found.settings.hypotheses[0], found)

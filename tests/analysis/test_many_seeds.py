@@ -8,15 +8,12 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import DPI, TOGETHER, Sketch, canvas_of
-from analysis.figures.dense_artists import Bundle
+from analysis.figures.canvas import TOGETHER, Sketch
 from analysis.figures.figures import figures
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.findings.study import study
@@ -54,33 +51,6 @@ def test_few_seeds_are_drawn_one_by_one(make_sweep: MakeSweep) -> None:
     figure = drawn(make_sweep(("C0", "C1"), (0, 1), 5, {"metrics": [REWARD]}))["curve_analysis_reward_sum_mean"]
     assert TOGETHER not in figure.caption and "<image" not in figure.inline
     assert figure.inline.count('data-seed="1"') == 2
-
-
-def pixels(draw: Any) -> np.ndarray[Any, Any]:
-    canvas, axes = canvas_of(4.0, 3.0)
-    axes.set_xlim(0, 10)
-    axes.set_ylim(-1, 1)
-    draw(axes)
-    canvas.draw_without_rendering()
-    canvas.set_layout_engine("none")
-    out = io.BytesIO()
-    canvas.savefig(out, format="png", dpi=DPI)
-    return np.asarray(matplotlib.image.imread(io.BytesIO(out.getvalue())))[..., 3]
-
-
-def test_bundle_stands_where_its_lines_would() -> None:
-    x = np.linspace(0, 10, 50)
-    rows = {f"seed.{k}--C1": (f"seed {k}", x, 0.3 + 0.5 * np.sin(x + k)) for k in range(2)}
-    look = {"color": "#0072B2", "linewidth": 1.8, "alpha": 1.0, "paleness": 1.0, "zorder": 2}
-    empty = pixels(lambda axes: None)
-    line: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.8, "zorder": 2}
-    lines = pixels(lambda axes: [axes.plot(*own[1:], **line) for own in rows.values()])
-    image = pixels(lambda axes: axes.add_artist(Bundle("seeds--C1", rows, look, DPI)))
-    ours, theirs = np.argwhere(image - empty > 0.5), np.argwhere(lines - empty > 0.5)
-    assert len(theirs) > 1000 and len(ours) == pytest.approx(len(theirs), rel=0.05)
-    assert np.abs(ours.min(axis=0) - theirs.min(axis=0)).max() <= 1
-    assert np.abs(ours.max(axis=0) - theirs.max(axis=0)).max() <= 1
-    assert np.minimum(image - empty, lines - empty).sum() > 0.85 * (lines - empty).sum()  # and not only in the corners
 
 
 def test_csv_has_every_number_as_python_writes_it() -> None:

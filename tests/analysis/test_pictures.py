@@ -184,7 +184,7 @@ def test_metric_recorded_once_is_seen(make_sweep: MakeSweep, monkeypatch: pytest
     folder = make_sweep(qstar.METHODS, steps=qstar.STEPS, lines=once, analysis={"primary": {"metric": qstar.EVAL}})
     _, canvas = drawn(monkeypatch, folder)["curve_eval_reward_mean"]
     line = lines_of(canvas)["mean--ppo"]
-    assert list(line.get_xdata()) == [120] and line.get_marker() == "D"
+    assert list(line.get_xdata()) == [120] and line.get_marker() == "."
 
 
 # ---------------------------------------------------------------- golden pictures
@@ -225,8 +225,8 @@ def picture_text(drawings: Mapping[str, Sketch]) -> str:
 
 
 def dual_game(make_sweep: MakeSweep) -> Path:
-    """Metrics that begin late or that a group lacks, together, with other units, and as differences."""
-    asked = {"metrics": [WH], "figures": [[WH, BUDGET], [USAGE, BUDGET], BUDGET, {"difference": WH}]}
+    """Metrics that begin late or that a group lacks, together, and with other units."""
+    asked = {"metrics": [WH], "figures": [[WH, BUDGET], [USAGE, BUDGET], BUDGET]}
     return without(make_sweep(BNTO, steps=STEPS, analysis=asked, lines=dual), "C1-2")
 
 

@@ -12,7 +12,6 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from analysis.__main__ import main
@@ -29,10 +28,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_report_has_every_part_and_says_where(plain: Reported) -> None:
-    assert "cannot decide with n = 3: 7 seeds are needed" in plain.printed and "not significant" not in plain.printed
+    assert "cannot decide with n = 3: 7 seeds are needed" in plain.page and "not significant" not in plain.page
     assert plain.printed.rstrip().endswith(f"Report: {plain.report / 'index.html'}")
     names = set(contents(plain.report))
-    assert {"index.html", "report.json", "results.csv", "results.parquet"} <= names
+    assert {"index.html", "report.json", "results.csv"} <= names
     assert {f"tables/{t}.{s}" for t in ("main", "metrics", "cost", "runs") for s in ("md", "tex", "csv")} <= names
     curves = {f"figures/curve_{m.replace('/', '_')}.{s}" for m in ANALYSIS["metrics"] for s in ("svg", "csv")}
     assert curves <= names and "figures/differences.svg" in names
@@ -120,7 +119,6 @@ def test_failed_and_missing_runs_are_visible_everywhere(
     assert "10 done, 1 failed, 1 missing" in html
     first = html[html.index('id="answer"') : html.index('id="gaps"')]
     assert "only 2 of 3 planned pairs have both results" in first
-    assert "The 11 that report their time trained for 2.3 minutes in all; a run of C1 (BNTO minimal) took 1.00" in first
     assert "<code>python launch.py -m experiment=quickstart</code>" in first
     assert "| 2 of 3 |" in (report / "tables" / "main.md").read_text()
     assert "C1 (BNTO minimal), 2 of 3 seeds" in (report / "figures" / "curve_actor_ppo_kl.svg").read_text()
@@ -141,11 +139,10 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
         rows = list(csv.DictReader(file))
     assert {row["summary"] for row in rows} == {"final", "auc", "best", "time_to"}
     first = next(row for row in rows if row["group"] == "C1")
-    assert float(first["p_signflip"]) == 0.25 and first["test"] == "paired_t" and float(first["level"]) == 0.025
+    assert first["test"] == "paired_t" and float(first["level"]) == 0.025
     assert float(first["p"]) <= float(first["p_adjusted"]) and float(first["difference_low"]) > 0
-    table = pq.read_table(plain.report / "results.parquet")
-    assert table.column_names == ["run", "group", "seed", "metric", "summary", "value"]
-    found = table.to_pylist()
+    found = plain.rows("results")
+    assert list(found[0]) == ["run", "group", "seed", "metric", "summary", "value"]
     assert sum(row["metric"] == "analysis/reward_sum_mean" and row["summary"] == "final" for row in found) == 12
     assert any(row["summary"].startswith("time_to") for row in found)
 
@@ -168,13 +165,6 @@ def test_no_run_yet_still_gives_a_report(make_sweep: MakeSweep) -> None:
     shutil.rmtree(folder.parent / "runs")
     assert main(["report", str(folder)]) == 0
     assert "No method can be compared with the baseline." in (folder / "report" / "index.html").read_text()
-
-
-def test_a_seed_that_an_older_version_allowed_is_reported(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(groups=("C0", "C1"), seeds=(0, 2**63))
-    assert main(["report", str(folder)]) == 0
-    table = pq.read_table(folder / "report" / "results.parquet")
-    assert set(table["seed"].to_pylist()) == {0, 2**63}
 
 
 def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep) -> None:

@@ -18,7 +18,6 @@ from analysis.figures.canvas import Sketch
 from analysis.findings.outcomes import Ground, Outcome, Reason
 from analysis.report import Report, write
 from analysis.spec.settings import REWARD, settings
-from analysis.stats.dispersion import Split
 from analysis.tables import wording
 from launcher import files
 from launcher.run.folder import find_state, read_provenance, read_summary, run_folder, write_state
@@ -28,7 +27,7 @@ from tests.wording import Worded
 
 STD, ENTROPY, LOSS = "analysis/reward_sum_std", "analysis/entropy_full_mean", "a/loss"
 WH, BUDGET, USAGE = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio"
-FLOPS, DRAWN, OWN = "cost/flops", "analysis/reward_sum_mean", "eval/reward_mean"
+DRAWN, OWN = "analysis/reward_sum_mean", "eval/reward_mean"
 ASKED: dict[str, Any] = {"primary": {"metric": UP, "direction": "higher"}}
 ALONE: dict[str, Any] = {"primary": {"metric": REWARD, "summary": "final"}, "metrics": []}
 AB, PAIR = ("A", "B"), ("C0", "C1")
@@ -36,7 +35,6 @@ AB, PAIR = ("A", "B"), ("C0", "C1")
 USUAL = (
     "runs",
     "cost",
-    "checklist",
     "paper",
     "metrics",
     "health",
@@ -44,7 +42,6 @@ USUAL = (
     "cells",
     "effects",
     "interactions",
-    "missing",
 )
 
 
@@ -102,15 +99,6 @@ def torn(group: str, seed: int, cell: Mapping[str, Any], step: int) -> float:
     return 0.5 + 0.125 * seed + own
 
 
-APART = [0.80, 0.82, 0.81, 0.10, 0.83, 0.80]
-TOGETHER = [0.70, 0.62, 0.66, 0.73, 0.68, 0.64]
-ABOUT_SEEDS = {
-    "range": {"kind": "range", "low": 0.0}, "variation": {"kind": "variation", "at_most": 0.05},
-    "ratio": {"kind": "ratio", "against": "A", "at_least": 0.5},
-    "greater": {"kind": "greater", "against": "A", "margin": 2.0}, "less": {"kind": "less", "against": "A"},
-    "of_the_other": {"kind": "ratio", "group": "A", "against": "B", "at_least": 0.5},
-}  # fmt: skip
-CLAIMED = {name: {"claim": "So.", "group": "B", "metric": UP, **claim} for name, claim in ABOUT_SEEDS.items()}
 LR = {"C0": [{"lr": 0.1}, {"lr": 0.5}], "C1": [{"lr": 0.1}, {"lr": 0.5}]}
 TORN = cells_of(("C1",), gamma=(0.8, 1.2, 10.0), rho=(0.3, 0.6), kl=("off", "on"))
 LEVELS = {
@@ -141,14 +129,6 @@ LEVELS = {
     ),
     "a grid of one seed": Scenario(
         logging(torn, 10, REWARD), PAIR, (0,), 10, ALONE, TORN, parts=("effects", "captions"),
-    ),
-    "seeds fall apart": Scenario(
-        at({"A": TOGETHER, "B": APART}), seeds=range(6), parts=("main",),
-        asked={**ASKED, "time_to": [{"at": 0.5}], "window": 1, "hypotheses": CLAIMED},
-    ),
-    "seeds of a cell fall apart": Scenario(
-        logging(lambda group, seed, cell, _: (APART if (group, cell["lr"]) == ("B", 2) else TOGETHER)[seed]),
-        seeds=range(6), cells=cells_of(AB, lr=(1, 2)), parts=("cells",),
     ),
 }  # fmt: skip
 
@@ -199,7 +179,7 @@ ANSWERS = {
         )
         for name, (by_group, *more) in COMPARED.items()
     },
-    "gaps": Scenario(logging(gaps), ("A", "B", "C", "D"), parts=("missing",)),
+    "gaps": Scenario(logging(gaps), ("A", "B", "C", "D")),
     "reached": Scenario(
         logging(lambda group, seed, cell, step: step * cell["pace"]), asked=TIMED, cells=cells_of(AB, pace=(0.1, 1, 2)),
         change=gone("B-1-0"),
@@ -262,16 +242,13 @@ def scored(group: str, seed: int, cell: Mapping[str, Any], step: int) -> float:
     return 10.0 * place + (group == "B") * (1 + place % 3) + 0.3 * luck
 
 
-def doubled(group: str, seed: int, cell: Mapping[str, Any], step: int) -> dict[str, float]:
-    """Rewards rise alike, but a step of C1 costs twice as much, and at task b all of it ten times."""
-    cost = (2.0 if group == "C1" else 1.0) * (10.0 if cell.get("task") == "b" else 1.0) * step
-    more = {} if cell.get("task") == "lost" and (group, seed) == ("C1", 1) else {FLOPS: cost}
-    return {REWARD: 0.1 * seed + 0.01 * step, "actor/kl_init": 0.1, **more}
+def alike(group: str, seed: int, cell: Mapping[str, Any], step: int) -> dict[str, float]:
+    return {REWARD: 0.1 * seed + 0.01 * step, "actor/kl_init": 0.1}
 
 
 def timely(group: str, seed: int, cell: Mapping[str, Any], step: int) -> dict[str, float]:
     rate = 2 if group == "C1" else 1
-    own = {"samples/total": 8 * step, "cost/wall_seconds": 90.0 * step, FLOPS: step}
+    own = {"samples/total": 8 * step, "cost/wall_seconds": 90.0 * step}
     return {REWARD: 0.1 * seed + rate * step, "actor/kl_init": 0.1, **own}
 
 
@@ -335,13 +312,7 @@ SECTIONS = {
         logging(lambda g, seed, cell, step: scored(g, seed, cell, step) * (1000 if cell["task"] == "t4" else 1), 10),
         seeds=range(6), steps=10, cells=cells_of(AB, task=TASKS9),
     ),
-    "equal cost": Scenario(logging(doubled, 40), PAIR, steps=40, asked=BOTH),
-    "equal cost in each cell": Scenario(
-        logging(doubled, 40), PAIR, steps=40, asked=BOTH, cells=cells_of(PAIR, task=("a", "b")),
-    ),
-    "a run without its cost": Scenario(
-        logging(doubled, 40), PAIR, steps=40, asked=BOTH, cells=cells_of(PAIR, task=("lost",)),
-    ),
+    "one row": Scenario(logging(alike, 40), PAIR, steps=40, asked=BOTH),
     "efficiency and hours": Scenario(
         logging(timely, 40), PAIR, steps=40,
         asked={**BOTH, "axis": "samples", "time_to": [{"at": 20.0, "metric": REWARD}]},
@@ -452,14 +423,6 @@ def dual(group: str, seed: int, cell: Mapping[str, Any], step: int) -> dict[str,
     return {**line, **({BUDGET: 0.05 + 0.001 * step, USAGE: 0.5 + 0.01 * seed} if step >= begins else {})}
 
 
-def evaluations(group: str, seed: int, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Thirty noisy points, 5,000 steps apart; of seed 1, every second one is missing."""
-    noise = np.random.default_rng([seed, group == "B"]).standard_normal(30)
-    steps = np.arange(1, 31) * 5000
-    kept = slice(None, None, 2) if seed == 1 else slice(None)
-    return [{"step": int(s), UP: float(s / 150000 + 0.2 * v)} for s, v in zip(steps[kept], noise[kept], strict=True)]
-
-
 def to(ends: Callable[[str, int, str], tuple[int, int]]) -> LinesOf:
     """Runs that rise to 1 at their planned end, and log up to ends(group, seed, task) of it."""
 
@@ -498,10 +461,6 @@ DRAWINGS = {
     "units that differ": Scenario(logging(dual, 60), ("C0", "C1"), steps=60, asked={"figures": [[USAGE, BUDGET]]},
                                   parts=("captions",)),
     **{
-        f"window {window}": Scenario(evaluations, steps=150000, asked={**ASKED, "window": window})
-        for window in (20, 20000, {"points": 4}, {"points": 40}, 1)
-    },
-    **{
         f"ends, {name}": Scenario(to(ends), AB, range(4), 1000, parts=("captions",), **more)
         for name, (ends, more) in ENDS.items()
     },
@@ -529,24 +488,10 @@ def unhealthy(folder: Path) -> None:
     ended(folder, "diverged", "q_star-1", message="NaN")
 
 
-def imported(pairing: str) -> Callable[[Path], object]:
-    return lambda folder: replan(
-        folder, lambda plan: plan.update(imported=True, analysis={**plan["analysis"], "pairing": pairing})
-    )
-
-
-MEANS = ("cost", "checklist")
 COMPUTE = {
     "compute": Scenario(at({"C0": [1, 2], "C1": [2, 4]}, REWARD), PAIR, (0, 1), asked=ALONE, change=spent,
-                        parts=MEANS),
-    "an older version": Scenario(at({"C0": [1, 2], "C1": [2, 4]}, REWARD), PAIR, (0, 1), asked=ALONE, parts=MEANS),
-    **{
-        f"an import, pairing {pairing}": Scenario(
-            at({"C0": [1, 2], "C1": [2, 4]}, REWARD), PAIR, (0, 1), asked=ALONE, change=imported(pairing),
-            parts=("checklist",),
-        )
-        for pairing in ("none", "seed")
-    },
+                        parts=("cost",)),
+    "an older version": Scenario(at({"C0": [1, 2], "C1": [2, 4]}, REWARD), PAIR, (0, 1), asked=ALONE, parts=("cost",)),
     "health": Scenario(qstar.lines, ("ppo", "q_star"), (0, 1), qstar.STEPS, {"primary": {"metric": qstar.EVAL}},
                        change=unhealthy, parts=("checks",)),
 }  # fmt: skip
@@ -600,7 +545,6 @@ def test_every_reason_has_words(make_sweep: MakeSweep) -> None:
     for reason in Reason:
         full = Ground(
             reason, ("A", "A"), 2, 3, 0, (1,), 0.5, (0.1, 0.9), 0.05, ("H",), Outcome.SUPPORTED, "x",
-            split=Split((0, 2, 3), (1,), 0.8, 0.1),
         )  # fmt: skip
         text = wording.grounds([full], sweep, hypothesis, 0.05)
         assert text and "{" not in text, reason

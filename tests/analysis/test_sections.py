@@ -10,15 +10,16 @@ import pytest
 
 from analysis.figures.figures import survival_curves
 from analysis.sections import sections
-from analysis.sections.many_cells import FEWEST, many, many_figure, many_table
-from analysis.sections.model_sizes import short, sizes, sizes_figure, sizes_table
+from analysis.sections.many_cells import FEWEST, many_table
+from analysis.sections.model_sizes import short, sizes_table
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
-from analysis.stats.scaling import size_trend
+from analysis.stats.scaling import slopes
+from analysis.stats.t_test import t_interval
 from launcher import files
 from tests.analysis.conftest import MakeSweep, block_of, studied, without
 from tests.analysis.test_figures import lines_of
-from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, built, sized
+from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, TASKS8, built, sized, task
 
 UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
 
@@ -27,17 +28,14 @@ UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do 
 
 def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep) -> None:
     study = studied(built(make_sweep, SECTIONS["sizes"]))
-    found = sizes(study)
-    assert found is not None and dict(found.models) == {size: name for name, size in MODELS.items()}
-    b, a = (np.array([[sized(group, seed, {"model": m}, 0) for m in MODELS] for seed in range(3)]) for group in PAIR)
-    expected = size_trend(list(MODELS.values()), a, b)
-    assert found.trends["C1"].slope == pytest.approx(0.12) == pytest.approx(expected.slope)
-    assert found.trends["C1"].interval == pytest.approx(expected.interval)
-    table = sizes_table(study, found)
+    table = sizes_table(study)
+    assert table is not None
     assert [row[1] for row in table.rows] == ["124M gpt2", "1.4B pythia", "6.7B llama", "slope, a tenfold"]
-    assert table.records[-1]["value"] == pytest.approx(0.12) and table.records[0]["parameters"] == 124e6
-    lines = lines_of(sizes_figure(study, found).canvas)
-    assert lines["mean2--C0"].get_label() == "6.7B parameters llama, mean over seeds"
+    b, a = (np.array([[sized(group, seed, {"model": m}, 0) for m in MODELS] for seed in range(3)]) for group in PAIR)
+    by_seed = slopes(list(MODELS.values()), a, b)
+    assert by_seed.mean() == pytest.approx(0.12) == table.records[-1]["value"]
+    assert (table.records[-1]["low"], table.records[-1]["high"]) == pytest.approx(t_interval(by_seed))
+    assert table.records[0]["parameters"] == 124e6
     assert [part.id for part in sections(study)] == ["grid", "sizes"]
 
 
@@ -46,11 +44,11 @@ def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
     for run in sorted((folder.parent / "runs").iterdir()):
         summary = json.loads((run / "summary.json").read_text())
         files.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
-    assert sizes(studied(folder)) is None
+    assert sizes_table(studied(folder)) is None
 
 
 def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
-    assert sizes(studied(built(make_sweep, UNTOLD))) is None
+    assert sizes_table(studied(built(make_sweep, UNTOLD))) is None
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
 
 
@@ -59,25 +57,24 @@ def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> No
 
 def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
     study = studied(built(make_sweep, SECTIONS["many cells"]))
-    found = many(study)
-    assert found is not None and found.factors == ("task",) and found.scores["C1"].values.shape == (3, FEWEST)
-    table = many_table(study, found)
-    assert table.columns[3:] == ("IQM", "median", "mean", "optimality gap", "better than C0 (GRPO)")
+    table = many_table(study)
+    assert table is not None and table.records[0]["cells"] == FEWEST
+    own, base = (np.array([[task(g, s, {"task": t}, 0) for t in sorted(TASKS8)] for s in range(3)])
+                 for g in ("C1", "C0"))  # fmt: skip
+    assert table.columns[3:] == ("IQM", "optimality gap", "better than C0 (GRPO)")
     for name, statistic in (("IQM", resample.iqm), ("optimality gap", resample.optimality_gap)):
-        expected = resample.stratified(found.scores["C1"].values, statistic)
+        expected = resample.stratified(own, statistic)
         record = table.records[1]
         assert (record[name], record[f"{name} low"]) == (float(expected.value), float(expected.low))
-    chance = resample.probability_of_improvement(found.scores["C1"].values, found.scores["C0"].values)
+    chance = resample.probability_of_improvement(own, base)
     assert table.records[1]["improvement"] == float(chance.value) > 0.5 and table.records[0]["improvement"] is None
-    drawn = lines_of(many_figure(study, found).canvas)["mean--C1"]
-    assert drawn.get_ydata()[0] == 1 and drawn.get_ydata()[-1] == 0
 
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, SECTIONS["many cells"])
     for seed in (0, 1, 2):
         without(folder, f"C1-{seed}-2")
-    assert many(studied(folder)) is None
+    assert many_table(studied(folder)) is None
 
 
 # ---------------------------------------------------------------- times

@@ -56,7 +56,7 @@ def test_every_group_is_compared_with_the_baseline_on_shared_seeds(make_sweep: M
     assert [c.group for c in block.comparisons] == ["C1", "asymmetric_clip", "PTRW"]
     first = block.comparisons[0]
     assert first.seeds == (0, 1, 2)
-    assert first.result.mean_difference == pytest.approx(np.mean(first.a) - np.mean(first.b))
+    assert first.difference == pytest.approx(np.mean(first.a) - np.mean(first.b))
     assert (first.outcome, first.ground, first.contrast.test) == (Outcome.HIGHER, None, "paired_t")
     assert first.interval == pytest.approx(t_test.t_interval(np.subtract(first.a, first.b), first.level))
     assert block.start == 1 and block.stop == 60
@@ -72,7 +72,7 @@ def test_failed_and_missing_runs_leave_gaps_not_smaller_means(make_sweep: MakeSw
     assert len(estimates["C1"].seeds) == 2 and estimates["C1"].planned == 3
     assert estimates["C1"].gaps == (Gap(1, (), "failed (last step 60)"),)
     assert "no run folder" in estimates["PTRW"].gaps[0].why
-    assert by_group["asymmetric_clip"].result.n == 3
+    assert by_group["asymmetric_clip"].n == 3
     without(folder, "C0-0")  # of the baseline: it costs every group that pair
     assert {c.seeds for c in studied(folder).primary.comparisons} == {(1, 2), (2,), (1,)}
     shutil.rmtree(folder.parent / "runs")
@@ -146,7 +146,7 @@ def lacking(first: slice, other: slice) -> LinesOf:
 
 def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep: MakeSweep) -> None:
     block = studied(two(make_sweep, lacking(slice(0), slice(4)))).primary
-    assert (block.start, block.stop) == (5, 20) and block.comparisons[0].result.n == 3
+    assert (block.start, block.stop) == (5, 20) and block.comparisons[0].n == 3
 
 
 def test_no_number_is_made_of_a_range_that_no_value_is_in(make_sweep: MakeSweep) -> None:
@@ -183,10 +183,10 @@ def test_cells_are_averaged_within_a_seed_before_comparing(make_sweep: MakeSweep
     found = studied(two(make_sweep, grid, cells=GRID))
     said = "Averaged within each seed first: C1 (BNTO minimal) over the levels of gamma, rho."
     assert said in answer(found).limits
-    result = found.primary.comparisons[0].result
-    assert result.n == 3  # not 12
+    (comparison,) = found.primary.comparisons
+    assert comparison.n == 3  # not 12
     mean = np.mean([g * r for g in (0.8, 1.2) for r in (0.3, 0.6)])
-    assert result.mean_difference == pytest.approx(mean * 1.1)
+    assert comparison.difference == pytest.approx(mean * 1.1)
 
 
 def test_level_that_diverges_in_every_seed_is_named_and_takes_no_other_with_it() -> None:
@@ -209,8 +209,7 @@ def test_time_to_counts_those_that_never_reach(make_sweep: MakeSweep) -> None:
     ptrw = next(e for e in block.estimates if e.group == "PTRW")
     assert ptrw.reached == (2, 3) and ptrw.interval == mean_interval(ptrw.values, 0, 150)
     comparison = next(c for c in block.comparisons if c.group == "PTRW")
-    assert comparison.result.p_t is None and comparison.result.interval is None
-    assert comparison.result.p_signflip == 0.25
+    assert (comparison.contrast.test, comparison.p) == ("signflip", 0.25)
     times = [block.values[run.id].value for run in found.sweep.runs if run.group == "PTRW"]
     assert max(t for t in times if t is not None) == 150 and ptrw.mean == pytest.approx(np.mean(times))
 
@@ -218,7 +217,7 @@ def test_time_to_counts_those_that_never_reach(make_sweep: MakeSweep) -> None:
 def test_time_to_that_nobody_reaches_compares_nothing(make_sweep: MakeSweep) -> None:
     block = block_of(studied(make_sweep(analysis={**ANALYSIS, "time_to": [{"at": 9.0}]})), REWARD, "time_to")
     for comparison in block.comparisons:
-        assert comparison.result.p_signflip is None and comparison.adjusted is None
+        assert comparison.p is None and comparison.adjusted is None
         assert (comparison.outcome, comparison.ground) == (Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED))
 
 

@@ -139,20 +139,3 @@ def make_few(folder: Path) -> str:
     (folder / "plan.json").write_text(json.dumps({**plan, "steps": 100}))
     main(["report", str(folder)])
     return (folder / "report" / "index.html").read_text()
-
-
-def test_table_of_what_is_missing_goes_with_the_gap(make_sweep: MakeSweep) -> None:
-    cells = {"C1": [{"lr": 1}, {"lr": 2}]}
-    folder = make_sweep(("C0", "C1"), cells=cells)
-    run = folder.parent / "runs" / "C1-1-1"
-    run.rename(run.with_name("away"))
-    main(["report", str(folder)])
-    table = folder / "report" / "tables" / "missing.md"
-    rows = [line for line in table.read_text().splitlines() if line.startswith("| C1")]
-    assert rows == [
-        "| C1 (BNTO minimal) | lr = 1 | done | done | done |",
-        "| C1 (BNTO minimal) | lr = 2 | done | missing | done |",
-    ]
-    run.with_name("away").rename(run)
-    main(["report", str(folder)])
-    assert not table.exists() and 'id="table-missing"' not in (folder / "report" / "index.html").read_text()

@@ -13,7 +13,7 @@ from analysis.findings.study import study
 from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
 from benchmarks import validity
-from benchmarks.validity import CLAIMS, DOWN, FLAGGED, POOLS, PROFILES, RIVALS, TIMES, UP, Rate, sweep_of
+from benchmarks.validity import CLAIMS, DOWN, POOLS, PROFILES, RIVALS, TIMES, UP, Rate, sweep_of
 
 #: A function of benchmarks/validity.py with its arguments, of which the first is the number of experiments.
 KEPT: list[tuple[Any, ...]] = [
@@ -34,7 +34,6 @@ KEPT: list[tuple[Any, ...]] = [
     ("added_intervals", 200),
     ("stepwise", 25),
     ("means_of_skewed_seeds", 60, 5),
-    *(("splits", 1500, n) for n in FLAGGED),
 ]
 #: Simulations of which an earlier method, or looking without a design, breaks the promise: the shares of the rates with
 #: these words in their names. So the simulation would see the fault.

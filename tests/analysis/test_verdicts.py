@@ -331,7 +331,7 @@ def test_one_run_that_collapsed_is_not_lost_in_the_mean(make_sweep: MakeSweep) -
 
     found = of_curves(make_sweep, shape, range(10), summary="lowest_relative", low=0.1)
     assert found.interval is not None and found.interval[0] > 0.1  # of the mean
-    expected = [Reason.INTERVAL_INSIDE, Reason.SEEDS_OUTSIDE, Reason.NORMAL_SEEDS, Reason.SEEDS_APART]
+    expected = [Reason.INTERVAL_INSIDE, Reason.SEEDS_OUTSIDE, Reason.NORMAL_SEEDS]
     assert found.verdict == "not judged" and reasons(found) == expected
     assert ground_of(found, Reason.SEEDS_OUTSIDE).seeds == (7,)
     assert found.estimate == pytest.approx(np.mean([0.6 + 0.01 * s if s != 7 else 0.05 for s in range(10)]))

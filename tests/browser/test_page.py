@@ -184,8 +184,6 @@ def test_page_fits_a_narrow_window_and_its_links_lead_somewhere(report: Path, op
     titles = [" ".join(text.split()) for text in page.locator("main h2").all_inner_texts()]
     links = page.locator("nav a").all_inner_texts()
     assert len(links) == len(titles) and "Missing" in links
-    missing = page.locator("#table-missing tr", has_text="q_star").locator("td").all_inner_texts()
-    assert missing == ["q_star", "done", "failed", "done"]
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)])
