@@ -138,6 +138,8 @@ class Live(Display):
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             console=Console(),
+            redirect_stdout=False,  # else workers that are forks of this process print into the bars
+            redirect_stderr=False,
         )
         self._all = self._progress.add_task("runs", total=total, left="")
         self._bars: dict[str, TaskID] = {}

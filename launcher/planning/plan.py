@@ -147,7 +147,7 @@ class Plan:
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)
     of_program: bool = False
-    show: Callable[[Sequence[str]], Callable[[str], object]] = lambda _: str
+    show: Callable[[Sequence[str]], Callable[[str], object]] | None = None
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""
