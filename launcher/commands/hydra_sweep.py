@@ -6,17 +6,22 @@ missing runs as every plan does. Hydra gets the results of all jobs, those of ea
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
@@ -26,52 +31,83 @@ from launcher.errors import InvalidPlan, Objection
 from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
-from launcher.planning.plan import Experiment, Plan
+from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, ROOT
-from launcher.run.folder import find_state, read_summary, run_folder
+from launcher.run.folder import attempt_folder, find_state, read_state, read_summary, run_folder
 from launcher.run.lifecycle import RunState
+from launcher.run.records import State
 from launcher.secrets import mask
 from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication
 
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
+# The frames of a traceback that are not the program's.
+_ENGINE = re.compile(r'  File "[^"]*", line \d+, in _attempt\n.*in _?run_job\n(    [^\n]*\n)+', re.DOTALL)
+_log = logging.getLogger(__name__)
 
 
-Batches = list[list[JobReturn]]
+def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str], results: list[Any]) -> int:
+    """Run what is missing of the sweep that these words ask for; the exit code. Raises InvalidPlan.
 
-
-def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str]) -> tuple[Batches, int]:
-    """Run what is missing of the sweep that these words ask for; the results in Hydra's order, and the exit code.
-
-    The results come in the batches that BasicSweeper makes, although no batch waits for another.
-
-    master: the configuration of the sweep, with its section hydra.sweeper. Raises InvalidPlan.
+    master: the configuration of the sweep, with its section hydra.sweeper; results: gets those of all jobs in Hydra's
+    order, in the batches that BasicSweeper makes, although no batch waits for another.
     """
     given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
     assert isinstance(given, dict)
-    params = given.get("params") or {}
     asked = {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
     section = hydra_jobs.checked(Sweep, asked, "hydra.sweeper")
     cluster = _cluster(section)
-    root = project.root()
-    program = {**hydra_job.program(task, context, root), "resumes": section.resumes}
-    words = [*(f"{key}={value}" for key, value in params.items()), *words]
+    program = {**hydra_job.program(task, context, project.root()), "resumes": section.resumes}
+    words = [*(f"{key}={value}" for key, value in (given.get("params") or {}).items()), *words]
     compositions = Compositions(context.config_loader, master, section.ignore)
-    with _hydra_config():
+    before = HydraConfig.instance().cfg
+    try:
         jobs = hydra_jobs.jobs(compositions, words, section, program, hydra_job.outputs(project.multirun()))
-    plan = _plan(jobs, section, program, words, cluster)
-    _save(master)
-    code = sweep.sweep(ROOT, plan, train=HydraApplication.work).code
-    results = [_result(plan, job, compositions) for job in jobs.jobs]
-    size = given.get("max_batch_size") or len(results) or 1
-    return [results[at : at + size] for at in range(0, len(results), size)], code
+    finally:
+        HydraConfig.instance().cfg = before
+    sys.stdout.flush()  # else forks would have what the program has printed before
+    out = sys.stdout
+    with redirect_stdout(sys.stderr):  # standard output is what jobs print
+        plan = _plan(jobs, section, program, words, cluster)
+        folder = Path(master.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(master, folder / "multirun.yaml")  # as BasicSweeper does
+        if cluster["name"] == "local":
+            plan = replace(plan, show=partial(_show, jobs.runs, out))
+        swept = sweep.sweep(ROOT, plan, train=HydraApplication.work)
+    if failed := next((state for state in swept.states.values() if state is not None and state.error), None):
+        _say_failed(failed, jobs.runs[failed.id].config["start"]["overrides"])
+    returned = [_result(plan, job, compositions) for job in jobs.jobs]
+    size = given.get("max_batch_size") or len(returned) or 1
+    results += [returned[at : at + size] for at in range(0, len(returned), size)]
+    return swept.code
 
 
-def _save(master: DictConfig) -> None:
-    """Write multirun.yaml to the folder of the sweep, as BasicSweeper does."""
-    folder = Path(master.hydra.sweep.dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(master, folder / "multirun.yaml")
+def _show(runs: Mapping[str, PlannedRun], out: TextIO, run_ids: Sequence[str]) -> Callable[[str], None]:
+    """Print what each job of a launch has printed as Hydra's basic launcher does: whole, and in the order of jobs."""
+    _log.info(f"Launching {len(run_ids)} jobs locally")
+    left, ended = deque(run_ids), set[str]()
+
+    def show(run_id: str) -> None:
+        ended.add(run_id)
+        while left and left[0] in ended:
+            start, folder = runs[left[0]].config["start"], run_folder(project.multirun(), left.popleft())
+            _log.info(f"\t#{start['number']} : {' '.join(filter_overrides(start['overrides']))}")
+            printed = attempt_folder(folder, read_state(folder).attempt) / "stdout.log"
+            if printed.exists():
+                print(printed.read_text(errors="replace"), end="", file=out, flush=True)
+
+    return show
+
+
+def _say_failed(state: State, words: Sequence[str]) -> None:
+    """Print why a job has failed, as Hydra does. words: its overrides."""
+    assert state.error is not None
+    text = state.error["traceback"]
+    if "HYDRA_FULL_ERROR" not in os.environ:
+        hint = "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace."
+        text = f"{_ENGINE.sub('', text)}\n\n{hint}"
+    print(f"Error executing job with overrides: {filter_overrides(words)}\n{text}", file=sys.stderr, flush=True)
 
 
 def _cluster(section: Sweep) -> dict[str, Any]:
@@ -86,16 +122,6 @@ def _cluster(section: Sweep) -> dict[str, Any]:
         merged = {**yaml.safe_load(file), **given}
     hydra_jobs.checked(model, merged, "hydra.sweeper.cluster")
     return merged
-
-
-@contextmanager
-def _hydra_config() -> Iterator[None]:
-    """Keep Hydra's own configuration, which the planning of jobs sets."""
-    before = HydraConfig.instance().cfg
-    try:
-        yield
-    finally:
-        HydraConfig.instance().cfg = before
 
 
 def _plan(
@@ -177,6 +203,5 @@ def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
         result.return_value = (read_summary(folder) or {}).get("value")
     else:
         result.status = JobStatus.FAILED
-        why = "it has not run" if state is None else f"{state.state}: {state.message}"
-        result.return_value = RuntimeError(f"{folder}: {why}")
+        result.return_value = RuntimeError(f"{folder} is not done")
     return result

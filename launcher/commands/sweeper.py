@@ -78,13 +78,7 @@ class ReconcilingSweeper:
         from launcher.commands import hydra_sweep
 
         results: list[Any] = []
-
-        def launch() -> int:
-            returned, code = hydra_sweep.run(*self._program, words)
-            results.extend(returned)
-            return code
-
-        if code := _exit_code(launch):
+        if code := _exit_code(lambda: hydra_sweep.run(*self._program, words, results)):
             raise SweepExit(code)
         return results
 

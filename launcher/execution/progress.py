@@ -32,8 +32,11 @@ class Display:
     """A line for each start and end of `total` runs, and a summary every half minute.
 
     `look` gives the present standing of their experiments, from which `status` also estimates the time left. `queues`:
-    runs that are submitted wait in the queue of a cluster before they start.
+    runs that are submitted wait in the queue of a cluster before they start. `show` prints more of a run that has
+    ended.
     """
+
+    show: Callable[[str], object] = str
 
     def __init__(self, total: int, multirun: Path, look: Callable[[], Sequence[Standing]], queues: bool) -> None:
         self._total = total
@@ -74,6 +77,7 @@ class Display:
         self.released(run_id)
         self._ended += 1
         self._announce_end(run_id, state, title, message)
+        self.show(run_id)
 
     def tick(self) -> None:
         """Update what is shown. It is called often and must be cheap."""
@@ -134,6 +138,8 @@ class Live(Display):
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
             console=Console(),
+            redirect_stdout=False,  # else workers that are forks of this process print into the bars
+            redirect_stderr=False,
         )
         self._all = self._progress.add_task("runs", total=total, left="")
         self._bars: dict[str, TaskID] = {}
@@ -157,6 +163,13 @@ class Live(Display):
         super().released(run_id)
         if run_id in self._bars:
             self._progress.remove_task(self._bars.pop(run_id))
+
+    def ended(self, run_id: str, state: str, message: str | None) -> None:
+        self._progress.live.transient = True  # no bars stay among what is printed
+        self._progress.stop()
+        super().ended(run_id, state, message)
+        self._progress.live.transient = False
+        self._progress.start()
 
     def _announce(self, run_id: str, what: str, title: str) -> None:
         """Nothing: the bars show which runs have started, and the first one how many are queued."""

@@ -212,6 +212,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             display_of(len(run_ids), plan.multirun, look, queued) as display,
             interruptible(display.say) as interruption,
         ):
+            if plan.show is not None:
+                display.show = plan.show(run_ids)
             reconciler = Reconciler(
                 plan.multirun,
                 started.scheduler,

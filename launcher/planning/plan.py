@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -131,7 +131,8 @@ class Plan:
     budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
     None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.
     of_program: whether its runs are jobs of a Hydra program that this process has loaded, so that workers on this
-    machine are forks of this process, and settings are keys of hydra.sweeper.
+    machine are forks of this process, and settings are keys of hydra.sweeper. show: makes, for the runs of a launch,
+    what prints more of each that has ended.
     """
 
     experiments: tuple[Experiment, ...]
@@ -146,6 +147,7 @@ class Plan:
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, Restart] = field(default_factory=dict)
     of_program: bool = False
+    show: Callable[[Sequence[str]], Callable[[str], object]] | None = None
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import cloudpickle
 import hydra
@@ -41,8 +41,8 @@ from launcher.worker.hydra_app import NAME
 FOLDER = "job"
 
 Task = Callable[[DictConfig], Any]
-# The function, and what Hydra has told about it, in the process that launched the sweep and in its forks.
-_live: tuple[Task, HydraContext] | None = None
+# The function, what Hydra has told about it, and standard output, in the process that launched the sweep and its forks.
+_live: tuple[Task, HydraContext, TextIO] | None = None
 
 
 def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     task: its function; root: the project's folder. `task` of the result names the function in any copy of the project.
     """
     global _live
-    _live = task, context
+    _live = task, context, sys.stdout
     loaded.note()  # before anybody edits the files; forks inherit it
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
@@ -88,7 +88,7 @@ def _pickled(task: Task) -> str | None:
 def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     """Do a job, and return its summary: the value that the function returned (None if it is no JSON), and seconds."""
     start = config["start"]
-    function, context = _live or _loaded(start)
+    function, context, sys.stdout = _live or (*_loaded(start), sys.stdout)
     composed = _configuration(config, attempt)
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
     left = attempt.folder / FOLDER

@@ -126,6 +126,23 @@ def test_a_sweep_runs_each_job_once_and_its_outputs_are_where_hydra_puts_them(fo
     assert len(runs(folder)) == 5
 
 
+def test_a_sweep_prints_what_hydras_own_sweeper_prints(folder: Path) -> None:
+    formats = [f"hydra.{name}_logging.formatters.simple.format='{name} %(message)s'" for name in ("hydra", "job")]
+    words = ["mode=OK,RAISE", "x=2,1", *formats]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ours, own = (
+        subprocess.run(
+            [sys.executable, "train.py", "-m", f"hydra/sweeper={name}", f"hydra.sweep.dir={name}", *words],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        for name in ("rlsweep", "basic")
+    )
+    assert ours.stdout.replace("/rlsweep/", "/basic/") == own.stdout and own.stderr in ours.stderr, ours.stderr
+
+
 def test_only_a_function_that_returns_is_done(folder: Path) -> None:
     said = sweep(folder, "mode=OK,RAISE,EXIT,VANISH", "hydra.sweeper.cluster={name: local, breaker: null}", code=1)
     assert "1 done, 3 failed" in said and "ValueError: broken" in said and "SystemExit: 0" in said
