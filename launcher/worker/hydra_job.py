@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import hydra
@@ -87,9 +87,12 @@ def _pickled(task: Task) -> str | None:
 
 def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     """Do a job, and return its summary: the value that the function returned (None if it is no JSON), and seconds."""
+    from hydra._internal.callbacks import Callbacks
+
     start = config["start"]
-    function, context = _live or _loaded(start)
+    function, context = _live or (_loaded(start), None)
     composed = _configuration(config, attempt)
+    context = context or HydraContext(config_loader=None, callbacks=Callbacks(composed))
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
     left = attempt.folder / FOLDER
     if left.exists() and not returned.exists():  # a job that continues may begin its log anew
@@ -214,10 +217,8 @@ def _link(composed: DictConfig, folder: Path) -> None:
             composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(folder.parent), folder.name
 
 
-def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
+def _loaded(start: Mapping[str, Any]) -> Task:
     """The program's function, in a process that was not forked from it."""
-    from hydra._internal.callbacks import Callbacks
-
     setup_globals()
     file = _copied(start["file"]) or Path(start["file"])
     sys.path[:0] = filter(None, [str(_copied(start["path"]) or "")])
@@ -226,10 +227,9 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
     JobRuntime.instance().set("name", start["name"])
-    context = HydraContext(config_loader=None, callbacks=Callbacks())
     if start["object"] is not None:
-        return pickle.loads(base64.b64decode(start["object"])), context
-    return _named(module.__name__, start["function"]), context
+        return cast(Task, pickle.loads(base64.b64decode(start["object"])))
+    return cast(Task, _named(module.__name__, start["function"]))
 
 
 def _named(module: str, name: str) -> Any:

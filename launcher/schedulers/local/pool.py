@@ -35,6 +35,14 @@ _DEVICES = "CUDA_VISIBLE_DEVICES"
 #: With it, torch counts devices without starting CUDA. A fork of a process that has started CUDA cannot use it.
 _COUNT_ALONE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _GUARD_EVERY_S = 1.0
+#: Their threads compute, and a fork has none of them: it waits for them for ever.
+_THREADED = frozenset({"jaxlib", "tensorflow"})
+
+
+def can_fork() -> bool:
+    """Whether forks of this process can compute: after imports of JAX, say, or after a start of CUDA, they cannot."""
+    torch = sys.modules.get("torch")
+    return not (_THREADED & sys.modules.keys() or (torch is not None and torch.cuda.is_initialized()))
 
 
 def cores() -> int:
