@@ -242,7 +242,10 @@ def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
     assert values == [2, 4, 6]
 
 
-def test_an_edit_changes_no_job_of_the_launch(folder: Path) -> None:
+@pytest.mark.parametrize("library", ["enum", "jaxlib"])  # of which no job is a fork
+def test_an_edit_changes_no_job_of_the_launch(folder: Path, library: str) -> None:
+    (folder / "jaxlib.py").touch()
+    (folder / "train.py").write_text((folder / "train.py").read_text().replace("enum,", f"enum, {library},"))
     process = start(folder, "x=1,2,3", "steps=4", "hydra.sweeper.cluster={name: local, slots: 1}")
     edited_while_it_waits(folder, process)
 
