@@ -6,7 +6,9 @@ loads a main module: under another name, so that the guard `if __name__ == "__ma
 
 from __future__ import annotations
 
+import atexit
 import base64
+import functools
 import importlib.util
 import inspect
 import json
@@ -14,8 +16,9 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -101,10 +104,40 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     if returned.exists():
         job.restore_log()
     else:
-        files.write_json(returned, _called(function, context, composed, config, job))
+        with _at_exit():
+            files.write_json(returned, _called(function, context, composed, config, job))
     if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
         _collect(attempt, job.continues)
     return read_object(returned)
+
+
+@contextmanager
+def _at_exit() -> Iterator[None]:
+    """After the block, call what it has registered for the end of the process, as loggers do that end their files then.
+
+    Forks of multiprocessing never call it, and other processes after the metrics were read.
+    """
+    calls: list[tuple[Callable[..., Any], Callable[[], Any]]] = []
+    before = atexit.register, atexit.unregister
+
+    def register(call: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
+        calls.append((call, functools.partial(call, *given, **named)))
+        return call
+
+    def unregister(call: Callable[..., Any]) -> None:
+        calls[:] = [each for each in calls if each[0] != call]
+        before[1](call)
+
+    atexit.register, atexit.unregister = register, unregister
+    try:
+        yield
+    finally:
+        atexit.register, atexit.unregister = before
+        while calls:
+            try:
+                calls.pop()[1]()
+            except Exception:  # Python, too, prints it and goes on
+                traceback.print_exc()
 
 
 def _called(

@@ -313,16 +313,21 @@ def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_pa
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     program = """
-        import csv, hydra
+        import atexit, csv, hydra, os
         from pathlib import Path
         from hydra.core.hydra_config import HydraConfig
 
+        def write(folder, name, x, steps):
+            with open(folder / f"{len(name)}.csv", "w") as file:
+                csv.writer(file).writerows([["step", name], *([step, x * step] for step in range(1, steps + 1))])
+
         @hydra.main(version_base=None, config_path=None)
         def main(config):
-            for name, steps in (("val/acc", 3), ("loss", 4)):
-                with open(Path(HydraConfig.get().runtime.output_dir) / f"{len(name)}.csv", "w") as file:
-                    writer = csv.writer(file)
-                    writer.writerows([["step", name], *([step, config.x * step] for step in range(1, steps + 1))])
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            write(folder, "val/acc", config.x, 3)
+            atexit.register(write, folder, "loss", config.x, steps=4)
+            atexit.register(os._exit, 3)
+            atexit.unregister(os._exit)
 
         if __name__ == "__main__":
             main()
