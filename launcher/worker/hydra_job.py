@@ -128,7 +128,7 @@ def _at_exit() -> Iterator[None]:
         calls[:] = [each for each in calls if each[0] != call]
         before[1](call)
 
-    atexit.register, atexit.unregister = register, unregister
+    atexit.register, atexit.unregister = register, unregister  # type: ignore[assignment]
     try:
         yield
     finally:
