@@ -26,7 +26,15 @@ from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Objection, closest, counted, some
 from launcher import files
 from launcher.run import whole
-from launcher.run.folder import RESERVED, can_be_named, read_provenance, run_folder, runs_folder, write_state
+from launcher.run.folder import (
+    RESERVED,
+    can_be_named,
+    metrics_path,
+    read_provenance,
+    run_folder,
+    runs_folder,
+    write_state,
+)
 from launcher.run.lifecycle import RunState
 from launcher.run.records import FORMAT, PLAN_FORMAT, State
 
@@ -122,18 +130,34 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
 
 
 def collect(folder: Path, into: Path, since: float = 0.0) -> str | None:
-    """Move the log that another tool has left below a folder into a run's folder; the format, None where there is none.
+    """Make a run's metrics of the logs that other tools have left below a folder; the format, None where there is none.
 
-    Of several that were written since, in unix seconds, the one with the most rows. BadImport: one cannot be read.
+    Of several that were written since, in unix seconds, the one with the most rows comes first: the others give the
+    metrics that it lacks. BadImport: one cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
         runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
         if not runs:
             return None
-        largest = max(runs, key=lambda run: run.log.read)
+        largest, *others = sorted(runs, key=lambda run: -run.log.read)
         for log in largest.folder.iterdir():
             log.replace(into / log.name)
+        if others:
+            _add_metrics(metrics_path(into), others)
         return largest.kind
+
+
+def _add_metrics(path: Path, others: Sequence[LoggedRun]) -> None:
+    """Add the metrics of other logs that the log at this path lacks, step by step."""
+    lines = {(line["attempt"], line["step"]): line for line in files.json_lines(path)}
+    names = {name for line in lines.values() for name in line}
+    for run in others:
+        for row in files.json_lines(metrics_path(run.folder)):
+            if added := {name: value for name, value in row.items() if name not in names}:
+                at = {key: row[key] for key in ("step", "attempt", "time")}
+                lines.setdefault((row["attempt"], row["step"]), at).update(added)
+        names |= run.log.cells.keys()
+    files.write_atomic(path, "".join(f"{json.dumps(lines[at])}\n" for at in sorted(lines)))
 
 
 def _check_into(into: Path) -> frozenset[str]:

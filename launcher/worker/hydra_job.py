@@ -6,7 +6,9 @@ loads a main module: under another name, so that the guard `if __name__ == "__ma
 
 from __future__ import annotations
 
+import atexit
 import base64
+import functools
 import importlib.util
 import inspect
 import json
@@ -14,11 +16,12 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import cloudpickle
 import hydra
@@ -87,9 +90,12 @@ def _pickled(task: Task) -> str | None:
 
 def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     """Do a job, and return its summary: the value that the function returned (None if it is no JSON), and seconds."""
+    from hydra._internal.callbacks import Callbacks
+
     start = config["start"]
-    function, context, sys.stdout = _live or (*_loaded(start), sys.stdout)
+    function, context, sys.stdout = _live or (_loaded(start), None, sys.stdout)
     composed = _configuration(config, attempt)
+    context = context or HydraContext(config_loader=None, callbacks=Callbacks(composed))
     returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
     left = attempt.folder / FOLDER
     if left.exists() and not returned.exists():  # a job that continues may begin its log anew
@@ -98,10 +104,40 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     if returned.exists():
         job.restore_log()
     else:
-        files.write_json(returned, _called(function, context, composed, config, job))
+        with _at_exit():
+            files.write_json(returned, _called(function, context, composed, config, job))
     if not (metrics_path(attempt.folder).exists() and metrics_path(attempt.folder).stat().st_size):
         _collect(attempt, job.continues)
     return read_object(returned)
+
+
+@contextmanager
+def _at_exit() -> Iterator[None]:
+    """After the block, call what it has registered for the end of the process, as loggers do that end their files then.
+
+    Forks of multiprocessing never call it, and other processes after the metrics were read.
+    """
+    calls: list[tuple[Callable[..., Any], Callable[[], Any]]] = []
+    before = atexit.register, atexit.unregister
+
+    def register(call: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
+        calls.append((call, functools.partial(call, *given, **named)))
+        return call
+
+    def unregister(call: Callable[..., Any]) -> None:
+        calls[:] = [each for each in calls if each[0] != call]
+        before[1](call)
+
+    atexit.register, atexit.unregister = register, unregister  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        atexit.register, atexit.unregister = before
+        while calls:
+            try:
+                calls.pop()[1]()
+            except Exception:  # Python, too, prints it and goes on
+                traceback.print_exc()
 
 
 def _called(
@@ -214,10 +250,8 @@ def _link(composed: DictConfig, folder: Path) -> None:
             composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(folder.parent), folder.name
 
 
-def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
+def _loaded(start: Mapping[str, Any]) -> Task:
     """The program's function, in a process that was not forked from it."""
-    from hydra._internal.callbacks import Callbacks
-
     setup_globals()
     file = _copied(start["file"]) or Path(start["file"])
     sys.path[:0] = filter(None, [str(_copied(start["path"]) or "")])
@@ -226,10 +260,9 @@ def _loaded(start: Mapping[str, Any]) -> tuple[Task, HydraContext]:
     sys.argv = [str(file)]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
     JobRuntime.instance().set("name", start["name"])
-    context = HydraContext(config_loader=None, callbacks=Callbacks())
     if start["object"] is not None:
-        return pickle.loads(base64.b64decode(start["object"])), context
-    return _named(module.__name__, start["function"]), context
+        return cast(Task, pickle.loads(base64.b64decode(start["object"])))
+    return cast(Task, _named(module.__name__, start["function"]))
 
 
 def _named(module: str, name: str) -> Any:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from launcher.run.folder import latest_checkpoint
 from launcher.run.transitions import cancel
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
+from tests.launcher.test_hydra_sweep import PROGRAM, edited_while_it_waits
 from tests.results import learned, states, walked
 from tests.waiting import ended, until
 
@@ -223,3 +225,11 @@ def test_where_no_ray_is_the_launch_says_so_at_once(ray: Rays, tmp_path: Path, a
     said = ended(ray.run(*command, f"multirun={tmp_path}", "cluster.start_s=600"), 2)
     assert f"conf/cluster/ray.yaml: cluster.address = {address}: nothing answers at 127.0.0.1:" in said
     assert "Fix: start a cluster" in said and not list(tmp_path.glob("runs/*"))
+
+
+def test_a_program_that_is_edited_runs_as_it_was_launched(shared: Rays, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    where = f"hydra.sweeper.cluster={{name: ray, address: '{shared.address}', max_running: 1}}"
+    words = ["train.py", "-m", "hydra/sweeper=rlsweep", "x=1,2,3", "steps=4", where]
+    process = shared.run("env", "-C", str(tmp_path), sys.executable, *words, PYTHONPATH=str(ROOT))
+    edited_while_it_waits(tmp_path, process)

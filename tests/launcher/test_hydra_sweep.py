@@ -259,7 +259,10 @@ def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
     assert values == [2, 4, 6]
 
 
-def test_an_edit_changes_no_job_of_the_launch(folder: Path) -> None:
+@pytest.mark.parametrize("library", ["enum", "jaxlib"])  # of which no job is a fork
+def test_an_edit_changes_no_job_of_the_launch(folder: Path, library: str) -> None:
+    (folder / "jaxlib.py").touch()
+    (folder / "train.py").write_text((folder / "train.py").read_text().replace("enum,", f"enum, {library},"))
     process = start(folder, "x=1,2,3", "steps=4", "hydra.sweeper.cluster={name: local, slots: 1}")
     edited_while_it_waits(folder, process)
 
@@ -327,23 +330,65 @@ def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_pa
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     program = """
-        import csv, hydra
+        import atexit, csv, hydra, os
         from pathlib import Path
         from hydra.core.hydra_config import HydraConfig
 
+        def write(folder, name, x, steps):
+            with open(folder / f"{len(name)}.csv", "w") as file:
+                csv.writer(file).writerows([["step", name], *([step, x * step] for step in range(1, steps + 1))])
+
         @hydra.main(version_base=None, config_path=None)
         def main(config):
-            with open(Path(HydraConfig.get().runtime.output_dir) / "progress.csv", "w") as file:
-                writer = csv.writer(file)
-                writer.writerows([["step", "val/acc"], *([step, config.x * step] for step in range(1, 4))])
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            write(folder, "val/acc", config.x, 3)
+            atexit.register(write, folder, "loss", config.x, steps=4)
+            atexit.register(os._exit, 3)
+            atexit.unregister(os._exit)
 
         if __name__ == "__main__":
             main()
     """
     (tmp_path / "train.py").write_text(textwrap.dedent(program))
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
-    finals = sorted(read_log(metrics_path(run)).records[-1]["val/acc"] for run in runs(tmp_path))
-    assert finals == [3, 6] and "val/acc" in said
+    rows = [read_log(metrics_path(run)).records for run in runs(tmp_path)]
+    assert sorted((third["val/acc"], last["loss"]) for *_, third, last in rows) == [(3, 4), (6, 8)]
+    assert "val/acc" in said
+
+
+def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_called_there_too(tmp_path: Path) -> None:
+    program = """
+        import hydra, jaxlib
+        from hydra.experimental.callback import Callback
+
+        class Note(Callback):
+            def on_job_end(self, config, job_return, **_):
+                open(f"{job_return.return_value}.txt", "x").close()
+
+        @hydra.main(version_base=None, config_path=None)
+        def main(config):
+            jaxlib.asked.put(config.x)
+            return jaxlib.answers.get(timeout=20)
+
+        if __name__ == "__main__":
+            main()
+    """
+    library = """
+        import queue, threading
+
+        asked, answers = queue.Queue(), queue.Queue()
+
+        def compute():
+            while True:
+                answers.put(2 * asked.get())
+
+        threading.Thread(target=compute, daemon=True).start()
+    """
+    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    (tmp_path / "jaxlib.py").write_text(textwrap.dedent(library))
+    sweep(tmp_path, "+x=1,2", "+hydra.callbacks.note._target_=__main__.Note")
+    assert sorted(read_summary(run)["value"] for run in runs(tmp_path)) == [2, 4]  # type: ignore[index]
+    assert {path.name for path in tmp_path.glob("*.txt")} == {"2.txt", "4.txt"}
 
 
 TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
@@ -389,7 +434,7 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
     config = read_config(run)
     assert config["program"].startswith("inner/beside.py:" if form == "elsewhere" else "train.py:")
     again = f"from launcher.worker import hydra_job; from omegaconf import OmegaConf; start = {config['start']!r}"
-    call = "print(hydra_job._loaded(start)[0](OmegaConf.create({'x': 3})))"
+    call = "print(hydra_job._loaded(start)(OmegaConf.create({'x': 3})))"
     done = subprocess.run(
         [sys.executable, "-c", f"{again}; {call}"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -15,7 +15,6 @@ from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
 from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.text import counted
-from launcher.worker import loaded
 
 _REPORT = Shape(memory_gb=8, time_s=3600)
 
@@ -48,8 +47,7 @@ def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objectio
 def start(order: Order, system: System, largest: int) -> StartedScheduler:
     """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array."""
     settings, record = order.plan.cluster, order.record.absolute()
-    outside = loaded.sources(order.plan.runs[run_id].config for run_id in order.run_ids)
-    code = code_snapshot.copy(order.root, record.with_suffix("") / "code", order.plan.multirun, outside)
+    code = code_snapshot.of_launch(order)
     kinds = shapes(order.plan, order.run_ids)
     shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}
     largest = min(settings["max_array"] or largest, largest)

@@ -14,8 +14,9 @@ from launcher.errors import Usage
 from launcher.project import CONF, COPIES, PACKAGES
 from launcher.run import code, launch_record
 from launcher.run.folder import multirun_of, read_provenance, read_state
+from launcher.schedulers.protocol import Order
 from launcher.text import one_line
-from launcher.worker.loaded import Source
+from launcher.worker.loaded import Source, sources
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
 LARGEST_FILE = 8 << 20
@@ -28,6 +29,12 @@ _CHECK_OUT = """
 git clone -q --shared --no-checkout "$1" "$2"; cd "$2"
 git checkout -q --detach "$3"; [ -z "$4" ] || git apply "$4"
 """
+
+
+def of_launch(order: Order) -> Path:
+    """The copy of the code that the runs of a launch have, which this call makes."""
+    outside = sources(order.plan.runs[run_id].config for run_id in order.run_ids)
+    return copy(order.root, order.record.absolute().with_suffix("") / "code", order.plan.multirun, outside)
 
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:

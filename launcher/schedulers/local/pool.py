@@ -31,10 +31,18 @@ from launcher.schedulers.local.memory import Limits, Usage, has_room, judge
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker import warm, worker
 
-_DEVICES = "CUDA_VISIBLE_DEVICES"
+_DEVICES, _SAFE_PATH = "CUDA_VISIBLE_DEVICES", "PYTHONSAFEPATH"
 #: With it, torch counts devices without starting CUDA. A fork of a process that has started CUDA cannot use it.
 _COUNT_ALONE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 _GUARD_EVERY_S = 1.0
+#: Their threads compute, and a fork has none of them: it waits for them for ever.
+_THREADED = frozenset({"jaxlib", "tensorflow"})
+
+
+def can_fork() -> bool:
+    """Whether forks of this process can compute: after imports of JAX, say, or after a start of CUDA, they cannot."""
+    torch = sys.modules.get("torch")
+    return not (_THREADED & sys.modules.keys() or (torch is not None and torch.cuda.is_initialized()))
 
 
 def cores() -> int:
@@ -139,7 +147,9 @@ class Pool(Scheduler):
         os.environ["PYTHONPATH"] = python_path(root)
         self._context = context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["launcher.worker.warm"])
-        hidden = {_DEVICES: NO_DEVICES} if set(self._slots) == {NO_DEVICES} else {}  # libraries decide at their import
+        hidden = {_SAFE_PATH: "1"}  # the server imports from `root`, whatever is in the working directory
+        if set(self._slots) == {NO_DEVICES}:
+            hidden[_DEVICES] = NO_DEVICES  # libraries decide at their import
         # This returns at once. The server imports while this process plans and freezes.
         from multiprocessing.forkserver import ensure_running
 
@@ -264,6 +274,7 @@ def _work(
     """In the fork: execute one run and leave with its exit code."""
     # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
     os.setsid()
+    os.environ.pop(_SAFE_PATH, None)
     if devices is not None:
         os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later

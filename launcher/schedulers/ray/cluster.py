@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from launcher.planning.plan import Plan
 from launcher.project import python_path
 from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
+from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, Order, Scheduler, SchedulerError, StartedScheduler
@@ -51,6 +53,8 @@ def start(order: Order) -> StartedScheduler:
     """Connect to the cluster or start one, wait until it answers, and refuse what it can never run."""
     cluster = order.plan.cluster
     shapes = {run_id: shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
+    if order.plan.of_program:
+        order = replace(order, root=code_snapshot.of_launch(order))
     scheduler = RayCluster(order, shapes)
     address = cluster["address"]
     try:
