@@ -8,7 +8,6 @@ from launcher.application import application, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.local import pool
-from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, visible_devices
 from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
@@ -46,10 +45,11 @@ def slots(plan: Plan) -> int:
 def start(order: Order) -> StartedScheduler:
     """A pool with no more slots than there are runs."""
     used = _slots(order.plan, order.run_ids)[: len(order.run_ids)]
-    name, bounds = counted(len(used), "worker"), limits(order.plan.cluster)
-    if order.plan.of_program:
-        return StartedScheduler(Pool(used, order.root, order.train, order.launch, bounds, forks=True), name, len(used))
-    workers = Pool(used, order.root, order.train, order.launch, bounds)
+    name, cluster, forks = counted(len(used), "worker"), order.plan.cluster, order.plan.of_program
+    limits = cluster["limit_s"], cluster["grace_s"]
+    workers = Pool(used, order.root, order.train, order.launch, *limits, forks=forks)
+    if forks:
+        return StartedScheduler(workers, name, len(used))
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
     return StartedScheduler(workers, name, len(used), starting=starting)
 
