@@ -47,7 +47,6 @@ COMMANDS = (
     "sync",
     "gc",
     "delete",
-    "completion",
 )
 #: Those of `python -m analysis`.
 ANALYSIS = ("report", "import", "judge", "looks")
@@ -55,8 +54,8 @@ ANALYSIS = ("report", "import", "judge", "looks")
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
 # Relative paths of a project's files begin in its folder, from wherever below it these are called.
 _IN_THE_PROJECT = frozenset({"launch", "plan", "resume", "rerun"})
-# `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
-_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "certify", "completion"})
+# `plan` takes multirun=FOLDER as an override.
+_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "certify"})
 
 
 def all_commands() -> Mapping[str, str]:
@@ -116,10 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             meant = "runs are started by `python launch.py -m experiment=NAME`; "
         print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(names)}", file=sys.stderr)
         return EXIT_USAGE
-    if "_ARGCOMPLETE" in os.environ:
-        from argcomplete import autocomplete
-
-        autocomplete(build_parser(known, of_analysis=True))  # prints the completions, and ends the process
     if name in _IN_THE_PROJECT and root() != ROOT:
         os.chdir(root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)

@@ -10,7 +10,7 @@ import argparse
 import math
 import sys
 
-from launcher.commands import completion, gc, output
+from launcher.commands import gc, output
 from launcher.errors import Usage
 from launcher.files import size_of
 from launcher.project import EXIT_FAILED, EXIT_FINE
@@ -25,7 +25,7 @@ _BUSY = (RunState.SUBMITTED, RunState.RUNNING)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiment."""
-    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", "the experiment to delete")
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="the experiment to delete")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
-from launcher.commands import certify, completion
+from launcher.commands import certify
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.errors import Usage
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
     example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
     parser.add_argument("-m", action="store_true", help="as launch.py takes it; every plan is of all runs")
-    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=example)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.run import catalog, whole
@@ -53,7 +52,8 @@ class Selection:
 def add(parser: argparse.ArgumentParser, nargs: str = "*", default: str = "") -> None:
     """Add the names and the filters to a command's arguments."""
     named = "an experiment, a run's id, or a filter KEY=VALUE such as method.sigma=0.2"
-    completion.add_names(parser, "names", nargs, named + (f"; default: {default}" if default else ""))
+    described = named + (f"; default: {default}" if default else "")
+    parser.add_argument("names", nargs=nargs, metavar="EXPERIMENT|RUN", help=described)
     listed = "several with commas"
     parser.add_argument("--group", action="append", default=[], metavar="GROUP", help=f"only these groups, {listed}")
     parser.add_argument("--seed", action="append", default=[], metavar="SEED", help=f"only these seeds, {listed}")

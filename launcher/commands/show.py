@@ -9,7 +9,7 @@ import argparse
 
 from launcher import files
 from launcher.application import application
-from launcher.commands import completion, output
+from launcher.commands import output
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -20,7 +20,7 @@ HELP = "print a run's frozen configuration"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and how much of it."""
-    completion.add_run(parser)
+    parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
     parser.add_argument("--full", action="store_true", help="complete, with the tree that it differs from")
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import text
-from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import catalog
 from launcher.status import tables
@@ -38,7 +37,7 @@ _MOST_JOBS = 5
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiment, and whether to watch it."""
     default = "default: every planned experiment"
-    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help=default)
     parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
