@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)
     given, more = parser.parse_known_args(words)
-    # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
+    # argparse takes positional arguments once: those after an option, `plan experiment=NAME --json seed=0`, are left.
     taken: list[str] | None = getattr(given, "names", getattr(given, "overrides", None))
     if more and (taken is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
-from launcher.run import claim
+from launcher.run import catalog, claim
 from launcher.run.folder import find_state, run_folder
 from launcher.run.lifecycle import RunState
 from launcher.run.transitions import ASKED, cancel
@@ -29,14 +29,14 @@ _WORDS = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments, runs and filters."""
-    selection.add(parser, nargs="+")
+    """The experiments and runs."""
+    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by run id `cancelled`, `asked`, `locked`, or the state in which the run had ended before."""
     # All names are resolved, and all states read, before the first run is changed.
-    ids = selection.select(given).ids
+    ids = catalog.resolve(given.multirun, given.names)
     present = [run_id for run_id in ids if find_state(run_folder(given.multirun, run_id)) is not None]
     answers = {run_id: _cancel(given.multirun, run_id) for run_id in present}
     output(given, answers, _lines(answers))

@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import files, text
 from launcher.commands import output, selection
-from launcher.commands.selection import Selection
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -32,7 +31,7 @@ _END_LINES = 3
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and which part of its output."""
-    selection.add(parser, nargs="+")
+    selection.add(parser)
     parser.add_argument("--attempt", type=int, metavar="N", help="default: the last one")
     parser.add_argument("--stdout", action="store_true", help="standard output instead of standard error")
     parser.add_argument("-n", "--lines", type=int, default=_LINES, help=f"how many of the last lines; default {_LINES}")
@@ -42,17 +41,17 @@ def run(given: argparse.Namespace) -> int:
     """JSON: by run id name, state, attempt, attempts, kind, cause, error, log (its path), lines."""
     if given.lines < 0:
         raise Usage(f"-n = {given.lines}: must be 0 or more; give the number of lines")
-    chosen = selection.select(given)
-    ids = chosen.ids
-    if chosen.experiments or len(ids) != 1:
+    ids = catalog.resolve(given.multirun, given.names)
+    titles = catalog.titles(given.multirun)
+    if len(ids) != 1 or given.names[0] in catalog.experiments(given.multirun):
         if given.attempt is not None:
             raise Usage(f"--attempt needs one run, but {' '.join(given.names)} is not one; give a run's id")
-        failed = _failed(given.multirun, chosen)
+        failed = _failed(given.multirun, ids, titles)
         documents = {run.folder.name: _document(run, run.state.attempt, given) for run in failed}
         output(given, documents, map(text.clean, _ends(failed, given)))
         return EXIT_FINE
     folder = run_folder(given.multirun, ids[0])
-    run = _Run(folder, catalog.titles(given.multirun).get(folder.name, ""), read_state(folder))
+    run = _Run(folder, titles.get(folder.name, ""), read_state(folder))
     attempt = _attempt(run, given.attempt)
     output(given, {folder.name: _document(run, attempt, given)}, map(text.clean, _shown(run, attempt, given)))
     return EXIT_FINE
@@ -155,10 +154,9 @@ def last_lines(path: Path, count: int) -> list[str]:
 # ---------------------------------------------------------------- several runs
 
 
-def _failed(multirun: Path, chosen: Selection) -> list[_Run]:
-    """The selected runs that failed, the newest first."""
-    titles = {place.run_id: catalog.title(place.entry) if place.entry else "" for place in reversed(chosen.places)}
-    states = ((run_folder(multirun, run_id), titles[run_id]) for run_id in chosen.ids)
+def _failed(multirun: Path, ids: Sequence[str], titles: Mapping[str, str]) -> list[_Run]:
+    """Those of these runs that failed, the newest first."""
+    states = ((run_folder(multirun, run_id), titles.get(run_id, "")) for run_id in ids)
     runs = [_Run(folder, title, state) for folder, title in states if (state := find_state(folder)) is not None]
     failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST)]
     return sorted(failed, key=lambda run: -(run.state.finished or 0.0))

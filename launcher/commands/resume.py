@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from launcher import application
 from launcher.commands import selection
-from launcher.commands.selection import Selection
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, claim, transitions
@@ -39,8 +38,8 @@ HELP = "run what is not done, failed and cancelled runs too, with the experiment
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments, runs and filters, and the failure kind."""
-    selection.add(parser, nargs="+")
+    """The experiments and runs, and the failure kind."""
+    selection.add(parser)
     kinds = [str(kind) for kind in FailureKind]
     parser.add_argument("--kind", choices=kinds, metavar="KIND", help=f"only: {', '.join(kinds)}")
 
@@ -70,9 +69,10 @@ def run_again(
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
-    selected = selection.select(given, known=more)
-    commands = _commands(given.multirun, selected, more)
-    chosen = [run_id for run_id in selected.ids if is_chosen(run_id)]
+    names = [name for name in given.names if name not in more]
+    ids = catalog.resolve(given.multirun, names)
+    commands = _commands(given.multirun, names, ids, more)
+    chosen = [run_id for run_id in ids if is_chosen(run_id)]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
@@ -136,11 +136,11 @@ class Command:
         return sweep.sweep(ROOT, plan).code
 
 
-def _commands(multirun: Path, selected: Selection, more: Sequence[str]) -> list[Command]:
+def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], more: Sequence[str]) -> list[Command]:
     """The named experiments' commands, and one for each run of no named experiment. more: words to add to them."""
     plans = catalog.plans(multirun)
-    chosen = list(selected.experiments)
-    for run_id in selected.ids:
+    chosen = [name for name in names if name in plans]
+    for run_id in ids:
         planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]
         if not planning:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
