@@ -46,7 +46,6 @@ COMMANDS = (
     "certify",
     "sync",
     "gc",
-    "delete",
 )
 #: Those of `python -m analysis`.
 ANALYSIS = ("report", "import", "judge", "looks")

@@ -221,39 +221,6 @@ def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, cap
     assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"
 
 
-# ---------------------------------------------------------------- delete
-
-
-def test_delete_takes_an_experiment_and_the_runs_that_no_other_plan_names(multirun, capsys):
-    make_run(multirun, "mine", RunState.FAILED)
-    make_plan(multirun, "other", {"A": ["done", "mine", "never"]})
-    words = ["delete", "other", "--multirun", str(multirun)]
-    before = everything(multirun)
-    assert main(words) == 2 and everything(multirun) == before
-    said = capsys.readouterr().err
-    assert "other and 1 run that no other plan names" in said and "Fix: add --yes" in said
-    assert main([*words, "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"deleted": ["mine"], "kept": ["done", "never"]}
-    assert before - everything(multirun) == {
-        path for path in before if {"other", "mine"} & set(path.relative_to(multirun).parts)
-    }
-    assert main(words) == 2 and "'other': no such planned experiment" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("state", [RunState.SUBMITTED, RunState.RUNNING])
-def test_delete_refuses_runs_at_work_and_plans_that_may_share(multirun, capsys, state):
-    make_run(multirun, "busy", state)
-    if state == RunState.RUNNING:
-        assert claim.acquire(run_folder(multirun, "busy"), 1) is not None
-    make_plan(multirun, "other", {"A": ["busy"]})
-    words = ["delete", "other", "--yes", "--multirun", str(multirun)]
-    before = everything(multirun)
-    assert main(words) == 2 and "Fix: python -m launcher cancel other" in capsys.readouterr().err
-    (multirun / "study/plan.json").write_text("[]")
-    assert main(words) == 2 and "another plan cannot be read" in capsys.readouterr().err
-    assert everything(multirun) == before
-
-
 def test_the_answer_fits_on_a_screen(multirun, capsys):
     for number in range(60):
         folder = make_run(multirun, f"r{number:03d}", RunState.DONE)
