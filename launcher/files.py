@@ -172,7 +172,7 @@ def size_of(path: Path) -> int:
 
 
 def mark_used(path: Path) -> bool:
-    """Set a shared file's modification time to now, so that `gc` keeps it; whether the file exists."""
+    """Set a file's modification time to now, so that `gc` keeps it; whether the file exists."""
     with suppress(PermissionError):  # another user's file
         try:
             os.utime(path)

@@ -9,12 +9,10 @@ import time
 import pytest
 
 from launcher.__main__ import main
-from launcher.application import Base
 from launcher.commands import gc as command
 from launcher.commands.gc import Policy
 from launcher.planning import freeze, planner
-from launcher.planning.freeze import freeze_base
-from launcher.run import claim, launch_record
+from launcher.run import claim
 from launcher.run.folder import checkpoints, checkpoints_folder, read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from tests.launcher.conftest import ROOT
@@ -51,10 +49,6 @@ def multirun(tmp_path):
     make_run(tmp_path, "newborn", RunState.PLANNED, steps=0)
     age(make_run(tmp_path, "waiting", RunState.PLANNED, steps=0) / "config.yaml")
     make_plan(tmp_path, "study", {"A": ["done", "failed", "waiting"]})
-    (tmp_path / "bases").mkdir()
-    for name in ("b0.yaml", "b1.yaml"):
-        age(_written(tmp_path / "bases" / name, "tree: 1\n"))
-    _written(tmp_path / "bases/b2.yaml", "of a plan that is being frozen: 1\n")
     age(_written(tmp_path / ".tmp-.index-5-5", "torn"))
     _written(tmp_path / ".tmp-.index-6-6", "of a writer at work")
     return tmp_path
@@ -71,7 +65,6 @@ LISTED = {
     "runs/done/checkpoints/.tmp-step_000006-77",
     "runs/failed/checkpoints/step_000002",
     "runs/orphan",
-    "bases/b1.yaml",
     ".tmp-.index-5-5",
 }
 
@@ -126,11 +119,6 @@ OTHERWISE = {
     "on demand": (lambda _: None, "--keep none", LISTED | {"runs/done/checkpoints/step_000004"}),
     "manifests": (with_manifests, "", LISTED - {OF_FAILED} | {"runs/done/attempts/2/checkpoints"}),
     "an owner": (lambda multirun: own(multirun, "done"), "--keep none", LISTED - OF_DONE),
-    "a base that is not known": (
-        lambda multirun: (run_folder(multirun, "failed") / "config.yaml").write_text("format: 1\n"),
-        "",
-        LISTED - {"bases/b1.yaml"},
-    ),
     "a link": (with_a_link, "", LISTED | {"runs/done/.tmp-link"}),
     "orphans": (with_orphans, "", LISTED),
     "orphans, on demand": (with_orphans, "--orphans", LISTED | {"runs/result"}),
@@ -158,25 +146,6 @@ def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun
     gone = {os.path.relpath(one.path, multirun) for one in command.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
     assert run_folder(multirun, "orphan").is_dir()
-
-
-def test_records_and_patches_of_launches_go_with_their_last_run(multirun, capsys):
-    launches = multirun / "launches"
-    record = json.dumps({"record": {}, "tracking": {}, "retry": {}, "patch": "kept.patch", "token": "t-done"})
-    for name, text in (
-        ("t-done.json", record),
-        ("t-gone.json", record),
-        ("kept.patch", "p"),
-        ("shared.patch", "p"),
-        ("free.patch", "p"),
-    ):
-        age(_written(launches / name, text))
-    os.link(launches / "shared.patch", run_folder(multirun, "done") / "dirty.patch")
-    assert paths(multirun, gc(multirun, capsys)) - LISTED == {"launches/t-gone.json", "launches/free.patch"}
-    # A run at work may be about to read any of them.
-    folder = run_folder(multirun, "failed")
-    write_state(folder, read_state(folder).replace(state=RunState.SUBMITTED))
-    assert not {path for path in paths(multirun, gc(multirun, capsys)) if path.startswith("launches")}
 
 
 def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun, capsys):
@@ -208,17 +177,6 @@ def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun,
     deleted = gc(multirun, capsys, "--delete")
     assert {item["bytes"] for item in deleted["items"] if item["path"].endswith("launches/aa")} == {90}
     assert {path for path in kept if (multirun / path).exists()} == kept - offered
-
-
-def test_a_tree_or_patch_that_a_plan_has_just_asked_for_is_not_old(multirun, capsys):
-    unused = Base("b1", "tree: 1\n", {"tree": 1})
-    patch = launch_record.launches_folder(multirun) / launch_record.keep_patch(multirun, "a patch")
-    age(patch)
-    assert {"bases/b1.yaml", f"launches/{patch.name}"} <= paths(multirun, gc(multirun, capsys))
-    freeze_base(multirun, unused)
-    launch_record.keep_patch(multirun, "a patch")
-    assert not {"bases/b1.yaml", f"launches/{patch.name}"} & paths(multirun, gc(multirun, capsys))
-    assert (multirun / "bases/b1.yaml").read_text() == "tree: 1\n"
 
 
 def test_the_answer_fits_on_a_screen(multirun, capsys):
