@@ -20,7 +20,6 @@ from launcher import text
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
 from launcher.run import catalog
 from launcher.status import tables
-from launcher.status.index import Index
 from launcher.status.standing import FAILURES, Standing, stand
 
 if TYPE_CHECKING:
@@ -45,10 +44,9 @@ def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     name, multirun = given.experiment, given.multirun
     plans = catalog.plans(multirun) if name is None else {name: catalog.read_plan(multirun, name)}
-    index = Index(given.multirun)
 
     def look() -> list[Standing]:
-        return [stand(given.multirun, plan, index) for plan in plans.values()]
+        return [stand(given.multirun, plan) for plan in plans.values()]
 
     watched, interrupted = given.watch and bool(plans), False
     if watched:
@@ -57,7 +55,6 @@ def run(given: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
     standings = look()
-    index.save()
     # A watch that prints lines has printed the last standing too.
     if not watched or (sys.stdout.isatty() and not given.json):
         _print(given.multirun, standings, given.json)
