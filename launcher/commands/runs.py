@@ -13,9 +13,9 @@ from typing import Any
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, claim, launch_record
+from launcher.run import catalog, launch_record
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import NEW, RunState
+from launcher.run.lifecycle import NEW
 from launcher.status import tables
 from launcher.status.rows import read_rows
 from launcher.text import counted
@@ -89,6 +89,5 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
     if column == "factors":
         return " ".join(f"{key}={level}" for key, level in value.items())
     if column == "state":
-        stopped = value == RunState.RUNNING and claim.stopped(Path(row["folder"])) is not None
-        return "stopped" if stopped else tables.state_name(value)
+        return tables.state_name(value)
     return "" if value is None else str(value)

@@ -1,7 +1,6 @@
 """python -m launcher status: the present standing of runs: states by group, last metric, time left, failures.
 
-Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment, 130 if Ctrl-C ended `--watch` while runs
-waited or ran.
+Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment.
 """
 
 from __future__ import annotations
@@ -9,15 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import text
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
 from launcher.status.standing import FAILURES, Standing, stand
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
-_EVERY_S = 2.0
 # Lines of a screen besides those of the groups, and the assumed height if there is no screen.
 _OTHERS, _HEIGHT = 14, 44
 _MOST_CAUSES = 5
@@ -34,65 +29,24 @@ _MOST_JOBS = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiment, and whether to watch it."""
+    """The experiment."""
     default = "default: every planned experiment"
     parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help=default)
-    parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     name, multirun = given.experiment, given.multirun
     plans = catalog.plans(multirun) if name is None else {name: catalog.read_plan(multirun, name)}
-
-    def look() -> list[Standing]:
-        return [stand(given.multirun, plan) for plan in plans.values()]
-
-    watched, interrupted = given.watch and bool(plans), False
-    if watched:
-        try:
-            _watch(given.multirun, look, given.json)
-        except KeyboardInterrupt:
-            interrupted = True
-    standings = look()
-    # A watch that prints lines has printed the last standing too.
-    if not watched or (sys.stdout.isatty() and not given.json):
-        _print(given.multirun, standings, given.json)
-    if interrupted and not all(standing.finished for standing in standings):
-        return EXIT_INTERRUPTED
-    failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
-    return EXIT_FAILED if failed else EXIT_FINE
-
-
-def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None:
-    if as_json:
+    standings = [stand(multirun, plan) for plan in plans.values()]
+    if given.json:
         print(json.dumps({standing.experiment: standing.document() for standing in standings}, indent=1))
     elif standings:
         tables.console().print(_shown(multirun, standings))
     else:
         print(f"{multirun}: no experiment is planned in this folder")
-
-
-def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) -> None:
-    """Show the standing until no run waits or runs: in place on a terminal, else with a line for each change."""
-    from rich.live import Live
-
-    in_place = sys.stdout.isatty() and not as_json
-    printed: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
-    with Live(console=tables.console(), auto_refresh=False, transient=True) if in_place else nullcontext() as live:
-        while True:
-            standings = look()
-            if live is not None:
-                live.update(_shown(multirun, standings), refresh=True)
-            for standing in standings if live is None else ():
-                shown = standing.states, standing.stopped
-                if printed.get(standing.experiment) != shown:
-                    printed[standing.experiment] = shown
-                    document = {standing.experiment: standing.document()}
-                    print(json.dumps(document) if as_json else _line(standing), flush=True)
-            if all(standing.finished for standing in standings):
-                return
-            time.sleep(_EVERY_S)
+    failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
+    return EXIT_FAILED if failed else EXIT_FINE
 
 
 # ---------------------------------------------------------------- standing screen
@@ -100,7 +54,6 @@ def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) ->
 
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
-    counts += f" ({len(standing.stopped)} stopped)" if standing.stopped else ""
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
     size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
@@ -111,26 +64,17 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    stopped = [Text(line) for line in _stopped(standings)]
     if len(standings) == 1:
         (standing,) = standings
         lines = _explained(multirun, standing)
-        return Group(Text(_line(standing)), *_groups(standing), *stopped, *map(Text, lines))
+        return Group(Text(_line(standing)), *_groups(standing), *map(Text, lines))
     left = {
         standing.experiment: text.duration(standing.remaining_seconds)
         for standing in standings
         if standing.remaining_seconds is not None
     }
     counts = {standing.experiment: standing.states for standing in standings}
-    return Group(tables.counts_table(counts, {"left": left} if left else {}, first="experiment"), *stopped)
-
-
-def _stopped(standings: Sequence[Standing]) -> list[str]:
-    """A line for each running run whose process is stopped."""
-    processes = {run_id: pid for standing in standings for run_id, pid in standing.stopped.items()}
-    return [
-        f"stopped: process {pid} of run {run_id} (kill -CONT {pid} continues it)" for run_id, pid in processes.items()
-    ]
+    return tables.counts_table(counts, {"left": left} if left else {}, first="experiment")
 
 
 def _groups(standing: Standing) -> list[RenderableType]:

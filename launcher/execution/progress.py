@@ -118,8 +118,7 @@ class Display:
 
 
 def _progress(run: RunningRun) -> str:
-    stopped = ", stopped" if run.stopped is not None else ""
-    return f"{run.step}/{run.steps}{stopped}" if run.step else f"{PREPARING}{stopped}"
+    return f"{run.step}/{run.steps}" if run.step else PREPARING
 
 
 class Live(Display):
@@ -173,7 +172,6 @@ class Live(Display):
             if run_id not in self._bars:
                 self._bars[run_id] = self._progress.add_task(self._submitted[run_id], total=run.steps, left=PREPARING)
             left = PREPARING if not run.step else _left(run.work_seconds)
-            left = left if run.stopped is None else f"stopped: kill -CONT {run.stopped} continues it"
             self._progress.update(self._bars[run_id], total=run.steps, completed=run.step, left=left)
         waiting = "".join(f" ({queued})" for queued in self._queued())
         self._progress.update(self._all, description=f"runs{waiting}", left=_left(self._left))

@@ -253,8 +253,7 @@ class Reconciler:
         self._waiting[run_id] = ended
         if owner is not None and run_id not in self._announced:
             self._announced.add(run_id)
-            stopped = ", which is stopped (SIGCONT wakes it)" if claim.is_stopped(owner) else ""
-            self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}{stopped}; waiting for it")
+            self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}; waiting for it")
 
     def _check_waiting(self) -> None:
         """Continue with the runs whose owner, another launcher's worker or one that outlived its job, is gone."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog, claim, code
+from launcher.run import catalog, code
 from launcher.run.code import OtherCode
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import run_folder
@@ -59,14 +59,12 @@ class Group:
 class RunningRun:
     """A run that a worker executes: its last step, its number of steps, and the seconds that it still computes.
 
-    `work_seconds` is None while no step was measured. `stopped` is its process, if that is stopped (SIGSTOP, Ctrl-Z)
-    on this host.
+    `work_seconds` is None while no step was measured.
     """
 
     step: int
     steps: int
     work_seconds: float | None
-    stopped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +99,6 @@ class Standing:
         """Whether no run is waiting or running."""
         return not any(self.states.get(state) for state in UNFINISHED)
 
-    @property
-    def stopped(self) -> dict[str, int]:
-        """By run, the process of each running run whose process is stopped on this host."""
-        return {run_id: run.stopped for run_id, run in self.running.items() if run.stopped is not None}
-
     def document(self) -> dict[str, Any]:
         """The JSON object of `status --json`."""
         return {
@@ -125,7 +118,6 @@ class Standing:
             ],
             "other_code": [other.document() for other in self.other_code],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
-            "stopped": self.stopped,
             "device_hours": self.device_hours,
             "unfinished_device_hours": self.unfinished_device_hours,
         }
@@ -154,9 +146,7 @@ def stand(multirun: Path, plan: Mapping[str, Any]) -> Standing:
             if states[run_id] in UNFINISHED:
                 left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
     running = {
-        run_id: RunningRun(
-            rows[run_id].step, steps[run_id], left.get(run_id), claim.stopped(run_folder(multirun, run_id))
-        )
+        run_id: RunningRun(rows[run_id].step, steps[run_id], left.get(run_id))
         for run_id in ids
         if states[run_id] == RunState.RUNNING
     }
