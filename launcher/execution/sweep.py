@@ -206,11 +206,8 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             return [standing.stand(plan.multirun, document) for document in plans]
 
         queued = started.workers is None
-        display_of = progress.Live if sys.stdout.isatty() else progress.Display
-        with (
-            display_of(len(run_ids), plan.multirun, look, queued) as display,
-            interruptible(display.say) as interruption,
-        ):
+        display = progress.Display(len(run_ids), plan.multirun, look, queued)
+        with interruptible(display.say) as interruption:
             reconciler = Reconciler(
                 plan.multirun,
                 started.scheduler,
