@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import files
 from launcher.application import shape
-from launcher.errors import Diagnostics
 from launcher.execution import checks, code_changes, progress
 from launcher.execution.code_changes import Others
 from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
@@ -74,7 +72,6 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    _check_file_systems(plan)
     for line in preregistration.warnings(plan):
         print(line, flush=True)
     ran: set[str] = set()
@@ -101,29 +98,6 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
     return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked))
-
-
-def _check_file_systems(plan: Plan) -> None:
-    """Refuse file systems that lack what runs need: that of multirun, and those to which links in it lead."""
-    multirun, key = plan.multirun, ("configuration", "multirun")
-    fix = "name a folder on another file system: multirun=FOLDER"
-    problems = Diagnostics()
-    try:
-        multirun.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if not lifecycle.is_disk_full(error):  # the launch says so
-            problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
-    checked = set()
-    names = ("runs", "bases", "launches", "code", "cache", "archive", *(each.name for each in plan.experiments))
-    for folder in (multirun, *(multirun / name for name in names)):
-        if folder.is_symlink() and not folder.exists():
-            rule = f"this is a link to {folder.readlink()}, which does not exist"
-            problems.add(*key, str(folder), rule, "mount its file system, or remove the link")
-        elif folder.is_dir() and (device := folder.stat().st_dev) not in checked:
-            checked.add(device)
-            if why := files.obstacle(folder):
-                problems.add(*key, str(folder), f"{why}; runs need flock, hard links, fsync and rename", fix)
-    problems.raise_any()
 
 
 def launch(
