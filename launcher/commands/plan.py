@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import project
 from launcher.commands import certify
-from launcher.config import content
-from launcher.config.identity import INPUTS
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import read_config, run_folder
-from launcher.run.lifecycle import NEW, RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import NEW
 from launcher.run.records import read_object
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
@@ -131,7 +129,6 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
-                "other_data": {path: runs for (path, _), runs in other_data(planned, experiment).items()},
                 "groups": {name: sized(ids, states, cost.estimate(ids)) for name, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -186,34 +183,11 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread
             say(line)
 
 
-def other_data(planned: Plan, experiment: Experiment) -> dict[tuple[str, bool], list[str]]:
-    """The files and folders whose content differs between this plan and the last one of the experiment, by path and
-    whether the old content is known: the done runs of the last plan, which have the old content."""
-    try:
-        entries = catalog.entries(catalog.read_plan(planned.multirun, experiment.name))
-    except Usage:  # there is no plan yet, or it cannot be read
-        return {}
-    now = {path: digest for run in planned.runs.values() for path, digest in run.config.get(INPUTS, {}).items()}
-    former: dict[tuple[str, bool], list[str]] = {}
-    for run_id in entries if now else ():
-        folder = run_folder(planned.multirun, run_id)
-        if run_id not in planned.runs and catalog.present_state(folder) == RunState.DONE:
-            for path, digest in content.recorded(read_config(folder)).items():
-                if now.get(path, digest) != digest:
-                    former.setdefault((path, digest is not None), []).append(run_id)
-    return former
-
-
 def _changes(planned: Plan, states: Mapping[str, str], changed: Others) -> Iterator[str]:
-    """What has changed since the done runs: code, and what a launch does about it; data."""
+    """What code has changed since the done runs, and what a launch does about it."""
     from launcher.planning.plan import CodeChoice
 
     for experiment in planned.experiments:
-        for (path, known), runs in other_data(planned, experiment).items():
-            done = f"{len(runs)} done with other data: {path} changed since"
-            if not known:
-                done = f"{len(runs)} done by an older version, which did not record the content of {path}"
-            yield f"{experiment.name}: {done}; with the {'new' if known else 'present'} content all its runs are new"
         others = changed.get(experiment.name, ())
         yield from (f"{experiment.name}: {other.sentence()}" for other in others)
         if planned.code_choice == CodeChoice.RERUN and others:

@@ -338,22 +338,6 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
         hub.pinned(config, used)
 
 
-def test_a_plan_names_the_data_that_changed_since_the_done_runs(tmp_path, capsys):
-    data, multirun = tmp_path / "mine.jsonl", tmp_path / "multirun"
-    data.write_text('{"question": "1", "answer": "#### 1"}\n')
-    words = [*ADHOC, f"task.train_path={data}", f"multirun={multirun}", *NO_GPU]
-    planned = make(*words)
-    freeze.freeze(planned)
-    (run_id,) = planned.runs
-    write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
-    main(["plan", *words])
-    assert "changed since" not in capsys.readouterr().out
-    data.write_text('{"question": "2", "answer": "#### 2"}\n')
-    assert main(["plan", *words]) == 0
-    said = f"adhoc: 1 done with other data: {data} changed since; with the new content all its runs are new"
-    assert said in capsys.readouterr().out
-
-
 # ---------------------------------------------------------------- what a launch does
 
 
