@@ -9,7 +9,6 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
@@ -110,7 +109,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
         "saved_steps": saved_steps,
         "saved_device_hours": saved_hours,
         "continued": cost.taken_over,
-        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
+        "started_again": dict(planned.restarts),
         "step_times": [
             {"source": source, "runs": runs, "measured_runs": measured}
             for source, (runs, measured) in cost.sources().items()

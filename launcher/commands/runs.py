@@ -69,7 +69,8 @@ def _places(multirun: Path, names: Sequence[str], everything: bool) -> list[tupl
         if name in plans:
             chosen += [place for place in every if place[0] == name]
         else:
-            chosen += [place for place in every if place[1]["id"] == ids[0]][:1] or [(None, {"id": ids[0]})]
+            found = [place for place in every if place[1]["id"] == ids[0]]
+            chosen += found[:1] if found else [(None, {"id": ids[0]})]
     if everything:
         planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
         chosen += [(None, {"id": run_id}) for run_id in catalog.run_ids(multirun) if run_id not in planned]

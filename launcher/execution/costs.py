@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import heapq
 import os
-import shutil
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import files
 from launcher.application import application, shape
-from launcher.application.isolated import Ended, Isolated
 from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
 from launcher.planning import added_seeds, preregistration
@@ -36,7 +34,6 @@ from launcher.run.lifecycle import RunState
 from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
-from launcher.tracking.settings import ONLINE
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
@@ -178,7 +175,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
-        "warnings": [*hidden(), *preregistration.warnings(planned), *warnings(planned, forecast)],
+        "warnings": [*hidden(), *preregistration.warnings(planned), *cluster_warnings(planned, forecast)],
     }
 
 
@@ -355,31 +352,7 @@ def storage_words(count: float | None) -> str:
     return "storage unknown" if count is None else f"{byte_size(count)} of storage"
 
 
-def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
-    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
-    login, or what the cluster itself says."""
-    multirun, needed = planned.multirun, forecast.estimate(list(planned.runs)).storage_bytes
-    runs = runs_folder(multirun)  # it may be a link to another disk
-    place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
-    if needed is not None and needed > free:
-        disk = f"the disk of {place if place == runs else multirun} has {byte_size(free)} free"
-        fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
-        fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
-        yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
-    if not forecast.left:
-        return
-    yield from protocol.warnings(planned, max(work.rate.seconds for work in forecast.left.values()))
-    if planned.tracking["wandb"] == ONLINE and (why := _no_login()) is not None:
-        yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
-
-
-def _no_login() -> str | None:
-    from launcher.tracking import wandb
-
-    with closing(Isolated()) as process:  # it starts a service, which ends with this process
-        try:
-            process.call(wandb.INIT_S, wandb.check_credentials)
-        except Ended as ended:
-            return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
-    return None
+def cluster_warnings(planned: Plan, forecast: Forecast) -> Sequence[str]:
+    """What may fail on the cluster although the plan is valid."""
+    seconds = [work.rate.seconds for work in forecast.left.values()]
+    return protocol.warnings(planned, max(seconds)) if seconds else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -151,20 +150,7 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
 def warned(planned):
     """The warnings of a plan none of whose runs has begun."""
     states = {run_id: NEW for run_id in planned.runs}
-    return list(costs.warnings(planned, costs.Forecast(planned, states)))
-
-
-def test_a_disk_that_is_too_small_is_a_warning(tmp_path, monkeypatch, capsys):
-    words = [*SMALL, f"multirun={tmp_path}/new/folder"]
-    planned, size = make(*words), 4 * OF_TINY
-    assert warned(planned) == []
-    asked = []
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: asked.append(place) or SimpleNamespace(free=size - 1))
-    line = f"warning: the runs need {size / 1e6:.1f} MB of storage, and the disk of {tmp_path}/new/folder has "
-    assert [one.partition("5.4 MB free")[0] for one in warned(planned)] == [line]
-    assert asked == [tmp_path]  # the folders below it are made by the launch
-    assert main(["plan", *words]) == 0
-    assert line in capsys.readouterr().out
+    return list(costs.cluster_warnings(planned, costs.Forecast(planned, states)))
 
 
 def test_a_step_longer_than_slurms_warning_is_a_warning(tmp_path):
