@@ -16,7 +16,7 @@ from launcher import text
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
-from launcher.status.standing import FAILURES, Standing, stand
+from launcher.status.standing import FAILURES, Standing, causes, stand
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
 # Lines of a screen besides those of the groups, and the assumed height if there is no screen.
 _OTHERS, _HEIGHT = 14, 44
-_MOST_CAUSES = 5
 _MOST_JOBS = 5
 
 
@@ -100,16 +99,8 @@ def _groups(standing: Standing) -> list[RenderableType]:
 
 
 def _explained(multirun: Path, standing: Standing) -> list[str]:
-    """Each reason with one example and the command that shows more."""
-    lines: list[str] = []
-    for failure in standing.failures[:_MOST_CAUSES]:
-        runs = text.counted(failure.runs, "run")
-        kind = failure.failure_kind
-        brackets = f" ({kind})" if kind and kind != failure.state else ""
-        lines.append(f"{runs} {failure.state}{brackets}: {text.clean(failure.message)}")
-        lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
-    if len(standing.failures) > _MOST_CAUSES:
-        lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes; --json lists all of them")
+    """What failed and why, the jobs, the compute, and what to do."""
+    lines = list(causes(multirun, standing))
     jobs = [
         f"{job} ({', '.join(f'{count} {tables.state_name(state)}' for state, count in states.items())})"
         for job, states in standing.jobs.items()

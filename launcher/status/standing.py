@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
 from launcher.status.rows import UNREADABLE, Row, read_rows
-from launcher.text import without_numbers
+from launcher.text import clean, counted, without_numbers
 
 # States that need a decision: these runs wait for `resume`. Cancelled ones do too, but that was a decision.
 FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
 # States that the same command resumes, or that another process is working on.
 UNFINISHED = frozenset({NEW, *RESUMABLE})
 _EXPLAINED = FAILURES | {RunState.LOST, RunState.CANCELLED}
+_MOST_CAUSES = 5
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,17 @@ def stand(multirun: Path, plan: Mapping[str, Any]) -> Standing:
             multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
         ),
     )
+
+
+def causes(multirun: Path, standing: Standing) -> Iterator[str]:
+    """Each cause of failures with one example, and the command that shows more."""
+    for failure in standing.failures[:_MOST_CAUSES]:
+        kind = failure.failure_kind
+        brackets = f" ({kind})" if kind and kind != failure.state else ""
+        yield f"{counted(failure.runs, 'run')} {failure.state}{brackets}: {clean(failure.message)}"
+        yield f"    {catalog.command(multirun, 'logs', failure.example)}    # {clean(failure.title)}"
+    if len(standing.failures) > _MOST_CAUSES:
+        yield f"and {len(standing.failures) - _MOST_CAUSES} more causes; `status --json` lists all of them"
 
 
 def _device_hours(rows: Mapping[str, Row], running: Collection[str]) -> float:
