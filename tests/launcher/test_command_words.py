@@ -85,8 +85,6 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
         "status bnto_grid",
         "show aa",
         "logs aa",
-        "logs study --attempt 1",
-        "logs aa11 -n -1",
         "resume study aa99",
         "export aa11 model",
     ],
