@@ -16,7 +16,6 @@ from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import overrides, schema
-from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS, Arguments
 from launcher.text import one_line
 
@@ -211,8 +210,6 @@ def _file_problems(composer: Composer, file: File) -> Iterator[Objection]:
         elif key not in sections:
             fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
             fix = suggested(composer, str(key), value) or fix
-            if group == "experiment" and key in ExperimentSpec.model_fields:
-                fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
             yield Objection(str(key), None, NO_SUCH_KEY, fix, path)
         elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
             rule = "a file of this group must be chosen in the defaults list"
@@ -238,8 +235,6 @@ def not_composed(composer: Composer, where: str, error: Exception) -> Objection:
         _, folder, rest = str(mark.name).rpartition("conf/")
         at = f"line {mark.line + 1}, column {mark.column + 1}"
         fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
-        if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
-            fix = "indent the keys of one mapping equally, two spaces deeper than its name"
         return Objection(at, None, f"not YAML: {error.problem}", fix, f"{folder}{rest}")
     if isinstance(error, UnicodeDecodeError):
         return Objection(f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8", where)
