@@ -94,20 +94,17 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
     spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `unit` is what
     messages call these hours: CPU-hours where no run has a device. `sequential` says how seeds are added, and what
     these can cost at most.
-    `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
-    saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
+    `continued` has the step from which runs go on with the steps of other runs; `started_again` says why runs do not,
+    although a run of fewer steps is done.
     `warnings` says what a launch changes of what was declared, and what may fail although the plan is valid.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
     from launcher.execution.costs import sized, totals
 
-    saved_steps, saved_hours = cost.saved()
     return {
         **totals(planned, states, cost),
         "new": sum(state == NEW for state in states.values()),
-        "saved_steps": saved_steps,
-        "saved_device_hours": saved_hours,
         "continued": cost.taken_over,
         "started_again": dict(planned.restarts),
         "step_times": [
@@ -210,9 +207,6 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} {unit}{wall}, {space}")
-    if document["saved_steps"]:
-        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} {unit}"
-        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")

@@ -175,7 +175,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
-        "warnings": [*hidden(), *preregistration.warnings(planned), *cluster_warnings(planned, forecast)],
+        "warnings": [*hidden(), *preregistration.warnings(planned)],
     }
 
 
@@ -224,12 +224,6 @@ class Forecast:
             wall_seconds=None if self.slots is None else makespan(seconds, self.slots),
             storage_bytes=None if None in sizes else float(sum(filter(None, sizes))),
         )
-
-    def saved(self) -> tuple[int, float]:
-        """The steps, and the device-hours, that no run computes again."""
-        works = self.left.values()
-        seconds = sum(work.begun * work.rate.seconds * work.units for work in works)
-        return sum(work.begun for work in works), seconds / compute.HOUR_S
 
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
         """The runs that an experiment can add at most, and their device-hours; None if its seeds are fixed."""
@@ -350,9 +344,3 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
 def storage_words(count: float | None) -> str:
     """The storage of a document, in words."""
     return "storage unknown" if count is None else f"{byte_size(count)} of storage"
-
-
-def cluster_warnings(planned: Plan, forecast: Forecast) -> Sequence[str]:
-    """What may fail on the cluster although the plan is valid."""
-    seconds = [work.rate.seconds for work in forecast.left.values()]
-    return protocol.warnings(planned, max(seconds)) if seconds else []

@@ -17,7 +17,7 @@ from launcher.application import shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.execution import checks, code_changes, progress
 from launcher.execution.code_changes import Others
-from launcher.execution.costs import Forecast, budget_line, budget_of, cluster_warnings
+from launcher.execution.costs import Forecast, budget_line, budget_of
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Experiment, Plan
@@ -167,7 +167,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
         )
         asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-        lines = (budget_line(plan, forecast), *cluster_warnings(plan, forecast), *asked, *continuation.sentences(plan))
+        lines = (budget_line(plan, forecast), *asked, *continuation.sentences(plan))
         for line in filter(None, lines):
             print(line, flush=True)
         freeze.freeze(plan)

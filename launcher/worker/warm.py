@@ -7,6 +7,7 @@ each worker imports the same module again, and reports the error as its run's.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import traceback
@@ -25,7 +26,7 @@ if os.environ.get(MODULES):  # in the server alone
 
 for name in filter(None, os.environ.get(MODULES, "").split(",")):
     try:
-        loaded.imported(name)
+        importlib.import_module(name)
         loaded.note()  # before anybody edits the files
     except Exception:
         failure = traceback.format_exc()

@@ -6,6 +6,7 @@ The exit code (lifecycle.WorkerExit) repeats what state.json says; if they diffe
 from __future__ import annotations
 
 import argparse
+import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -233,7 +234,9 @@ def _attempt(
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         module, _, name = train.partition(":")
-        function: Train = getattr(loaded.imported(module), name)  # if its import fails, the run's own attempt does
+        function: Train = getattr(
+            importlib.import_module(module), name
+        )  # if its import fails, the run's own attempt does
         loaded.note()
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)
