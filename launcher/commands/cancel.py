@@ -15,7 +15,6 @@ from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog, claim
 from launcher.run.folder import find_state, run_folder
-from launcher.run.lifecycle import RunState
 from launcher.run.transitions import ASKED, cancel
 from launcher.text import counted
 
@@ -44,8 +43,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _lines(answers: Mapping[str, str]) -> Iterator[str]:
-    changed = {run_id: answer for run_id, answer in answers.items() if answer in (RunState.CANCELLED, *_WORDS)}
-    for run_id, answer in list((changed if len(answers) > _LISTED else answers).items())[:_LISTED]:
+    for run_id, answer in list(answers.items())[:_LISTED]:
         yield f"{run_id} {_WORDS.get(answer, answer)}"
     counts = Counter(_WORDS.get(answer, answer) for answer in answers.values())
     summary = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "no run has a folder yet"

@@ -26,7 +26,6 @@ from launcher.run.folder import checkpoints, checkpoints_folder, find_state, met
 from launcher.run.lifecycle import RunState
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
-_LISTED = 12
 # Files that a live process is writing or freezing are younger.
 OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
@@ -79,24 +78,20 @@ def run(given: argparse.Namespace) -> int:
     size = sum(item.size for item in items)
     listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
     end = f"{len(items)} files and folders, {text.byte_size(size)}"
-    end += ": deleted" if given.delete else "; nothing was deleted; add --delete to delete them"
+    end += ": deleted" if given.delete else "; nothing was deleted; add --delete to delete them, --json to list them"
     lines = [*_lines(items), end] if items else [f"{given.multirun}: there is no file to delete"]
     output(given, {"deleted": given.delete, "bytes": size, "items": listed}, lines)
     return EXIT_FINE
 
 
 def _lines(items: Sequence[Garbage]) -> Iterator[str]:
-    """The largest items, by what they are."""
+    """How many there are of each kind, with an example."""
     kinds: dict[str, list[Garbage]] = defaultdict(list)
     for item in items:
         kinds[item.what].append(item)
-    shown = max(1, _LISTED // len(kinds))
     for what, members in kinds.items():
-        yield f"{len(members)} {what}, {text.byte_size(sum(item.size for item in members))}"
-        for item in sorted(members, key=lambda item: -item.size)[:shown]:
-            yield f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}"
-        if len(members) > shown:
-            yield f"    {'':>9}  and {len(members) - shown} more; --json lists all of them"
+        size = text.byte_size(sum(item.size for item in members))
+        yield f"{len(members)} {what}, {size}, such as {text.clean(str(members[0].path))}"
 
 
 def find(multirun: Path, policy: Policy) -> list[Garbage]:

@@ -26,8 +26,7 @@ from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, claim, transitions
 from launcher.run.folder import find_state, read_config, run_folder, write_state
-from launcher.run.lifecycle import RETRYABLE, FailureKind, RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import RETRYABLE, RunState
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -38,19 +37,18 @@ HELP = "run what is not done, failed and cancelled runs too, with the experiment
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs, and the failure kind."""
+    """The experiments and runs."""
     selection.add(parser)
-    kinds = [str(kind) for kind in FailureKind]
-    parser.add_argument("--kind", choices=kinds, metavar="KIND", help=f"only: {', '.join(kinds)}")
 
 
 def run(given: argparse.Namespace) -> int:
     """With --json, print retried (run ids), commands and exit_code; the sweep then prints to standard error."""
 
     def chosen(run_id: str) -> bool:
-        return _is_to_run(find_state(run_folder(given.multirun, run_id)), given.kind)
+        state = find_state(run_folder(given.multirun, run_id))
+        return state is None or state.state != RunState.DONE
 
-    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
+    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id))
 
 
 def run_again(
@@ -190,24 +188,16 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
-    """Make a failed, diverged or cancelled run planned again; with `kind`, only one that ended so. Whether it is to run
-    now: an interrupted one is, too.
+def reset(multirun: Path, run_id: str) -> bool:
+    """Make a failed, diverged or cancelled run planned again; whether it is to run now: an interrupted one is, too.
 
     Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
-        return _is_to_run(None, kind)
+        return True
     with claim.locked(folder, claim.PATIENCE_S):
         state = find_state(folder)
-        to_run = _is_to_run(state, kind)
-        if to_run and state is not None and state.state in RETRYABLE:
+        if state is not None and state.state in RETRYABLE:
             write_state(folder, transitions.retried(state))
-        return to_run
-
-
-def _is_to_run(state: State | None, kind: str | None) -> bool:
-    if kind is None:
         return state is None or state.state != RunState.DONE
-    return state is not None and state.state in RETRYABLE and state.failure_kind == kind

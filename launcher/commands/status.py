@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
-# Lines of a screen besides those of the groups, and the assumed height if there is no screen.
-_OTHERS, _HEIGHT = 14, 44
+_MOST_GROUPS = 30
 _MOST_JOBS = 5
 
 
@@ -77,14 +75,12 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
 
 
 def _groups(standing: Standing) -> list[RenderableType]:
-    """One row for each group. If there are too many for the screen, groups whose runs are all done are only counted."""
+    """One row for each group. Of many groups, those whose runs are all done are only counted."""
     from rich.text import Text
 
-    names = list(standing.groups)
-    most = max(5, shutil.get_terminal_size((80, _HEIGHT)).lines - _OTHERS)
-    if len(names) > most:
-        names = [name for name in names if set(standing.groups[name].states) != {"done"}][:most]
-    groups = {name: standing.groups[name] for name in names}
+    groups = dict(standing.groups)
+    if len(groups) > _MOST_GROUPS:
+        groups = {name: group for name, group in groups.items() if set(group.states) != {"done"}}
     more: dict[str, Mapping[str, str]] = {"step": {name: f"{group.step:.0f}" for name, group in groups.items()}}
     if standing.metric is not None and any(group.metric is not None for group in groups.values()):
         more[standing.metric] = {

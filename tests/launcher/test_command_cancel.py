@@ -72,13 +72,6 @@ def retry(multirun, *words):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def test_only_runs_of_the_given_cause_are_taken_again(multirun):
-    assert [name for name in states(multirun) if reset(multirun, name, "exception")] == ["fail"]
-    again = read_state(run_folder(multirun, "fail"))
-    assert (again.state, again.failure_kind, again.message, again.failure_counts) == (RunState.PLANNED, None, None, {})
-    assert states(multirun)["memo"] == RunState.FAILED
-
-
 @pytest.mark.parametrize(
     "command", ["launch.py -m method=nosuch", "launch.py -m method=c0_grpo 'task=***'", "rm -rf $(things)"]
 )
