@@ -72,6 +72,12 @@ def retry(multirun, *words):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+def test_a_run_that_is_to_run_again_has_no_cause_and_no_counts(multirun):
+    assert reset(multirun, "fail") and not reset(multirun, "done")
+    again = read_state(run_folder(multirun, "fail"))
+    assert (again.state, again.failure_kind, again.message, again.failure_counts) == (RunState.PLANNED, None, None, {})
+
+
 @pytest.mark.parametrize(
     "command", ["launch.py -m method=nosuch", "launch.py -m method=c0_grpo 'task=***'", "rm -rf $(things)"]
 )
