@@ -28,7 +28,6 @@ from launcher.project import (
     program,
     root,
 )
-from launcher.text import nearest, shown
 
 #: The launcher's own commands; the application brings others.
 COMMANDS = (
@@ -41,7 +40,6 @@ COMMANDS = (
     "cancel",
     "resume",
     "rerun",
-    "show",
     "verify",
     "certify",
     "sync",
@@ -106,14 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = _modules([name]) if name in COMMANDS else all_commands()  # the application is imported for its commands
     if name in ANALYSIS:
         return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
-    if name and not name.startswith("-") and name not in known:
-        names = [*known, *ANALYSIS]
-        close = nearest(name, names)
-        meant = f"did you mean {close}? " if close else ""
-        if name in ("run", "start", "submit", "train"):
-            meant = "runs are started by `python launch.py -m experiment=NAME`; "
-        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(names)}", file=sys.stderr)
-        return EXIT_USAGE
     if name in _IN_THE_PROJECT and root() != ROOT:
         os.chdir(root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)

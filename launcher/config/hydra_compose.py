@@ -141,10 +141,6 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             whole.pop(KEY, None)
         return plain(whole)
 
-    def check_hydras(self, words: Sequence[str]) -> None:
-        """Compose with overrides of Hydra's own section, as Hydra does when it starts. Raises what ERRORS lists."""
-        self._loader().load_configuration(self.config, list(words), RunMode.MULTIRUN, from_shell=False)
-
     def _loader(self) -> ConfigLoaderImpl:
         path = create_config_search_path(str(self.folder))
         for folder in reversed(self._more):

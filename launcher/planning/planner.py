@@ -34,7 +34,6 @@ from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, com
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
-from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
 # Sections that hold for a whole experiment and are not part of its runs.
@@ -62,7 +61,6 @@ def make(
     composer, problems = composer or hydra_compose.of_project(), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
-    problems += _refused_by_hydra(composer, given.hydras)
     if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
         _try_entry_points(problems)
     with closing(application().checks()) as checks:
@@ -116,21 +114,6 @@ def _try_entry_points(problems: Diagnostics) -> None:
             key = "analysis" if ended.file is None else f"line {ended.line}"
             problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct it")
     problems.raise_any()
-
-
-def _refused_by_hydra(composer: Composer, words: Iterable[str]) -> Iterator[Objection]:
-    """The overrides of Hydra's own section that Hydra refuses when it starts."""
-    # A value may be one of a chosen launcher: hydra.launcher.timeout_min of hydra/launcher=submitit_slurm.
-    chosen: list[str] = []
-    for word in sorted(words, key=lambda word: "/" not in word.partition("=")[0]):
-        key, _, value = word.partition("=")
-        try:
-            composer.check_hydras([*chosen, word])
-            chosen += [word] if "/" in key else []
-        except hydra_compose.ERRORS as error:
-            rule = one_line(f"Hydra refuses this: {error}").partition(" Config search path")[0]
-            fix = "correct it; python launch.py --cfg hydra prints Hydra's own keys"
-            yield Objection(key, value, rule, fix, COMMAND_LINE)
 
 
 def _kept_secrets(

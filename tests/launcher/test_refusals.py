@@ -160,9 +160,6 @@ experiment=quickstart \
 'analysis.hypotheses={X: {claim: a, kind: less, group: q_star, against: C0, metric: qstar/ess_ratio}}'
 experiment=quickstart 'analysis.hypotheses={X: {claim: a, kind: range, group: C0, metric: dual_game/beta, low: 0}}'
 method=c0_ppo,sft experiment.baseline=c0_ppo analysis.primary.metric=analysis/reward_sum_mean
-experiment=quickstart hydra.foo=1
-experiment=quickstart hydra/launcher=submitit_slurm hydra.launcher.mem_gb=2 hydra.launcher.timeout=10
-method=ptrw hydra/launcher=nosuch
 experiment=quickstart task.name=sortng
 experiment=quickstart verl.data.max_prompt_length=1
 method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7

@@ -263,10 +263,4 @@ def _work(
     if devices is not None:
         os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later
-    if warm.failure is not None:
-        with suppress(OSError):
-            print(
-                f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",
-                file=sys.stderr,
-            )
     worker.leave(worker.execute(folder, train, launch, launch_id, orphaned, nodes))
