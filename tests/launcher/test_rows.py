@@ -70,9 +70,9 @@ def test_step_pace_and_value_are_the_last_ones(multirun, lines, expected):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"format": 1}', "id is missing"),
+        (b'{"format": 1}', "missing required field `id`"),
         (b"\xff\xfe{", "not JSON"),
-        (b'{"format": 1, "id": "a1", "state": "odd"}', "state = 'odd'"),
+        (b'{"format": 1, "id": "a1", "state": "odd"}', "Invalid enum value 'odd' - at `$.state`"),
         (b"", "not JSON"),
         (b'{"format": 1, "id"', "not JSON"),
     ],
