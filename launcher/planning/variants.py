@@ -88,7 +88,7 @@ class ConfigVariant:
             yield Objection("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
             value, default = config["method"].get(part), self._method.get(part)
-            if value != default and not isinstance(default, Mapping):
+            if value != default and not (isinstance(default, Mapping) and isinstance(value, Mapping)):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
                 yield Objection(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
