@@ -104,7 +104,6 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
     if jobs:
         more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
         lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
-    lines += [text.clean(other.sentence()) for other in standing.other_code]
     if standing.device_hours:
         failed = standing.unfinished_device_hours
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""

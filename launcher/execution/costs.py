@@ -263,7 +263,6 @@ class Budget:
         self._spent = compute.spent(multirun, charged, time.time())
         #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
         self._submitted: dict[str, tuple[float, float]] = {}
-        self._measured: tuple[float, float] = (0.0, 0.0)  # what done runs took in this launch, and what was expected
         self._next_look = 0.0
 
     @property
@@ -289,22 +288,17 @@ class Budget:
         return committed < self.hours * compute.HOUR_S and committed + more <= self.hours * compute.HOUR_S
 
     def expected(self, run_id: str) -> float:
-        """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
-        took, expected = self._measured
-        begin = last_final_step(run_folder(self._multirun, run_id))
-        return self._work[run_id].device_seconds(begin) * (took / expected if expected else 1.0)
+        """The device-seconds from the run's newest checkpoint to its end."""
+        return self._work[run_id].device_seconds(last_final_step(run_folder(self._multirun, run_id)))
 
     def submitted(self, run_id: str) -> None:
         """The scheduler has the run."""
         self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
 
-    def ended(self, run_id: str, done: bool) -> None:
-        """The scheduler has it no more. `done`: it ended as planned, so its time says what to expect of others."""
-        before, expected = self._submitted.pop(run_id, (None, 0.0))
+    def ended(self, run_id: str) -> None:
+        """The scheduler has it no more."""
+        self._submitted.pop(run_id, None)
         self._look([run_id])
-        if done and before is not None and expected:
-            took = self._spent[run_id] - before
-            self._measured = self._measured[0] + took, self._measured[1] + expected
 
     def watch(self, others: Iterable[str] = ()) -> None:
         """Look at the attempts of submitted runs and of `others`, which other launches run, at most every second."""

@@ -284,7 +284,7 @@ class Reconciler:
                 claim.discard(folder)
                 unfinished = False
         if self._budget is not None:
-            self._budget.ended(run_id, state.state == RunState.DONE)
+            self._budget.ended(run_id)
         if owner is not None or unfinished:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
             self._wait_for(run_id, owner, ended if owner is not None and ours else None)

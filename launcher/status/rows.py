@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ class Row:
 
     `state` is a RunState, or UNREADABLE with the reason in `message`, also of a done run whose files were changed.
     `step` is the last step of the metric log (0 without one), `step_seconds` the measured time of a step (None with
-    fewer than two lines), `metrics` the last finite values by name: None where the log's last 256 KiB have none. `code`
-    has the ids of the records of its code, `launch_id` the token of the launch that submitted it. `device_seconds` is
+    fewer than two lines), `metrics` the last finite values by name: None where the log's last 256 KiB have none.
+    `launch_id` is the token of the launch that submitted it. `device_seconds` is
     what its ended attempts took, `unfinished_seconds` the part of those that did not finish the run; `started` is when
     the present one began, on so many `devices`.
     """
@@ -36,7 +36,6 @@ class Row:
     step: int
     step_seconds: float | None
     metrics: Mapping[str, float | None]
-    code: Sequence[str] = ()
     launch_id: str | None = None
     device_seconds: float = 0.0
     unfinished_seconds: float = 0.0
@@ -68,7 +67,6 @@ def _read(folder: Path, metrics: Collection[str]) -> Row | None:
         step=step,
         step_seconds=step_seconds,
         metrics=values,
-        code=state.code_ids(),
         launch_id=state.launch_id,
         device_seconds=sum(state.device_seconds.values()),
         unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog, code
-from launcher.run.code import OtherCode
+from launcher.run import catalog
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import run_folder
 from launcher.run.launch_record import jobs_of
@@ -88,7 +87,6 @@ class Standing:
     work_seconds: float | None
     remaining_seconds: float | None
     failures: Sequence[Failure]
-    other_code: Sequence[OtherCode] = ()
     running: Mapping[str, RunningRun] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     device_hours: float = 0.0
@@ -117,7 +115,6 @@ class Standing:
             "failures": [
                 {JSON_KEYS.get(name, name): value for name, value in vars(failure).items()} for failure in self.failures
             ],
-            "other_code": [other.document() for other in self.other_code],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
             "device_hours": self.device_hours,
             "unfinished_device_hours": self.unfinished_device_hours,
@@ -173,9 +170,6 @@ def stand(multirun: Path, plan: Mapping[str, Any]) -> Standing:
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
-        other_code=code.others(
-            multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
-        ),
     )
 
 

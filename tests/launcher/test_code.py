@@ -434,7 +434,7 @@ def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
     assert with_choice.experiments == without.experiments and with_choice.runs == without.runs
 
 
-def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys, worded):
+def test_plan_names_the_files_and_the_choice(half_done, capsys, worded):
     multirun, done = half_done
     assert main(["plan", *WORDS, f"multirun={multirun}"]) == 0
     worded(line for line in capsys.readouterr().out.splitlines() if "code" in line)
@@ -445,10 +445,6 @@ def test_plan_and_status_name_the_files_and_the_choice(half_done, capsys, worded
     assert (
         other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/methods/health.py"]
     )
-    main(["status", "adhoc", "--multirun", str(multirun)])
-    worded(line for line in capsys.readouterr().out.splitlines() if "code" in line)
-    main(["status", "adhoc", "--multirun", str(multirun), "--json"])
-    assert json.loads(capsys.readouterr().out)["adhoc"]["other_code"] == [other]
 
 
 # ---------------------------------------------------------------- the report
