@@ -237,14 +237,6 @@ def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded, tmp_
     worded(line)
 
 
-def test_an_experiment_has_no_name_that_differs_from_anothers_in_case_alone(tmp_path):
-    (tmp_path / "Mine").mkdir()
-    assert make("method=c0_grpo", "experiment.name=Mine", f"multirun={tmp_path}").runs
-    for name, other in (("mine", "Mine"), ("QuickStart", "quickstart")):
-        (line,) = refused("method=c0_grpo", f"experiment.name={name}", f"multirun={tmp_path}")
-        assert f"experiment.name = {name}: " in line and other in line
-
-
 def test_every_folder_that_the_code_names_beside_the_experiments_is_reserved():
     code = "".join(path.read_text() for room in ("launcher", "analysis") for path in (ROOT / room).rglob("*.py"))
     assert {*re.findall(r'multirun / "(\w+)"', code)} == {*RESERVED}
