@@ -87,7 +87,8 @@ class ConfigVariant:
             fix = f"begin {self._file} with `defaults: [{application().parts().BASELINE}, _self_]`"
             yield Objection("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
-            value, default = config["method"].get(part), self._method.get(part)
+            default = self._method.get(part)
+            value = config["method"].get(part, default)
             if value != default and not (isinstance(default, Mapping) and isinstance(value, Mapping)):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
                 yield Objection(f"method.{part}", value, rule, f"choose method/{part}={value}")
