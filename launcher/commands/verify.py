@@ -166,8 +166,7 @@ def steps(folder: Path, root: Path) -> list[str]:
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
     again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
-    own = bool(record.get(launch_record.USER_CODE))  # whose project the command belongs to
-    if not commit or (own and not {"commit", "uncommitted changes"} & differences(folder, root).keys()):
+    if not commit or record.get(launch_record.USER_CODE):  # of a project of its own
         return [shlex.join(["cd", str(project.root())]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
@@ -175,9 +174,6 @@ def steps(folder: Path, root: Path) -> list[str]:
     ]
     if patch.is_file():
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
-    if own:
-        commands.append(shlex.join(["cd", str(project.root())]))
-        return [*commands, shlex.join(["env", f"PYTHONPATH={tree}", sys.executable, *again])]
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
         return [*commands, shlex.join([sys.executable, *again])]
