@@ -1,7 +1,8 @@
 """python -m launcher verify: the commands that repeat one run; --run repeats it here. Also `reproduce`.
 
 Nothing is checked out: the commands are printed. --run executes the run again with the present code and packages, in a
-new folder, and compares the metrics step by step.
+new folder, and compares the metrics step by step. A program of @hydra.main and packages of your own have the code that
+the run used, from the commits and patches of their repositories.
 
 Exit codes: 0 fine, 1 the configuration, or with --run the metrics, differ from the run's, 2 no such run.
 """
@@ -25,7 +26,7 @@ from launcher import files, project
 from launcher.commands import output
 from launcher.config import content, identity
 from launcher.errors import Usage
-from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT
+from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
 from launcher.run import catalog, code, evaluations, launch_record, transitions
 from launcher.run.folder import (
     base_path,
@@ -198,13 +199,18 @@ def prepare(folder: Path, scratch: Path) -> Path:
 def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     """Repeat the run from its beginning in the folder `scratch`, with the code of `root`, and compare the metrics.
 
-    Metrics that depend on a clock are ignored; all others, and what a program of @hydra.main returned, must be equal to
-    the last bit. Returns the repetition's `folder` and `state`, how many `equal_steps` it has, and the
-    `first_difference` in words or None.
+    The user's own code is that of the run. Metrics that depend on a clock are ignored; all others, and what a program
+    of @hydra.main returned, must be equal to the last bit. Returns the repetition's `folder` and `state`, how many
+    `equal_steps` it has, and the `first_difference` in words or None. Usage: the user's code cannot be restored.
     """
     again = prepare(folder, scratch)
     record = read_provenance(folder) or {}
     environment = {**os.environ, **(record.get("threads") or ONE_THREAD)}
+    if record.get(launch_record.USER_CODE):
+        from launcher.schedulers.batch import code_snapshot
+
+        near = code_snapshot.restore(root, root := scratch / "copy", folder)
+        environment["PYTHONPATH"] = python_path(root, *near)
     command = [sys.executable, "-m", "launcher.worker", str(again)]
     subprocess.run(command, cwd=root, env=environment, check=False)
     then, now = read_state(folder).state, read_state(again)

@@ -109,9 +109,9 @@ def placed(name: str, root: str) -> str:
 def find(module: str, near: Iterable[Path] = ()) -> Path | None:
     """The file of a recorded module as it is now, or None: it is gone. Nothing of its package is imported.
 
-    near: folders that may have it, before others.
+    near: folders that may have it, before others; of a module that is recorded by its absolute path, below them.
     """
-    for file in (*(place / module for place in near), ROOT / module):
+    for file in (*(place / module.lstrip("/") for place in near), ROOT / module):
         if file.is_file():
             return file
     beside = [place.parent / module for place in places(module.partition("/")[0].removesuffix(".py"))]
@@ -175,15 +175,15 @@ def choices(experiment: Path) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- differences
 
 
-def changes(then: Code, root: str = "") -> dict[str, tuple[str, str]]:
+def changes(then: Code, near: Sequence[Path] = (), root: str = "") -> dict[str, tuple[str, str]]:
     """What a record has that is otherwise now, by name: its value then and now (`gone` for a file that is gone).
 
-    root: the project's folder now, by default that of then.
+    near: folders that may have its modules, before others; root: the project's folder now, by default that of then.
     """
     root = root or then.root
     # A program's packages are below the folder of its script, or beside that.
     files = [Path(name) for name in (placed(name, root) for name in then.modules) if name[0] == "/"]
-    near = [*dict.fromkeys(at for file in files for at in file.parents)]
+    near = near or [*dict.fromkeys(at for file in files for at in file.parents)]
     values = {name: (value, _present(then, name, value, near, root)) for name, value in sorted(then.values().items())}
     return {name: both for name, both in values.items() if both[0] != both[1]}
 

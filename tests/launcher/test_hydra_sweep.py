@@ -478,26 +478,30 @@ def command(folder: Path, *words: str, code: int = 0) -> str:
 
 
 @pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.task"], ["-m", "pkg"]])
-def test_verify_repeats_a_job_with_the_code_that_is_there(tmp_path: Path, program: list[str]) -> None:
+def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list[str]) -> None:
     folder = tmp_path / "my program"
     for name, text in REPEATED.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(textwrap.dedent(text))
     (folder / ".gitignore").write_text("multirun\n__pycache__\n")
     git(folder, "init", "-q")
-    git(folder, "add", "-A")
+    git(folder, "add", "pkg", "train.py", ".gitignore")
     git(folder, "commit", "-q", "-m", "all")
-    rate = folder / "pkg" / "rate.py"
-    rate.write_text("RATE = 3\n")
+    (folder / "pkg" / "rate.py").write_text("RATE = 3\n")  # the patch has it, and offsets.py, which is new
     sweep(folder, "x=1", program=program)
     (run,) = runs(folder)
-    (patch,) = (path for path in run.glob("*.patch") if path.name != "dirty.patch")  # that is rlsweep's own
+    assert "other code" not in command(folder, "status")
+    links = {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()}
+    (folder / "pkg" / "rate.py").write_text("RATE = 4\n")
+    (folder / "offsets.py").unlink()
+    git(folder, "commit", "-q", "-a", "-m", "later")
     said = command(folder, "verify", run.name, "--run")
     assert "3 steps are equal" in said
-    assert f"{folder} at commit {git(folder, 'rev-parse', 'HEAD')[:12]} with {patch}" in said
-    rate.write_text("RATE = 4\n")
-    said = command(folder, "verify", run.name, "--run", code=1)
-    assert "rate.py: then as the run used it, now changed" in said and "first difference: from step 1 on" in said
-    git(folder, "checkout", "-q", ".")
-    git(folder, "apply", str(patch))
+    (patch,) = (path for path in run.glob("*.patch") if path.name != "dirty.patch")  # that is rlsweep's own
+    assert f"{folder} at commit {git(folder, 'rev-parse', 'HEAD~1')[:12]} with {patch}" in said
+    assert {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()} == links
+    (patch.parent / patch.name).write_text(patch.read_text().replace("return 5", "return '***'"))  # a masked secret
+    said = command(folder, "verify", run.name, "--run", code=2)
+    assert "has offsets.py as" in said or f"has {folder}/offsets.py as" in said
+    (folder / "offsets.py").write_text(REPEATED["offsets.py"])
     assert "3 steps are equal" in command(folder, "verify", run.name, "--run")

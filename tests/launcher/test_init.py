@@ -75,7 +75,7 @@ def test_ids_do_not_depend_on_the_folder(tmp_path: Path, study: Path) -> None:
 
 
 @pytest.mark.train
-def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated(study: Path) -> None:
+def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated_with_the_code_it_had(study: Path) -> None:
     git = ["git", "-C", str(study), "-c", "user.name=n", "-c", "user.email=n@n.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *words], check=True)
@@ -87,6 +87,7 @@ def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated(study: Path) -
     used = json.loads(record)["record"]["user_code"][str(study / "my_study")]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     assert used["commit"] == commit and used["dirty"]
+    method.write_text("raise ImportError\n")
     run = next(path for path in (study / "multirun" / "runs").iterdir() if "tanh" in (path / "config.yaml").read_text())
     said = rlsweep(study / "data", "verify", run.name, "--run")
     assert f"{study} at commit {commit[:12]} with {run / used['patch']}\n" in said and "40 steps are equal" in said

@@ -10,7 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.application import packages
+from launcher.errors import Usage
 from launcher.project import CONF, COPIES, PACKAGES
+from launcher.run import code, launch_record
+from launcher.run.folder import multirun_of, read_provenance, read_state
+from launcher.text import one_line
 from launcher.worker.loaded import Source
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
@@ -18,6 +22,12 @@ LARGEST_FILE = 8 << 20
 LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
 _ROOMS = (*packages(), CONF.name, "hydra_plugins", "launch.py", "rlsweep.py")
+
+# A commit of a repository in a new folder, with a patch if there is one; the repository stays as it is.
+_CHECK_OUT = """
+git clone -q --shared --no-checkout "$1" "$2"; cd "$2"
+git checkout -q --detach "$3"; [ -z "$4" ] || git apply "$4"
+"""
 
 
 def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ()) -> Path:
@@ -42,6 +52,40 @@ def copy(root: Path, to: Path, multirun: Path, user_code: Iterable[Source] = ())
             if source.path.is_symlink():
                 shutil.copy2(source.path, place)
     return to
+
+
+def restore(root: Path, to: Path, folder: Path) -> list[Path]:
+    """Copy the project's present sources to a new folder, with the user's code as a run had it: from its repositories.
+
+    folder: the run's. A file that its commit and patch do not give is taken from its place if it is unchanged there.
+    Returns the folders of the user's code in the copy. Usage: some of it is not available any more.
+    """
+    copy(root, to, multirun_of(folder))
+    why, copies = [], to / COPIES.name
+    for top, used in launch_record.repositories(folder).items():
+        words = (top, str(copies / top.lstrip("/")), used["commit"], used["patch"] or "")
+        command = ["sh", "-ec", _CHECK_OUT, "sh", *words]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        why += [f"{top} at {used['commit']}: {one_line(done.stderr)}"] if done.returncode else []
+    places = [Path(path).parent for path in (read_provenance(folder) or {})[launch_record.USER_CODE]]
+    near = [copies, *(copies / place.relative_to("/") for place in places)]
+    lacking = []
+    for then in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
+        gone = code.changes(then, places)
+        for name in filter(code.is_users, then.modules.keys() & code.changes(then, near).keys()):
+            file = code.find(code.placed(name, then.root), places)
+            if file is None or name in gone:
+                lacking.append(code.placed(name, then.root))
+                continue
+            place = copies / file.relative_to("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, place)
+    if lacking:
+        named = ", ".join(dict.fromkeys(lacking))
+        why.insert(0, f"neither its repository nor its folder has {named} as the run used it")
+        fix = "restore it in the folder, or the commit in the repository, and repeat the command"
+        raise Usage(f"run {folder.name}: its code cannot be restored: {'; '.join(why)}. Fix: {fix}")
+    return near[1:]
 
 
 def _copy(root: Path, names: Iterable[str], to: Path) -> None:
