@@ -17,7 +17,7 @@ from launcher.run import catalog, launch_record
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import NEW
 from launcher.status import tables
-from launcher.status.rows import read_rows
+from launcher.status.index import Index
 from launcher.text import counted
 
 HELP = "list runs: id, group, factors, seed, state, job, step, folder"
@@ -32,7 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """JSON: runs, each with id, experiment, group, factors, seed, state, kind, cause, job, step, folder."""
     places = _places(given.multirun, given.names, given.all)
-    rows = read_rows(given.multirun, {entry["id"]: None for _, entry in places})
+    index = Index(given.multirun)
+    rows = index.refresh({entry["id"]: None for _, entry in places})
+    index.save()
     jobs = launch_record.jobs_of(given.multirun, (row.launch_id for row in rows.values()))
     listed = []
     for experiment, entry in places:

@@ -15,6 +15,7 @@ from launcher import text
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
+from launcher.status.index import Index
 from launcher.status.standing import FAILURES, Standing, causes, stand
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     name, multirun = given.experiment, given.multirun
     plans = catalog.plans(multirun) if name is None else {name: catalog.read_plan(multirun, name)}
-    standings = [stand(multirun, plan) for plan in plans.values()]
+    index = Index(multirun)
+    standings = [stand(multirun, plan, index) for plan in plans.values()]
+    index.save()
     if given.json:
         print(json.dumps({standing.experiment: standing.document() for standing in standings}, indent=1))
     elif standings:

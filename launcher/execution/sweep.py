@@ -32,6 +32,7 @@ from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
+from launcher.status.index import Index
 from launcher.status.standing import Standing
 from launcher.text import counted, hours, more_than
 from launcher.worker import worker
@@ -171,10 +172,10 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
         for line in filter(None, lines):
             print(line, flush=True)
         freeze.freeze(plan)
-        plans = [experiment.document() for experiment in plan.experiments]
+        index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
 
         def look() -> list[Standing]:
-            return [standing.stand(plan.multirun, document) for document in plans]
+            return [standing.stand(plan.multirun, document, index) for document in plans]
 
         queued = started.workers is None
         display = progress.Display(len(run_ids), plan.multirun, look, queued)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -44,6 +45,12 @@ def problem(folder: Path, state: State) -> str | None:
     with suppress(files.BadRunFolder):
         again = "repeat the import" if changed and is_imported(folder) else again
     return changed and f"{changed} after the run was done. Fix: restore it, or {again}"
+
+
+def stamp(folder: Path) -> int:
+    """A number that changes when a file that a run's manifest covers gets another size or time."""
+    stats = _stats(folder, _OF_RUN | {MANIFEST})
+    return zlib.crc32(repr(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())).encode())
 
 
 def log_problem(folder: Path, steps: int, first: int) -> str | None:

@@ -19,7 +19,7 @@ from launcher.run.folder import run_folder
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
-from launcher.status.rows import UNREADABLE, Row, read_rows
+from launcher.status.index import UNREADABLE, Index, Row
 from launcher.text import clean, counted, without_numbers
 
 # States that need a decision: these runs wait for `resume`. Cancelled ones do too, but that was a decision.
@@ -121,14 +121,14 @@ class Standing:
         }
 
 
-def stand(multirun: Path, plan: Mapping[str, Any]) -> Standing:
+def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     """The present standing of the experiment of a plan.json."""
     metric = (plan.get("analysis") or {}).get("primary", {}).get("metric")
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for entry in plan["runs"]:
         groups[entry["group"]][entry["id"]] = None
     ids = catalog.entries(plan)
-    rows = read_rows(multirun, ids, [metric] if metric else [])
+    rows = index.refresh(ids, [metric] if metric else [])
     states = {
         run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
         for run_id in ids

@@ -40,7 +40,9 @@ def call(multirun, capsys, *words):
 
 
 def snapshot(multirun):
-    return {path: path.stat().st_mtime_ns for path in multirun.parent.rglob("*") if path.name != ".lock"}
+    return {
+        path: path.stat().st_mtime_ns for path in multirun.parent.rglob("*") if path.name not in (".lock", ".index")
+    }
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=ascii)

@@ -12,6 +12,7 @@ from launcher.execution.progress import Display
 from launcher.run import catalog, claim
 from launcher.run.folder import cache_folder, read_state, write_state
 from launcher.run.lifecycle import RunState
+from launcher.status.index import Index
 from launcher.status.standing import remaining_seconds, stand
 from tests.launcher.made import make_plan, make_run
 
@@ -29,7 +30,8 @@ def look(tmp_path, monkeypatch):
                 assert claim.acquire(folder, 1) is not None
         write_state(folder, read_state(folder).replace(state=RunState(state), pid=os.getpid()))
     make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc"]})
-    return lambda: [stand(tmp_path, catalog.read_plan(tmp_path, "study"))]
+    index = Index(tmp_path)
+    return lambda: [stand(tmp_path, catalog.read_plan(tmp_path, "study"), index)]
 
 
 def shown(display):
