@@ -44,6 +44,7 @@ COMMANDS = (
     "certify",
     "sync",
     "gc",
+    "completion",
 )
 #: Those of `python -m analysis`.
 ANALYSIS = ("report", "import", "judge", "looks")
@@ -51,8 +52,8 @@ ANALYSIS = ("report", "import", "judge", "looks")
 _ALIASES = {"retry": "resume", "reproduce": "verify"}
 # Relative paths of a project's files begin in its folder, from wherever below it these are called.
 _IN_THE_PROJECT = frozenset({"launch", "plan", "resume", "rerun"})
-# `plan` takes multirun=FOLDER as an override.
-_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "certify"})
+# `plan` takes multirun=FOLDER as an override, and `completion` needs no runs.
+_WITHOUT_MULTIRUN = frozenset({"launch", "init", "plan", "certify", "completion"})
 
 
 def all_commands() -> Mapping[str, str]:
@@ -104,6 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = _modules([name]) if name in COMMANDS else all_commands()  # the application is imported for its commands
     if name in ANALYSIS:
         return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
+    if "_ARGCOMPLETE" in os.environ:
+        from argcomplete import autocomplete
+
+        autocomplete(build_parser(known, of_analysis=True))  # prints the completions, and ends the process
     if name in _IN_THE_PROJECT and root() != ROOT:
         os.chdir(root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)

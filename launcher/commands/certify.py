@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launcher import files, project
-from launcher.commands import output
+from launcher.commands import completion, output
 from launcher.commands.verify import first_difference, metrics, prepare, records
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
@@ -53,7 +53,7 @@ _FREEZE = ("hydra/sweeper=rlsweep", "hydra.sweeper.cluster=local", "hydra.sweepe
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The plan or the program, and the kills."""
-    parser.add_argument("overrides", nargs="+", metavar="WORD", help="experiment=NAME ..., or python FILE ...")
+    completion.add(parser, "overrides", completion.overrides, "WORD", "experiment=NAME ..., or python FILE ...", "+")
     parser.add_argument("--kills", type=int, default=20, metavar="N", help="how often the run is killed (20)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="from which random moments are drawn (0)")
     parser.add_argument("--run", default="", metavar="RUN", help="the beginning of a run's id; default: the first run")

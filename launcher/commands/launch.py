@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 
+from launcher.commands import completion
+
 HELP = "run an experiment or a campaign, and report"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The overrides."""
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="experiment=NAME, campaign=NAME, ...")
+    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", "experiment=NAME, campaign=NAME, ...", "*")
 
 
 def run(given: argparse.Namespace) -> int:

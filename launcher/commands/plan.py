@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
-from launcher.commands import certify
+from launcher.commands import certify, completion
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Overrides, as launch.py takes them."""
     example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
     parser.add_argument("-m", action="store_true", help="as launch.py takes it; every plan is of all runs")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=example)
+    completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.run import catalog, whole
 from launcher.run.folder import checkpoints, is_imported, read_state
@@ -15,7 +16,7 @@ from launcher.run.folder import checkpoints, is_imported, read_state
 def add(parser: argparse.ArgumentParser, nargs: str = "+", default: str = "") -> None:
     """Add the names of experiments and runs to a command's arguments."""
     described = "an experiment, or a run's id" + (f"; default: {default}" if default else "")
-    parser.add_argument("names", nargs=nargs, metavar="EXPERIMENT|RUN", help=described)
+    completion.add_names(parser, "names", nargs, described)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import text
+from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
@@ -29,7 +30,7 @@ _MOST_JOBS = 5
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The experiment."""
     default = "default: every planned experiment"
-    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help=default)
+    completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from launcher import files, project
-from launcher.commands import output
+from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
@@ -60,7 +60,7 @@ _OURSELVES = "rlsweep"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, and whether to repeat it here."""
-    parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
+    completion.add_run(parser)
     parser.add_argument("--run", dest="again", action="store_true", help="repeat it here, and compare the metrics")
 
 

@@ -33,6 +33,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString, ValueType
 from hydra.core.utils import setup_globals
 from hydra.errors import ConfigCompositionException, HydraException
+from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -140,6 +141,19 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             del whole["hydra"]
             whole.pop(KEY, None)
         return plain(whole)
+
+    def completions(self, words: Iterable[str], begun: str) -> list[str]:
+        """What Hydra's completion offers after these words for the one that is begun. Sweeps of values, and what
+        cannot be composed, offer no keys."""
+        plugin, line = DefaultCompletionPlugin(self._loader()), " ".join(word for word in words if "," not in word)
+        while True:
+            try:
+                found: list[str] = plugin._query(self.config, f"{line} {begun}")
+            except ERRORS:
+                return []
+            if len(found) != 1 or found[0] == begun or not found[0].endswith("."):
+                return found
+            begun = found[0]  # the shell would put a space after the only one
 
     def _loader(self) -> ConfigLoaderImpl:
         path = create_config_search_path(str(self.folder))

@@ -1,7 +1,8 @@
-"""What users type: names that are wrong, hostile or half written; --json and exit codes; quick answers."""
+"""What users type: names that are wrong, hostile or half written; --json and exit codes; completion; quick answers."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -126,10 +127,13 @@ def process(*words, **environment):
     )
 
 
-@pytest.mark.parametrize("words", [["status", "study"], ["logs", "aa11"], ["gc"], ["cancel", "aa11"]])
+@pytest.mark.parametrize(
+    "words", [["status", "study"], ["logs", "aa11"], ["gc"], ["cancel", "aa11"], ["completion", "bash"]]
+)
 def test_commands_that_only_look_load_no_heavy_library(multirun, words):
+    place = [] if words[0] == "completion" else ["--multirun", str(multirun), "--json"]
     code = "import sys; from launcher.__main__ import main; code = main(sys.argv[1:]); print(); print(*sys.modules)"
-    done = process("-c", code, *words, "--multirun", str(multirun), "--json")
+    done = process("-c", code, *words, *place)
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert done.returncode == 0 and "launcher" in loaded
     assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich", "pydantic"}
@@ -141,6 +145,49 @@ def test_a_reader_that_has_seen_enough_is_no_error(multirun):
     for _ in range(3):
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---------------------------------------------------------------- completion
+
+
+def completed(multirun, tmp_path, line):
+    """What bash would offer after this line, from the real script and a real bash."""
+    program_file = tmp_path / "bin" / "rlsweep"
+    program_file.parent.mkdir(exist_ok=True)
+    program_file.write_text(f'#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m launcher "$@"\n')
+    program_file.chmod(0o755)
+    script = 'eval "$(rlsweep completion bash)"; COMP_LINE=$1; COMP_POINT=${#1}; COMP_TYPE=9; '
+    script += "COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _python_argcomplete rlsweep; "
+    script += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    path = f"{program_file.parent}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script, "bash", line], capture_output=True, text=True, env={"PATH": path})
+    return [word.strip() for word in done.stdout.splitlines() if word.strip()]
+
+
+@pytest.mark.bash
+def test_bash_completes_commands_experiments_and_runs(multirun, tmp_path):
+    assert completed(multirun, tmp_path, "rlsweep st") == ["status"]
+    at = f"--multirun {multirun}"
+    assert completed(multirun, tmp_path, f"rlsweep logs {at} aa") == ["aa11", "aa22"]
+    assert completed(multirun, tmp_path, f"rlsweep logs {at} bb") == ["bb33"]
+    assert "study" in completed(multirun, tmp_path, f"rlsweep resume {at} stu")
+    # To bash, what follows the equals sign is a word of its own.
+    assert completed(multirun, tmp_path, "rlsweep plan experiment=quick") == ["quickstart"]
+    assert completed(multirun, tmp_path, "rlsweep completion f") == ["fish"]
+    assert completed(multirun, tmp_path, "rlsweep launch experiment=quick") == ["quickstart"]
+    assert {"method", "method."} <= {*completed(multirun, tmp_path, "rlsweep launch met")}
+    chosen = "rlsweep launch experiment=quickstart seed=0,1 trainer.eval_e"
+    assert completed(multirun, tmp_path, chosen) == ["trainer.eval_every="]
+    assert completed(multirun, tmp_path, "rlsweep rep") == ["report"]
+    assert completed(multirun, tmp_path, "rlsweep report --form") == ["--format"]
+    assert completed(multirun, tmp_path, "rlsweep import --fac") == ["--factor"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(capsys, shell):
+    assert program.main(["completion", shell]) == 0
+    assert "rlsweep" in capsys.readouterr().out
+    assert program.main(["completion", shell, "--json"]) == 0 and json.loads(capsys.readouterr().out)
 
 
 TORN, NEWER, NO_OBJECT, FOLDER = '{"format": 1, "id"', '{"format": 2}', "[]", None

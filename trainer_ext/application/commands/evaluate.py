@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.commands import output, selection
+from launcher.commands import completion, output, selection
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ROOT
 from launcher.run.folder import cache_folder, multirun_of, read_config, run_folder
@@ -30,8 +30,7 @@ HELP = "evaluate a run's checkpoint again, on more prompts or other data, or a m
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, its checkpoint, how much to ask, and changes of the run's task."""
-    named = "a run's id, or its beginning; or the folder of a model, with task=NAME"
-    parser.add_argument("run", metavar="RUN|FOLDER", help=named)
+    completion.add_run(parser, "RUN|FOLDER", "a run's id, or its beginning; or the folder of a model, with task=NAME")
     parser.add_argument(
         "overrides",
         nargs="*",

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from launcher import files
-from launcher.commands import output, selection
+from launcher.commands import completion, output, selection
 from launcher.project import EXIT_FINE
 from launcher.run.folder import cache_folder, multirun_of, read_config
 from trainer_ext.application.commands.evaluate import origin
@@ -23,7 +23,7 @@ TYPES = ("float32", "bfloat16", "float16")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The run, the folder to write, the checkpoint, and the type of the weights."""
-    parser.add_argument("run", metavar="RUN", help="a run's id, or its beginning")
+    completion.add_run(parser)
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; it must be empty or not exist")
     parser.add_argument("--checkpoint", type=int, metavar="STEP", help="default: the newest that the run has")
     parser.add_argument("--dtype", choices=TYPES, default=TYPES[0], help=f"of the weights; default: {TYPES[0]}")
