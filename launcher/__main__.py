@@ -28,7 +28,6 @@ from launcher.project import (
     program,
     root,
 )
-from launcher.text import nearest, shown
 
 #: The launcher's own commands; the application brings others.
 COMMANDS = (
@@ -41,12 +40,10 @@ COMMANDS = (
     "cancel",
     "resume",
     "rerun",
-    "show",
     "verify",
     "certify",
     "sync",
     "gc",
-    "delete",
     "completion",
 )
 #: Those of `python -m analysis`.
@@ -108,14 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = _modules([name]) if name in COMMANDS else all_commands()  # the application is imported for its commands
     if name in ANALYSIS:
         return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
-    if name and not name.startswith("-") and name not in known:
-        names = [*known, *ANALYSIS]
-        close = nearest(name, names)
-        meant = f"did you mean {close}? " if close else ""
-        if name in ("run", "start", "submit", "train"):
-            meant = "runs are started by `python launch.py -m experiment=NAME`; "
-        print(f"error: {shown(name)} is not a command; {meant}the commands are: {', '.join(names)}", file=sys.stderr)
-        return EXIT_USAGE
     if "_ARGCOMPLETE" in os.environ:
         from argcomplete import autocomplete
 
@@ -124,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)
     given, more = parser.parse_known_args(words)
-    # argparse takes positional arguments once: those after an option, `cancel NAME --group C1 sigma=0.2`, are left.
+    # argparse takes positional arguments once: those after an option, `plan experiment=NAME --json seed=0`, are left.
     taken: list[str] | None = getattr(given, "names", getattr(given, "overrides", None))
     if more and (taken is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")

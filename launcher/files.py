@@ -6,7 +6,6 @@ Only the standard library is imported at the top, so that every reader (analysis
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -44,32 +43,6 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
-
-
-def obstacle(folder: Path) -> str | None:
-    """Which call that runs need fails in a folder, and why, or None. A file is written there, and removed."""
-    probe, linked = (folder / f"{ASIDE}probe-{os.getpid()}{suffix}" for suffix in ("", "-link"))
-    call = "open"
-    try:
-        with open(probe, "w") as file:
-            call = "flock"
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            call = "fsync"
-            os.fsync(file.fileno())
-        fsync_folder(folder)
-        call = "link"
-        os.link(probe, linked)
-        probe.unlink()
-        call = "rename"
-        os.replace(linked, probe)
-    except OSError as error:
-        more_may_be_free = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return None if more_may_be_free else f"{call} fails there ({error.strerror})"
-    finally:
-        for path in (probe, linked):
-            with suppress(OSError):
-                path.unlink()
-    return None
 
 
 def fsync_folder(folder: Path) -> None:
@@ -172,7 +145,7 @@ def size_of(path: Path) -> int:
 
 
 def mark_used(path: Path) -> bool:
-    """Set a shared file's modification time to now, so that `gc` keeps it; whether the file exists."""
+    """Set a file's modification time to now, so that `gc` keeps it; whether the file exists."""
     with suppress(PermissionError):  # another user's file
         try:
             os.utime(path)

@@ -25,7 +25,6 @@ from functools import partial
 JOIN_S = 300.0
 _FIRST, _LAST, _BLOCK = 20000, 32000, 64  # below the ports that kernels hand out by themselves
 _TRIES = 3
-_HEALTH_EVERY_S, _HEALTH_WITHIN_S = 0.5, 60.0  # on a busy node the imports of one check take half of that
 _STOP_S = 30.0
 _CONNECT_S = 5.0
 # This runs as a process of its own, because Ray ends a process whose head dies.
@@ -197,7 +196,7 @@ def ray(
             head, more = nodes[0], ["--head", "--port", str(first), "--ray-client-server-port", str(first + 1)]
             more += ["--include-dashboard=false", "--dashboard-port", str(first + 2)]
             steps[head.name] = begin(head, first + 3, more)
-            if not _answers(steps[head.name], address, environment, end):
+            if not _join(steps, address, environment, end):
                 continue  # another job took a port meanwhile, or the node is so busy that Ray gave up
             for index, node in enumerate(nodes[1:], 1):
                 steps[node.name] = begin(node, first + 3 + index % (_BLOCK - 3), ["--address", address])
@@ -244,31 +243,13 @@ def _step(
     )
 
 
-def _answers(head: subprocess.Popen[bytes], address: str, environment: Mapping[str, str], end: float) -> bool:
-    """Wait for a new head to answer; False: it ended."""
-    check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-    while head.poll() is None:
-        if time.monotonic() > end:
-            raise Lost(f"the Ray head at {address} did not answer in time")
-        with suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            subprocess.run(
-                check,
-                env=environment,
-                capture_output=True,
-                start_new_session=True,
-                timeout=_HEALTH_WITHIN_S,
-                check=True,
-            )
-            return True
-        time.sleep(_HEALTH_EVERY_S)
-    return False
-
-
 def _join(
     steps: Mapping[str, subprocess.Popen[bytes]], address: str, environment: Mapping[str, str], end: float
 ) -> bool:
-    """Wait until as many nodes have joined as there are steps; False: one ended. On a busy node, Ray may refuse a
-    program at first."""
+    """Wait until as many nodes have joined as there are steps; False: one ended.
+
+    A Ray that starts, or is busy, refuses a program at first.
+    """
     command = [sys.executable, "-c", _JOINED, address, str(len(steps))]
     while True:
         with subprocess.Popen(command, env=environment) as joined:
@@ -277,7 +258,7 @@ def _join(
                     if any(step.poll() is not None for step in steps.values()):
                         return False
                     if time.monotonic() > end:
-                        raise Lost(f"not all of {len(steps)} nodes joined the Ray at {address} in time")
+                        raise Lost(f"the Ray at {address} did not have {len(steps)} nodes in time")
                     time.sleep(0.1)
             finally:
                 joined.kill()

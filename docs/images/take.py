@@ -7,13 +7,11 @@ at each picture before you commit it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pty
-import re
-import select
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from rich.console import Console
@@ -31,67 +29,26 @@ experiment:
   seeds: [0, 1]
 trainer: {steps: 60}
 """
-_CONTROL = re.compile(r"\x1b\[([\d;?]*)([A-Za-z])|\x1b\][^\x07]*\x07")
 
 
-def screen(output: str) -> list[str]:
-    """The lines that a terminal shows after an output: lines that were written over are gone, colours stay."""
-    lines, row, place = [""], 0, 0
-    while place < len(output):
-        found = _CONTROL.match(output, place)
-        if found:
-            place = found.end()
-            if found[2] == "A":
-                row = max(0, row - int(found[1] or 1))
-            elif found[2] == "K":
-                lines[row] = ""
-            elif found[2] == "m":
-                lines[row] += found[0]
-            continue
-        letter, place = output[place], place + 1
-        if letter == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif letter == "\r":
-            lines[row] = "" if output[place : place + 1] != "\n" else lines[row]
-        else:
-            lines[row] += letter
-    return lines
-
-
-def run(command: list[str], folder: Path, until: str | None = None) -> str:
-    """What a command writes to a terminal, at its end, or some moments after it wrote `until`."""
+def run(command: list[str], folder: Path) -> str:
+    """What a command writes to a terminal."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)
         size = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm-256color"}
         os.execvpe(sys.executable, [sys.executable, *command], {**os.environ, **size, "PYTHONPATH": str(folder)})
-    output, seen = b"", None
-    while seen is None or time.monotonic() < seen + 4:
-        if not select.select([terminal], [], [], 0.5)[0]:
-            continue
-        try:
-            output += os.read(terminal, 65536)
-        except OSError:  # its end
-            break
-        if until is not None and seen is None and until in output.decode(errors="replace"):
-            seen = time.monotonic()
-    if seen is not None:
-        shown = output
-        while True:  # let it finish
-            try:
-                if not os.read(terminal, 65536):
-                    break
-            except OSError:
-                break
-        output = shown
+    output = b""
+    with contextlib.suppress(OSError):  # its end
+        while part := os.read(terminal, 65536):
+            output += part
     os.waitpid(child, 0)
     return output.decode(errors="replace")
 
 
 def save(name: str, command: str, output: str) -> None:
     """Write a picture of a command and what the terminal shows after it."""
-    lines = [line for line in screen(output) if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     with Path(os.devnull).open("w") as nowhere:
         console = Console(width=COLUMNS, record=True, file=nowhere)
         console.print(f"[bold]$ {command}[/bold]", highlight=False)
@@ -108,13 +65,14 @@ def main() -> None:
     shutil.copytree(ROOT, folder, ignore=left_out)
     os.chdir(folder)
     (folder / "conf/experiment/learning_rates.yaml").write_text(EXPERIMENT)
-    for name, words, until in (
-        ("plan", "-m launcher plan experiment=learning_rates", None),
-        ("live", "launch.py -m experiment=learning_rates", "Dr_GRPO lr=0.0003 seed 0"),
-        ("status", "-m launcher status learning_rates", None),
-        ("failure", "-m launcher logs learning_rates", None),
+    plan = "-m launcher plan experiment=learning_rates"
+    save("plan", f"python {plan}", run(plan.split(), folder))
+    run(["launch.py", "-m", "experiment=learning_rates"], folder)
+    for name, words in (
+        ("status", "-m launcher status learning_rates"),
+        ("failure", "-m launcher logs learning_rates"),
     ):
-        save(name, f"python {words}", run(words.split(), folder, until))
+        save(name, f"python {words}", run(words.split(), folder))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
-from launcher.run import claim
+from launcher.run import catalog, claim
 from launcher.run.folder import find_state, run_folder
-from launcher.run.lifecycle import RunState
 from launcher.run.transitions import ASKED, cancel
 from launcher.text import counted
 
@@ -29,14 +28,14 @@ _WORDS = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments, runs and filters."""
-    selection.add(parser, nargs="+")
+    """The experiments and runs."""
+    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by run id `cancelled`, `asked`, `locked`, or the state in which the run had ended before."""
     # All names are resolved, and all states read, before the first run is changed.
-    ids = selection.select(given).ids
+    ids = catalog.resolve(given.multirun, given.names)
     present = [run_id for run_id in ids if find_state(run_folder(given.multirun, run_id)) is not None]
     answers = {run_id: _cancel(given.multirun, run_id) for run_id in present}
     output(given, answers, _lines(answers))
@@ -44,8 +43,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _lines(answers: Mapping[str, str]) -> Iterator[str]:
-    changed = {run_id: answer for run_id, answer in answers.items() if answer in (RunState.CANCELLED, *_WORDS)}
-    for run_id, answer in list((changed if len(answers) > _LISTED else answers).items())[:_LISTED]:
+    for run_id, answer in list(answers.items())[:_LISTED]:
         yield f"{run_id} {_WORDS.get(answer, answer)}"
     counts = Counter(_WORDS.get(answer, answer) for answer in answers.values())
     summary = ", ".join(f"{count} {answer}" for answer, count in counts.items()) or "no run has a folder yet"

@@ -26,7 +26,6 @@ from launcher.run.folder import checkpoints, checkpoints_folder, find_state, met
 from launcher.run.lifecycle import RunState
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
-_LISTED = 12
 # Files that a live process is writing or freezing are younger.
 OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
@@ -34,14 +33,11 @@ ORPHAN = "runs that no plan names"
 UNFINISHED_WRITE = "left by interrupted writes"
 SUPERSEDED = "checkpoints that a newer one supersedes"
 OF_DONE = "checkpoints of done runs"
-BASE = "configuration trees that no run names"
-LAUNCH = "records of launches that no run names"
 KEPT = "code, lists and logs of launches whose runs are done"
 
 _ACTIVE = (RunState.SUBMITTED, RunState.RUNNING)
 # What a scheduler keeps of a launch (run/launch_record.py), by its token.
 _KEPT = re.compile(r"([0-9a-f]+)(\.closed|\.ray\.log)?")
-_BASE = re.compile(r"^base: *['\"]?([0-9A-Za-z_-]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -82,24 +78,20 @@ def run(given: argparse.Namespace) -> int:
     size = sum(item.size for item in items)
     listed = [{"what": item.what, "path": str(item.path), "bytes": item.size, "run": item.run} for item in items]
     end = f"{len(items)} files and folders, {text.byte_size(size)}"
-    end += ": deleted" if given.delete else "; nothing was deleted; add --delete to delete them"
+    end += ": deleted" if given.delete else "; nothing was deleted; add --delete to delete them, --json to list them"
     lines = [*_lines(items), end] if items else [f"{given.multirun}: there is no file to delete"]
     output(given, {"deleted": given.delete, "bytes": size, "items": listed}, lines)
     return EXIT_FINE
 
 
 def _lines(items: Sequence[Garbage]) -> Iterator[str]:
-    """The largest items, by what they are."""
+    """How many there are of each kind, with an example."""
     kinds: dict[str, list[Garbage]] = defaultdict(list)
     for item in items:
         kinds[item.what].append(item)
-    shown = max(1, _LISTED // len(kinds))
     for what, members in kinds.items():
-        yield f"{len(members)} {what}, {text.byte_size(sum(item.size for item in members))}"
-        for item in sorted(members, key=lambda item: -item.size)[:shown]:
-            yield f"    {text.byte_size(item.size):>9}  {text.clean(str(item.path))}"
-        if len(members) > shown:
-            yield f"    {'':>9}  and {len(members) - shown} more; --json lists all of them"
+        size = text.byte_size(sum(item.size for item in members))
+        yield f"{len(members)} {what}, {size}, such as {text.clean(str(members[0].path))}"
 
 
 def find(multirun: Path, policy: Policy) -> list[Garbage]:
@@ -107,8 +99,7 @@ def find(multirun: Path, policy: Policy) -> list[Garbage]:
     planned = planned_ids(multirun)
     runs = catalog.run_ids(multirun)
     of_runs = [item for run_id in runs for item in of_run(multirun, run_id, planned, policy)]
-    whole = {item.run for item in of_runs if item.what in (NEVER_RUN, ORPHAN)}
-    return of_runs + _shared(multirun, runs, [run_id for run_id in runs if run_id not in whole], policy)
+    return of_runs + _shared(multirun, runs, policy)
 
 
 def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:
@@ -122,9 +113,7 @@ def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage
             deleted += [item for item in again if remove(item.path)]
     paths = {item.path for item in items if item.run is None}
     runs = catalog.run_ids(multirun)
-    return deleted + [
-        item for item in _shared(multirun, runs, runs, policy) if item.path in paths and remove(item.path)
-    ]
+    return deleted + [item for item in _shared(multirun, runs, policy) if item.path in paths and remove(item.path)]
 
 
 def planned_ids(multirun: Path) -> set[str]:
@@ -173,36 +162,19 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
 # ---------------------------------------------------------------- what runs share
 
 
-def _shared(multirun: Path, runs: list[str], kept_runs: list[str], policy: Policy) -> list[Garbage]:
-    """What belongs to no single run. `kept_runs`: those whose trees are needed."""
+def _shared(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
+    """What belongs to no single run."""
     experiments = [multirun / name for name in catalog.experiments(multirun)]
     parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
-    return [*_unfinished(parents, policy), *_bases(multirun, kept_runs, policy), *_launches(multirun, runs, policy)]
-
-
-def _bases(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
-    """The trees that no run names; none if the configuration of some run does not say which tree it needs."""
-    named: set[str] = set()
-    for run_id in runs:
-        try:
-            # To parse ten thousand files as YAML takes half a minute. Top-level keys are at the beginning of a line.
-            match = _BASE.search((run_folder(multirun, run_id) / "config.yaml").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return []
-        if match is None:
-            return []
-        named.add(match[1])
-    paths = _old((multirun / "bases").glob("*.yaml"), policy)
-    return _garbage(BASE, (path for path in paths if path.stem not in named))
+    return [*_unfinished(parents, policy), *_launches(multirun, runs, policy)]
 
 
 def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
-    """Records of launches without a run, and patches that no run shares; none while any run is active.
+    """What schedulers have kept of launches all of whose runs are done; none while any run is active.
 
-    What a scheduler keeps is deleted after every run of the launch is done. Before that, a job in a queue may need its
-    code, and the message of a failure may name its log; the report of a detached launch may follow a while later.
+    Before that, a job in a queue may need its code, and the message of a failure may name its log; the report of a
+    detached launch may follow a while later.
     """
-    named: set[str] = set()
     needed: set[str] = set()
     for run_id in runs:
         try:
@@ -213,19 +185,11 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
             continue
         if state.state in _ACTIVE:
             return []
-        named.add(state.launch_id or "")
         if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < policy.old:
             needed.add(state.launch_id or "")
-    parent = launch_record.launches_folder(multirun)
-    records = set(_old(parent.glob("*.json"), policy))
-    kept = {path for path in records if path.stem in named}
-    patches = {name for path in kept for name in launch_record.read(path).patches().values()}
-    # The patches in a run's folder are hard links to the same files.
-    patched = _old(parent.glob("*.patch"), policy)
-    unused = [path for path in patched if path.stat().st_nlink == 1 and path.name not in patches]
-    of_schedulers = _old((path for path in parent.glob("*") if _KEPT.fullmatch(path.name)), policy)
-    over = [path for path in of_schedulers if path.name.partition(".")[0] not in needed]
-    return [*_garbage(LAUNCH, (*sorted(records - kept), *unused)), *_garbage(KEPT, over)]
+    paths = launch_record.launches_folder(multirun).glob("*")
+    of_schedulers = _old((path for path in paths if _KEPT.fullmatch(path.name)), policy)
+    return _garbage(KEPT, [path for path in of_schedulers if path.name.partition(".")[0] not in needed])
 
 
 # ---------------------------------------------------------------- files

@@ -9,20 +9,17 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
 from launcher.commands import certify, completion
-from launcher.config import content
-from launcher.config.identity import INPUTS
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import read_config, run_folder
-from launcher.run.lifecycle import NEW, RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import NEW
 from launcher.run.records import read_object
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
@@ -97,22 +94,19 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
     spent_device_hours is what all attempts took until now, of budget_device_hours (null: without limit). `unit` is what
     messages call these hours: CPU-hours where no run has a device. `sequential` says how seeds are added, and what
     these can cost at most.
-    `continued` has the step from which runs go on with the steps of other runs, which saves saved_steps and
-    saved_device_hours; `started_again` says why runs do not, although a run of fewer steps is done.
+    `continued` has the step from which runs go on with the steps of other runs; `started_again` says why runs do not,
+    although a run of fewer steps is done.
     `warnings` says what a launch changes of what was declared, and what may fail although the plan is valid.
     `undecidable` names the hypotheses for which an experiment has too few seeds, whatever its runs show;
     `undecidable_primary` says so of its primary question; `other_code` names its runs of other code, by difference.
     """
     from launcher.execution.costs import sized, totals
 
-    saved_steps, saved_hours = cost.saved()
     return {
         **totals(planned, states, cost),
         "new": sum(state == NEW for state in states.values()),
-        "saved_steps": saved_steps,
-        "saved_device_hours": saved_hours,
         "continued": cost.taken_over,
-        "started_again": {run_id: asdict(why) for run_id, why in planned.restarts.items()},
+        "started_again": dict(planned.restarts),
         "step_times": [
             {"source": source, "runs": runs, "measured_runs": measured}
             for source, (runs, measured) in cost.sources().items()
@@ -131,7 +125,6 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
-                "other_data": {path: runs for (path, _), runs in other_data(planned, experiment).items()},
                 "groups": {name: sized(ids, states, cost.estimate(ids)) for name, ids in by_group(experiment).items()},
             }
             for experiment in planned.experiments
@@ -186,34 +179,11 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread
             say(line)
 
 
-def other_data(planned: Plan, experiment: Experiment) -> dict[tuple[str, bool], list[str]]:
-    """The files and folders whose content differs between this plan and the last one of the experiment, by path and
-    whether the old content is known: the done runs of the last plan, which have the old content."""
-    try:
-        entries = catalog.entries(catalog.read_plan(planned.multirun, experiment.name))
-    except Usage:  # there is no plan yet, or it cannot be read
-        return {}
-    now = {path: digest for run in planned.runs.values() for path, digest in run.config.get(INPUTS, {}).items()}
-    former: dict[tuple[str, bool], list[str]] = {}
-    for run_id in entries if now else ():
-        folder = run_folder(planned.multirun, run_id)
-        if run_id not in planned.runs and catalog.present_state(folder) == RunState.DONE:
-            for path, digest in content.recorded(read_config(folder)).items():
-                if now.get(path, digest) != digest:
-                    former.setdefault((path, digest is not None), []).append(run_id)
-    return former
-
-
 def _changes(planned: Plan, states: Mapping[str, str], changed: Others) -> Iterator[str]:
-    """What has changed since the done runs: code, and what a launch does about it; data."""
+    """What code has changed since the done runs, and what a launch does about it."""
     from launcher.planning.plan import CodeChoice
 
     for experiment in planned.experiments:
-        for (path, known), runs in other_data(planned, experiment).items():
-            done = f"{len(runs)} done with other data: {path} changed since"
-            if not known:
-                done = f"{len(runs)} done by an older version, which did not record the content of {path}"
-            yield f"{experiment.name}: {done}; with the {'new' if known else 'present'} content all its runs are new"
         others = changed.get(experiment.name, ())
         yield from (f"{experiment.name}: {other.sentence()}" for other in others)
         if planned.code_choice == CodeChoice.RERUN and others:
@@ -237,9 +207,6 @@ def _print_total(document: Mapping[str, Any]) -> None:
         wall = f", about {duration(document['wall_seconds'])} ({document['slots']} in parallel)"
     space = storage_words(document["storage_bytes"])
     print(f"remaining: {document['device_hours']:.2f} {unit}{wall}, {space}")
-    if document["saved_steps"]:
-        saved = f"{counted(document['saved_steps'], 'step')}, {document['saved_device_hours']:.2f} {unit}"
-        print(f"taken over from other runs: {saved}")
     sources = [
         f"{time['source']} for {counted(time['runs'], 'run')}"
         + (f" (medians of up to {time['measured_runs']})" if time["measured_runs"] else "")

@@ -20,8 +20,8 @@ HELP = "archive runs and run them anew, with the experiment's own command"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments, runs and filters."""
-    selection.add(parser, nargs="+")
+    """The experiments and runs."""
+    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING
 
 from launcher import application
 from launcher.commands import selection
-from launcher.commands.selection import Selection
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, claim, transitions
 from launcher.run.folder import find_state, read_config, run_folder, write_state
-from launcher.run.lifecycle import RETRYABLE, FailureKind, RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import RETRYABLE, RunState
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -39,19 +37,18 @@ HELP = "run what is not done, failed and cancelled runs too, with the experiment
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments, runs and filters, and the failure kind."""
-    selection.add(parser, nargs="+")
-    kinds = [str(kind) for kind in FailureKind]
-    parser.add_argument("--kind", choices=kinds, metavar="KIND", help=f"only: {', '.join(kinds)}")
+    """The experiments and runs."""
+    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:
     """With --json, print retried (run ids), commands and exit_code; the sweep then prints to standard error."""
 
     def chosen(run_id: str) -> bool:
-        return _is_to_run(find_state(run_folder(given.multirun, run_id)), given.kind)
+        state = find_state(run_folder(given.multirun, run_id))
+        return state is None or state.state != RunState.DONE
 
-    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id, given.kind))
+    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id))
 
 
 def run_again(
@@ -70,9 +67,10 @@ def run_again(
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
-    selected = selection.select(given, known=more)
-    commands = _commands(given.multirun, selected, more)
-    chosen = [run_id for run_id in selected.ids if is_chosen(run_id)]
+    names = [name for name in given.names if name not in more]
+    ids = catalog.resolve(given.multirun, names)
+    commands = _commands(given.multirun, names, ids, more)
+    chosen = [run_id for run_id in ids if is_chosen(run_id)]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
@@ -136,11 +134,11 @@ class Command:
         return sweep.sweep(ROOT, plan).code
 
 
-def _commands(multirun: Path, selected: Selection, more: Sequence[str]) -> list[Command]:
+def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], more: Sequence[str]) -> list[Command]:
     """The named experiments' commands, and one for each run of no named experiment. more: words to add to them."""
     plans = catalog.plans(multirun)
-    chosen = list(selected.experiments)
-    for run_id in selected.ids:
+    chosen = [name for name in names if name in plans]
+    for run_id in ids:
         planning = [name for name, plan in plans.items() if run_id in catalog.entries(plan)]
         if not planning:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
@@ -190,24 +188,16 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def reset(multirun: Path, run_id: str, kind: str | None = None) -> bool:
-    """Make a failed, diverged or cancelled run planned again; with `kind`, only one that ended so. Whether it is to run
-    now: an interrupted one is, too.
+def reset(multirun: Path, run_id: str) -> bool:
+    """Make a failed, diverged or cancelled run planned again; whether it is to run now: an interrupted one is, too.
 
     Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
-        return _is_to_run(None, kind)
+        return True
     with claim.locked(folder, claim.PATIENCE_S):
         state = find_state(folder)
-        to_run = _is_to_run(state, kind)
-        if to_run and state is not None and state.state in RETRYABLE:
+        if state is not None and state.state in RETRYABLE:
             write_state(folder, transitions.retried(state))
-        return to_run
-
-
-def _is_to_run(state: State | None, kind: str | None) -> bool:
-    if kind is None:
         return state is None or state.state != RunState.DONE
-    return state is not None and state.state in RETRYABLE and state.failure_kind == kind

@@ -1,7 +1,7 @@
 """python -m launcher runs: a line for each run: id, group, factors, seed, state, job, step, folder.
 
 Without a name, the runs of every planned experiment; with --all, also those that no plan names. Exit codes: 0 fine, 2
-no such run, experiment, group, seed, state or key.
+no such run or experiment.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, claim, launch_record
+from launcher.run import catalog, launch_record
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import NEW, RunState
+from launcher.run.lifecycle import NEW
 from launcher.status import tables
 from launcher.status.index import Index
 from launcher.text import counted
@@ -24,40 +24,59 @@ HELP = "list runs: id, group, factors, seed, state, job, step, folder"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The names and filters."""
-    selection.add(parser, default="every planned run")
+    """The names."""
+    selection.add(parser, nargs="*", default="every planned run")
     parser.add_argument("--all", action="store_true", help="also the runs that no plan names")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: runs, each with id, experiment, group, factors, seed, state, kind, cause, job, step, folder."""
-    chosen = selection.select(given)
+    places = _places(given.multirun, given.names, given.all)
     index = Index(given.multirun)
-    rows = index.refresh(chosen.ids)
+    rows = index.refresh({entry["id"]: None for _, entry in places})
     index.save()
     jobs = launch_record.jobs_of(given.multirun, (row.launch_id for row in rows.values()))
     listed = []
-    for place in chosen.places:
-        row, folder = rows.get(place.run_id), run_folder(given.multirun, place.run_id)
-        entry = place.entry
+    for experiment, entry in places:
+        row, folder = rows.get(entry["id"]), run_folder(given.multirun, entry["id"])
         listed.append(
             {
-                "id": place.run_id,
-                "experiment": place.experiment,
+                "id": entry["id"],
+                "experiment": experiment,
                 "group": entry.get("group"),
                 "factors": entry.get("factors") or {},
                 "seed": entry.get("seed"),
                 "state": NEW if row is None else catalog.true_state(folder, row.state),
                 "kind": row.failure_kind if row is not None else None,
                 "cause": row.message if row is not None else None,
-                "job": jobs[row.launch_id].get(place.run_id) if row is not None else None,
+                "job": jobs[row.launch_id].get(entry["id"]) if row is not None else None,
                 "step": row.step if row is not None else 0,
                 "folder": str(folder),
             }
         )
-    none = "no run is selected" if given.names else f"{given.multirun}: no run is planned"
-    output(given, {"runs": listed}, _lines(listed) if listed else [none])
+    output(given, {"runs": listed}, _lines(listed) if listed else [f"{given.multirun}: no run is planned"])
     return EXIT_FINE
+
+
+def _places(multirun: Path, names: Sequence[str], everything: bool) -> list[tuple[str | None, Mapping[str, Any]]]:
+    """The experiment and the plan's entry of each run; of one that no plan names, None and its id alone.
+
+    A run has several places in a plan that has it in several groups.
+    """
+    plans = catalog.plans(multirun)
+    every = [(name, entry) for name, plan in plans.items() for entry in plan["runs"]]
+    chosen: list[tuple[str | None, Mapping[str, Any]]] = [] if names else [*every]
+    for name in names:
+        ids = catalog.named(multirun, name)
+        if name in plans:
+            chosen += [place for place in every if place[0] == name]
+        else:
+            found = [place for place in every if place[1]["id"] == ids[0]]
+            chosen += found[:1] if found else [(None, {"id": ids[0]})]
+    if everything:
+        planned = {run_id for plan in plans.values() for run_id in catalog.entries(plan)}
+        chosen += [(None, {"id": run_id}) for run_id in catalog.run_ids(multirun) if run_id not in planned]
+    return list({(name, entry["id"], entry.get("group")): (name, entry) for name, entry in chosen}.values())
 
 
 def _lines(listed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -73,6 +92,5 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
     if column == "factors":
         return " ".join(f"{key}={level}" for key, level in value.items())
     if column == "state":
-        stopped = value == RunState.RUNNING and claim.stopped(Path(row["folder"])) is not None
-        return "stopped" if stopped else tables.state_name(value)
+        return tables.state_name(value)
     return "" if value is None else str(value)

@@ -1,102 +1,53 @@
 """python -m launcher status: the present standing of runs: states by group, last metric, time left, failures.
 
-Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment, 130 if Ctrl-C ended `--watch` while runs
-waited or ran.
+Exit codes: 0 fine, 1 some runs failed or diverged, 2 no such experiment.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher import text
 from launcher.commands import completion
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED
+from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
 from launcher.status.index import Index
-from launcher.status.standing import FAILURES, Standing, stand
+from launcher.status.standing import FAILURES, Standing, causes, stand
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
-_EVERY_S = 2.0
-# Lines of a screen besides those of the groups, and the assumed height if there is no screen.
-_OTHERS, _HEIGHT = 14, 44
-_MOST_CAUSES = 5
+_MOST_GROUPS = 30
 _MOST_JOBS = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiment, and whether to watch it."""
+    """The experiment."""
     default = "default: every planned experiment"
     completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
-    parser.add_argument("--watch", action="store_true", help=f"repeat it every {_EVERY_S:g} s until all have ended")
 
 
 def run(given: argparse.Namespace) -> int:
     """JSON: by experiment total, states, groups (each state: n), metric, remaining_seconds, failures and more."""
     name, multirun = given.experiment, given.multirun
     plans = catalog.plans(multirun) if name is None else {name: catalog.read_plan(multirun, name)}
-    index = Index(given.multirun)
-
-    def look() -> list[Standing]:
-        return [stand(given.multirun, plan, index) for plan in plans.values()]
-
-    watched, interrupted = given.watch and bool(plans), False
-    if watched:
-        try:
-            _watch(given.multirun, look, given.json)
-        except KeyboardInterrupt:
-            interrupted = True
-    standings = look()
+    index = Index(multirun)
+    standings = [stand(multirun, plan, index) for plan in plans.values()]
     index.save()
-    # A watch that prints lines has printed the last standing too.
-    if not watched or (sys.stdout.isatty() and not given.json):
-        _print(given.multirun, standings, given.json)
-    if interrupted and not all(standing.finished for standing in standings):
-        return EXIT_INTERRUPTED
-    failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
-    return EXIT_FAILED if failed else EXIT_FINE
-
-
-def _print(multirun: Path, standings: Sequence[Standing], as_json: bool) -> None:
-    if as_json:
+    if given.json:
         print(json.dumps({standing.experiment: standing.document() for standing in standings}, indent=1))
     elif standings:
         tables.console().print(_shown(multirun, standings))
     else:
         print(f"{multirun}: no experiment is planned in this folder")
-
-
-def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) -> None:
-    """Show the standing until no run waits or runs: in place on a terminal, else with a line for each change."""
-    from rich.live import Live
-
-    in_place = sys.stdout.isatty() and not as_json
-    printed: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {}
-    with Live(console=tables.console(), auto_refresh=False, transient=True) if in_place else nullcontext() as live:
-        while True:
-            standings = look()
-            if live is not None:
-                live.update(_shown(multirun, standings), refresh=True)
-            for standing in standings if live is None else ():
-                shown = standing.states, standing.stopped
-                if printed.get(standing.experiment) != shown:
-                    printed[standing.experiment] = shown
-                    document = {standing.experiment: standing.document()}
-                    print(json.dumps(document) if as_json else _line(standing), flush=True)
-            if all(standing.finished for standing in standings):
-                return
-            time.sleep(_EVERY_S)
+    failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
+    return EXIT_FAILED if failed else EXIT_FINE
 
 
 # ---------------------------------------------------------------- standing screen
@@ -104,7 +55,6 @@ def _watch(multirun: Path, look: Callable[[], list[Standing]], as_json: bool) ->
 
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
-    counts += f" ({len(standing.stopped)} stopped)" if standing.stopped else ""
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
     size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
@@ -115,37 +65,26 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    stopped = [Text(line) for line in _stopped(standings)]
     if len(standings) == 1:
         (standing,) = standings
         lines = _explained(multirun, standing)
-        return Group(Text(_line(standing)), *_groups(standing), *stopped, *map(Text, lines))
+        return Group(Text(_line(standing)), *_groups(standing), *map(Text, lines))
     left = {
         standing.experiment: text.duration(standing.remaining_seconds)
         for standing in standings
         if standing.remaining_seconds is not None
     }
     counts = {standing.experiment: standing.states for standing in standings}
-    return Group(tables.counts_table(counts, {"left": left} if left else {}, first="experiment"), *stopped)
-
-
-def _stopped(standings: Sequence[Standing]) -> list[str]:
-    """A line for each running run whose process is stopped."""
-    processes = {run_id: pid for standing in standings for run_id, pid in standing.stopped.items()}
-    return [
-        f"stopped: process {pid} of run {run_id} (kill -CONT {pid} continues it)" for run_id, pid in processes.items()
-    ]
+    return tables.counts_table(counts, {"left": left} if left else {}, first="experiment")
 
 
 def _groups(standing: Standing) -> list[RenderableType]:
-    """One row for each group. If there are too many for the screen, groups whose runs are all done are only counted."""
+    """One row for each group. Of many groups, those whose runs are all done are only counted."""
     from rich.text import Text
 
-    names = list(standing.groups)
-    most = max(5, shutil.get_terminal_size((80, _HEIGHT)).lines - _OTHERS)
-    if len(names) > most:
-        names = [name for name in names if set(standing.groups[name].states) != {"done"}][:most]
-    groups = {name: standing.groups[name] for name in names}
+    groups = dict(standing.groups)
+    if len(groups) > _MOST_GROUPS:
+        groups = {name: group for name, group in groups.items() if set(group.states) != {"done"}}
     more: dict[str, Mapping[str, str]] = {"step": {name: f"{group.step:.0f}" for name, group in groups.items()}}
     if standing.metric is not None and any(group.metric is not None for group in groups.values()):
         more[standing.metric] = {
@@ -160,16 +99,8 @@ def _groups(standing: Standing) -> list[RenderableType]:
 
 
 def _explained(multirun: Path, standing: Standing) -> list[str]:
-    """Each reason with one example and the command that shows more."""
-    lines: list[str] = []
-    for failure in standing.failures[:_MOST_CAUSES]:
-        runs = text.counted(failure.runs, "run")
-        kind = failure.failure_kind
-        brackets = f" ({kind})" if kind and kind != failure.state else ""
-        lines.append(f"{runs} {failure.state}{brackets}: {text.clean(failure.message)}")
-        lines.append(f"    {catalog.command(multirun, 'logs', failure.example)}    # {text.clean(failure.title)}")
-    if len(standing.failures) > _MOST_CAUSES:
-        lines.append(f"and {len(standing.failures) - _MOST_CAUSES} more causes; --json lists all of them")
+    """What failed and why, the jobs, the compute, and what to do."""
+    lines = list(causes(multirun, standing))
     jobs = [
         f"{job} ({', '.join(f'{count} {tables.state_name(state)}' for state, count in states.items())})"
         for job, states in standing.jobs.items()
@@ -177,7 +108,6 @@ def _explained(multirun: Path, standing: Standing) -> list[str]:
     if jobs:
         more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
         lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
-    lines += [text.clean(other.sentence()) for other in standing.other_code]
     if standing.device_hours:
         failed = standing.unfinished_device_hours
         of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher import files
-from launcher.commands import completion, output
+from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.run.folder import find_state, is_imported, last_final_step, read_state, run_folder
@@ -56,7 +56,7 @@ class Parcel:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The runs, and where to send them."""
-    completion.add_names(parser, "runs", nargs="*", help="default: every run")
+    selection.add(parser, nargs="*", default="every run")
     parser.add_argument("--project", metavar="P", help="default: the one with which the run was started")
     parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
 
@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.tracking.settings import Labels, labels
 
     multirun: Path = given.multirun
-    ids = catalog.resolve(multirun, given.runs) if given.runs else catalog.run_ids(multirun)
+    ids = catalog.resolve(multirun, given.names) if given.names else catalog.run_ids(multirun)
     known = labels(multirun)
     parcels = [
         _parcel(folder, known.get(folder.name, Labels()), given.project, given.entity)

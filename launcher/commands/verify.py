@@ -66,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: id, identity {recorded, computed, wrong}, differences, repositories {path: {commit, patch}}, steps,
-    not_restored, run {...} or null."""
+    run {...} or null."""
     folder = catalog.find_run(given.multirun.resolve(), given.run)
     checked = check_identity(folder)
     again = None
@@ -78,7 +78,6 @@ def run(given: argparse.Namespace) -> int:
         "differences": differences(folder, ROOT),
         "steps": steps(folder, ROOT),
         "repositories": launch_record.repositories(folder),
-        "not_restored": not_restored(folder),
         "run": again,
     }
     output(given, document, _lines(document))
@@ -159,17 +158,6 @@ def _changed(folder: Path) -> dict[str, str]:
     return {**dict.fromkeys(filter(code.is_users, names), "changed"), **unknown, **content.changes(config)}
 
 
-def not_restored(folder: Path) -> list[str]:
-    """What is not as the run used it, and remains so if the commands of `steps` are followed."""
-    record = read_provenance(folder) or {}
-    patch = record.get("patch") or {}
-    tops, sources = launch_record.repositories(folder), record.get(launch_record.USER_CODE) or {}
-    kept = {Path(path).name for path, source in sources.items() if source["commit"]}
-    changed = [name for name in _changed(folder) if name.partition("/")[0] not in kept]
-    changed = [name for name in changed if not any(Path(name).is_relative_to(top) for top in tops)]
-    return [*([] if patch.get("exact", True) else ["uncommitted changes of the project"]), *changed]
-
-
 def steps(folder: Path, root: Path) -> list[str]:
     """Shell commands that repeat the run in a tree of its own, with the code and packages as they were."""
     from launcher.worker import provenance
@@ -179,8 +167,7 @@ def steps(folder: Path, root: Path) -> list[str]:
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
     again = ["-m", "launcher", "verify", folder.name, "--run", "--multirun", str(multirun_of(folder))]
-    own = bool(record.get(launch_record.USER_CODE))  # whose project the command belongs to
-    if not commit or (own and not {"commit", "uncommitted changes"} & differences(folder, root).keys()):
+    if not commit or record.get(launch_record.USER_CODE):  # of a project of its own
         return [shlex.join(["cd", str(project.root())]), shlex.join([sys.executable, *again])]
     commands = [
         shlex.join(["git", "-C", str(root), "worktree", "add", "--detach", str(tree), str(commit)]),
@@ -188,9 +175,6 @@ def steps(folder: Path, root: Path) -> list[str]:
     ]
     if patch.is_file():
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
-    if own:
-        commands.append(shlex.join(["cd", str(project.root())]))
-        return [*commands, shlex.join(["env", f"PYTHONPATH={tree}", sys.executable, *again])]
     then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
     if then == now:
         return [*commands, shlex.join([sys.executable, *again])]
@@ -329,8 +313,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"differs: {len(packages) - _LISTED} more packages (--json lists them)"
     again = document["run"]
     if again is None:
-        lacking = document["not_restored"]
-        yield f"to repeat it, but not as it was ({', '.join(lacking)}):" if lacking else "to repeat it as it was:"
+        yield "to repeat it:"
         yield from (f"  {step}" for step in document["steps"])
         return
     yield f"repeated in {again['folder']}: {again['equal_steps']} steps are equal"

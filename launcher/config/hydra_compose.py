@@ -142,10 +142,6 @@ class Composer(ConfigRepository):  # type: ignore[misc]
             whole.pop(KEY, None)
         return plain(whole)
 
-    def check_hydras(self, words: Sequence[str]) -> None:
-        """Compose with overrides of Hydra's own section, as Hydra does when it starts. Raises what ERRORS lists."""
-        self._loader().load_configuration(self.config, list(words), RunMode.MULTIRUN, from_shell=False)
-
     def completions(self, words: Iterable[str], begun: str) -> list[str]:
         """What Hydra's completion offers after these words for the one that is begun. Sweeps of values, and what
         cannot be composed, offer no keys."""

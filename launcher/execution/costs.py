@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import heapq
 import os
-import shutil
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import files
 from launcher.application import application, shape
-from launcher.application.isolated import Ended, Isolated
 from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
 from launcher.planning import added_seeds, preregistration
@@ -36,7 +34,6 @@ from launcher.run.lifecycle import RunState
 from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
-from launcher.tracking.settings import ONLINE
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
@@ -178,7 +175,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
-        "warnings": [*hidden(), *preregistration.warnings(planned), *warnings(planned, forecast)],
+        "warnings": [*hidden(), *preregistration.warnings(planned)],
     }
 
 
@@ -228,12 +225,6 @@ class Forecast:
             storage_bytes=None if None in sizes else float(sum(filter(None, sizes))),
         )
 
-    def saved(self) -> tuple[int, float]:
-        """The steps, and the device-hours, that no run computes again."""
-        works = self.left.values()
-        seconds = sum(work.begun * work.rate.seconds * work.units for work in works)
-        return sum(work.begun for work in works), seconds / compute.HOUR_S
-
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
         """The runs that an experiment can add at most, and their device-hours; None if its seeds are fixed."""
         rule = added_seeds.rule_of(experiment)
@@ -272,7 +263,6 @@ class Budget:
         self._spent = compute.spent(multirun, charged, time.time())
         #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
         self._submitted: dict[str, tuple[float, float]] = {}
-        self._measured: tuple[float, float] = (0.0, 0.0)  # what done runs took in this launch, and what was expected
         self._next_look = 0.0
 
     @property
@@ -298,22 +288,17 @@ class Budget:
         return committed < self.hours * compute.HOUR_S and committed + more <= self.hours * compute.HOUR_S
 
     def expected(self, run_id: str) -> float:
-        """The device-seconds from the run's newest checkpoint to its end, by what the done runs of this launch took."""
-        took, expected = self._measured
-        begin = last_final_step(run_folder(self._multirun, run_id))
-        return self._work[run_id].device_seconds(begin) * (took / expected if expected else 1.0)
+        """The device-seconds from the run's newest checkpoint to its end."""
+        return self._work[run_id].device_seconds(last_final_step(run_folder(self._multirun, run_id)))
 
     def submitted(self, run_id: str) -> None:
         """The scheduler has the run."""
         self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
 
-    def ended(self, run_id: str, done: bool) -> None:
-        """The scheduler has it no more. `done`: it ended as planned, so its time says what to expect of others."""
-        before, expected = self._submitted.pop(run_id, (None, 0.0))
+    def ended(self, run_id: str) -> None:
+        """The scheduler has it no more."""
+        self._submitted.pop(run_id, None)
         self._look([run_id])
-        if done and before is not None and expected:
-            took = self._spent[run_id] - before
-            self._measured = self._measured[0] + took, self._measured[1] + expected
 
     def watch(self, others: Iterable[str] = ()) -> None:
         """Look at the attempts of submitted runs and of `others`, which other launches run, at most every second."""
@@ -353,33 +338,3 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
 def storage_words(count: float | None) -> str:
     """The storage of a document, in words."""
     return "storage unknown" if count is None else f"{byte_size(count)} of storage"
-
-
-def warnings(planned: Plan, forecast: Forecast) -> Iterator[str]:
-    """What may fail although the plan is valid: the disk of the multirun folder is too small for the runs, W&B has no
-    login, or what the cluster itself says."""
-    multirun, needed = planned.multirun, forecast.estimate(list(planned.runs)).storage_bytes
-    runs = runs_folder(multirun)  # it may be a link to another disk
-    place = next(folder for folder in (runs, multirun, *multirun.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(place).free
-    if needed is not None and needed > free:
-        disk = f"the disk of {place if place == runs else multirun} has {byte_size(free)} free"
-        fix = "write multirun=FOLDER with a folder on a larger disk, or plan fewer runs at a time and delete their "
-        fix += "checkpoints in between (python -m launcher gc --keep none --delete)"
-        yield f"warning: the runs need {byte_size(needed)} of storage, and {disk}. Fix: {fix}"
-    if not forecast.left:
-        return
-    yield from protocol.warnings(planned, max(work.rate.seconds for work in forecast.left.values()))
-    if planned.tracking["wandb"] == ONLINE and (why := _no_login()) is not None:
-        yield f"warning: tracking.wandb=online, but W&B gets nothing until `python -m launcher sync` sends it: {why}"
-
-
-def _no_login() -> str | None:
-    from launcher.tracking import wandb
-
-    with closing(Isolated()) as process:  # it starts a service, which ends with this process
-        try:
-            process.call(wandb.INIT_S, wandb.check_credentials)
-        except Ended as ended:
-            return ended.what.removeprefix(f"{wandb.Unsent.__name__}: ")
-    return None

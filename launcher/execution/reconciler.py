@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections import deque
@@ -20,7 +21,6 @@ from launcher.run.folder import last_final_step, read_state, run_folder, stacks_
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
 from launcher.run.records import Claim, State
-from launcher.schedulers.local.memory import oom_kills
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker.process import handling
 
@@ -104,7 +104,7 @@ class Reconciler:
         self._announced: set[str] = set()
         self._streak: tuple[str, set[str]] = ("", set())
         self._interruption = Interruption()
-        self._oom_kills = oom_kills()
+        self._oom_kills = _oom_kills()
         self._next_check = 0.0
         self._closed = False  # the budget is used up
         self.outcome = Outcome()
@@ -253,8 +253,7 @@ class Reconciler:
         self._waiting[run_id] = ended
         if owner is not None and run_id not in self._announced:
             self._announced.add(run_id)
-            stopped = ", which is stopped (SIGCONT wakes it)" if claim.is_stopped(owner) else ""
-            self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}{stopped}; waiting for it")
+            self._display.say(f"{run_id} is being run by process {owner.pid} on {owner.host}; waiting for it")
 
     def _check_waiting(self) -> None:
         """Continue with the runs whose owner, another launcher's worker or one that outlived its job, is gone."""
@@ -285,7 +284,7 @@ class Reconciler:
                 claim.discard(folder)
                 unfinished = False
         if self._budget is not None:
-            self._budget.ended(run_id, state.state == RunState.DONE)
+            self._budget.ended(run_id)
         if owner is not None or unfinished:  # another launcher's worker has it, had it, or is about to
             self._display.released(run_id)
             self._wait_for(run_id, owner, ended if owner is not None and ours else None)
@@ -311,7 +310,7 @@ class Reconciler:
 
     def _ended_silently(self, folder: Path, state: State, ended: Ended) -> State:
         """The state of a run whose worker died before it could write one."""
-        killed, self._oom_kills = self._oom_kills, oom_kills()
+        killed, self._oom_kills = self._oom_kills, _oom_kills()
         kind, message = lifecycle.of_exit(ended.exit_code, self._oom_kills > killed)
         if size_of(stacks_path(folder, state.attempt)):
             kind, message = FailureKind.STALLED, f"it hung; see {stacks_path(folder, state.attempt)}; {message}"
@@ -342,6 +341,12 @@ class Reconciler:
         if self._queue or any(read_state(self._folder(run)).state == RunState.SUBMITTED for run in self._running):
             where = f", {state.error['place']}" if state.error and "place" in state.error else ""
             self._trip(f"{self._circuit_breaker} failures in a row with the same cause ({state.message}{where})")
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel of this machine has killed because memory ran out."""
+    counted = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
+    return int(counted[1]) if counted else 0
 
 
 def _cause(state: State) -> str:

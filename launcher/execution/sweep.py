@@ -8,26 +8,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import files
 from launcher.application import shape
-from launcher.errors import Diagnostics
+from launcher.errors import InvalidPlan, Objection
 from launcher.execution import checks, code_changes, progress
 from launcher.execution.code_changes import Others
-from launcher.execution.costs import Forecast, budget_line, budget_of, warnings
+from launcher.execution.costs import Forecast, budget_line, budget_of
 from launcher.execution.reconciler import Outcome, Reconciler, interruptible
 from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, compute, launch_record, lifecycle
-from launcher.run.folder import attempt_folder, find_state, run_folder
+from launcher.run.folder import find_state, run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RESUMABLE, RETRYABLE, RunState
+from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState
 from launcher.run.records import State
 from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
@@ -35,12 +34,8 @@ from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
 from launcher.status.index import Index
 from launcher.status.standing import Standing
-from launcher.text import counted, hours, more_than, without_numbers
+from launcher.text import counted, hours, more_than
 from launcher.worker import worker
-
-# How many failed runs are listed one by one.
-_LISTED = 5
-
 
 #: Makes the plan of a command anew, with further seeds.
 Again = Callable[[AddedSeeds], Plan]
@@ -75,13 +70,15 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    _check_file_systems(plan)
+    try:
+        plan.multirun.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        rule, fix = f"this folder cannot be created ({error.strerror})", "name another: multirun=FOLDER"
+        raise InvalidPlan([Objection("multirun", plan.multirun, rule, fix, "configuration")]) from error
     for line in preregistration.warnings(plan):
         print(line, flush=True)
-    ran: set[str] = set()
     while True:
         outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
-        ran.update(outcome.ran)
         if outcome.detached:
             for experiment in plan.experiments:
                 if added_seeds.rule_of(experiment) is not None:
@@ -96,35 +93,11 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     if outcome.detached:
         return Swept(outcome, states, None)
-    not_done = [run_id for run_id, state in states.items() if state is None or state.state != RunState.DONE]
-    _explain(plan, states, not_done, ran)
+    _explain(plan)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
     return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked))
-
-
-def _check_file_systems(plan: Plan) -> None:
-    """Refuse file systems that lack what runs need: that of multirun, and those to which links in it lead."""
-    multirun, key = plan.multirun, ("configuration", "multirun")
-    fix = "name a folder on another file system: multirun=FOLDER"
-    problems = Diagnostics()
-    try:
-        multirun.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        if not lifecycle.is_disk_full(error):  # the launch says so
-            problems.add(*key, str(multirun), f"this folder cannot be created ({error.strerror})", fix)
-    checked = set()
-    names = ("runs", "bases", "launches", "code", "cache", "archive", *(each.name for each in plan.experiments))
-    for folder in (multirun, *(multirun / name for name in names)):
-        if folder.is_symlink() and not folder.exists():
-            rule = f"this is a link to {folder.readlink()}, which does not exist"
-            problems.add(*key, str(folder), rule, "mount its file system, or remove the link")
-        elif folder.is_dir() and (device := folder.stat().st_dev) not in checked:
-            checked.add(device)
-            if why := files.obstacle(folder):
-                problems.add(*key, str(folder), f"{why}; runs need flock, hard links, fsync and rename", fix)
-    problems.raise_any()
 
 
 def launch(
@@ -171,8 +144,6 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     command = plan.experiments[0].command
     outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)
-    if warning := collected.warning():
-        print(warning, flush=True)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
     launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
@@ -197,7 +168,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
         )
         asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-        lines = (budget_line(plan, forecast), *warnings(plan, forecast), *asked, *continuation.sentences(plan))
+        lines = (budget_line(plan, forecast), *asked, *continuation.sentences(plan))
         for line in filter(None, lines):
             print(line, flush=True)
         freeze.freeze(plan)
@@ -207,13 +178,10 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
             return [standing.stand(plan.multirun, document, index) for document in plans]
 
         queued = started.workers is None
-        display_of = progress.Live if sys.stdout.isatty() else progress.Display
-        with (
-            display_of(len(run_ids), plan.multirun, look, queued) as display,
-            interruptible(display.say) as interruption,
-        ):
-            if plan.show is not None:
-                display.show = plan.show(run_ids)
+        display = progress.Display(len(run_ids), plan.multirun, look, queued)
+        if plan.show is not None:
+            display.show = plan.show(run_ids)
+        with interruptible(display.say) as interruption:
             reconciler = Reconciler(
                 plan.multirun,
                 started.scheduler,
@@ -260,43 +228,21 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
 
 
-def _explain(plan: Plan, states: Mapping[str, State | None], not_done: Sequence[str], ran: Collection[str]) -> None:
-    """Print which runs are not done, and the commands that continue with them. ran: those of this launch."""
+def _explain(plan: Plan) -> None:
+    """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        ids = experiment.members
-        unfinished = [state for run_id in not_done if run_id in ids and (state := states[run_id]) is not None]
-        if not unfinished:
+        now = standing.stand(plan.multirun, experiment.document())
+        counts = {state: count for state, count in now.states.items() if state not in (NEW, RunState.DONE)}
+        if not counts:
             continue
-        counts = Counter(state.state for state in unfinished)
         listed = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        lines = [f"{experiment.name}: not done: {listed}"]
-        # Failed runs by what is said of their failures, numbers aside, and whether an earlier launch ran them.
-        causes: dict[tuple[bool, str, str], list[State]] = {}
-        for state in (state for state in unfinished if state.state in standing.FAILURES):
-            key = state.id not in ran, state.state, without_numbers(state.message or "")
-            causes.setdefault(key, []).append(state)
-        listed_causes = list(causes.items())
-        lines += [_cause(plan.multirun, alike, earlier) for (earlier, *_), alike in listed_causes[:_LISTED]]
-        if more := sum(len(alike) for _, alike in listed_causes[_LISTED:]):
-            lines.append(f"  and {more} more: {catalog.command(plan.multirun, 'logs', experiment.name)}")
+        lines = [f"{experiment.name}: not done: {listed}", *standing.causes(plan.multirun, now)]
         if counts.keys() & RETRYABLE:
             retry = catalog.command(plan.multirun, "resume", experiment.name)
             lines.append(f"to run the failed runs again: {retry}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")
         print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-def _cause(multirun: Path, alike: Sequence[State], earlier: bool) -> str:
-    first = alike[0]
-    when = ""
-    if earlier:
-        when = " in an earlier launch"
-        if first.finished is not None:
-            when = f" in the launch of {time.strftime('%Y-%m-%d %H:%M', time.localtime(first.finished))}"
-    others = f" (and {counted(len(alike) - 1, 'run')} alike)" if len(alike) > 1 else ""
-    stderr = attempt_folder(run_folder(multirun, first.id), first.attempt) / "stderr.log"
-    return f"  {first.id}{others} {first.state}{when}: {first.message}; see {stderr}"
 
 
 def report(root: Path, folder: Path) -> int:

@@ -44,11 +44,10 @@ class _Cluster(Section):
 
 
 class _Limited(_Cluster):
-    """A cluster whose runs the launcher watches itself, with limits of time and memory."""
+    """A cluster whose runs the launcher watches itself, with a time limit."""
 
     limit_s: float | None = Field(gt=0, description="seconds above 0, or null")
     grace_s: float = Field(ge=0)
-    memory_gb: float | None = Field(gt=0, description="GB above 0, or null")
 
 
 class Local(_Limited):
@@ -57,7 +56,6 @@ class Local(_Limited):
     name: Literal["local"] = Field(description=f"local; {_ELSEWHERE}")
     slots: _Runs
     retry: _Retry
-    reserve_gb: float = Field(ge=0)
 
 
 class Ray(_Limited):

@@ -21,7 +21,7 @@ from launcher.application import application
 from launcher.config import identity
 from launcher.errors import Objection
 from launcher.files import BadRunFolder
-from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix, Restart
+from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
 from launcher.run.folder import checkpoints, find_state, run_folder
@@ -40,7 +40,7 @@ def continued(plan: Plan) -> Plan:
     return replace(
         plan,
         prefixes={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, Prefix)},
-        restarts={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, Restart)},
+        restarts={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, str)},
     )
 
 
@@ -49,16 +49,8 @@ def sentences(plan: Plan) -> Iterator[str]:
     steps = Counter(prefix.step for run_id, prefix in plan.prefixes.items() if _is_new(plan, run_id))
     for step, runs in sorted(steps.items()):
         yield f"{counted(runs, 'run')} {'continues a run' if runs == 1 else 'continue runs'} from step {step} on"
-    alike: dict[tuple[Any, ...], list[Restart]] = {}
-    for why in plan.restarts.values():
-        # Each of them would continue another run.
-        alike.setdefault((why.steps, why.key, brief(why.value), why.rule.replace(why.run, "")), []).append(why)
-    for (length, *_), same in alike.items():
-        why = same[0]
-        verb = "starts" if len(same) == 1 else "start"
-        because = why.rule if why.key is None else f"{why.key} = {brief(why.value)}: {why.rule}"
-        begin = f"{counted(len(same), 'run')} {verb} again, although {counted(length, 'step')} are done"
-        yield f"{begin}, because {because}. Fix: {why.fix}"
+    for why, runs in Counter(plan.restarts.values()).items():
+        yield f"{counted(runs, 'run')} {'starts' if runs == 1 else 'start'} again, {why}"
 
 
 def _is_new(plan: Plan, run_id: str) -> bool:
@@ -96,9 +88,9 @@ def _parsed(section: str) -> Mapping[str, Any]:
 
 def _prefix_of(
     plan: Plan, run: PlannedRun, lengths: Sequence[int], objections: dict[str, Sequence[Objection]]
-) -> Prefix | Restart | None:
+) -> Prefix | str | None:
     """The longest finished run that this one continues; or why it does not continue the longest; None: no such."""
-    why: Restart | None = None
+    why: str | None = None
     for length in (length for length in lengths if length < int(run.config["trainer"]["steps"])):
         config = {**run.config, "trainer": {**run.config["trainer"], "steps": length}}
         judged = _judged(plan, run, identity.run_id(identity.identity(run.base, config)), length, objections)
@@ -110,26 +102,25 @@ def _prefix_of(
 
 def _judged(
     plan: Plan, run: PlannedRun, shorter: str, steps: int, objections: dict[str, Sequence[Objection]]
-) -> Prefix | Restart | None:
+) -> Prefix | str | None:
     """Whether a run continues `shorter`, its run of fewer steps. objections: of earlier calls, most of them alike."""
-    folder = run_folder(plan.multirun, shorter)
+    folder, begin = run_folder(plan.multirun, shorter), f"although {counted(steps, 'step')} are done, because"
     with suppress(BadRunFolder):  # `status` reports what is wrong with it
         state = find_state(folder)
         if state is None or state.state != RunState.DONE:
             return None
         if steps not in dict(checkpoints(folder)):
-            rule = f"run {shorter} is done, but its checkpoint of step {steps} was deleted"
             fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"
-            return Restart(shorter, steps, None, None, rule, fix)
+            return f"{begin} the checkpoint of step {steps} was deleted. Fix: {fix}"
         records = (code.read(plan.multirun, code_id) for code_id in state.code_ids())
         if plan.code_choice == CodeChoice.RERUN and any(record and code.changes(record) for record in records):
-            rule = f"run {shorter} was made by other code, and rerun=changed runs what it computed anew"
-            return Restart(shorter, steps, "rerun", "changed", rule, "accept_code=true continues it")
+            return f"{begin} other code computed them. Fix: write accept_code=true in place of rerun=changed"
         config, before = {key: value for key, value in run.config.items() if key != "seed"}, _trainer(folder)
         memo = repr((run.base, config, before))
         if memo not in objections:
             objections[memo] = application(config).continuing(config, plan.bases[run.base], before)
         for objection in objections[memo]:
-            return Restart(shorter, steps, objection.key, objection.value, one_line(objection.rule), objection.fix)
+            rule = one_line(objection.rule)
+            return f"{begin} {objection.key} = {brief(objection.value)}: {rule}. Fix: {objection.fix}"
         return Prefix(shorter, steps)
     return None

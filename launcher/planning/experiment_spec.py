@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -22,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
-from analysis.spec.validation import NO_SUCH_KEY, Listed, Objection, Section, closest, explain, refusal, refusals
+from analysis.spec.validation import Listed, Objection, Section, closest, explain, refusal, refusals
 from launcher.application import Composed
 from launcher.config.hydra_compose import lookup
 from launcher.errors import Diagnostics
@@ -255,19 +254,6 @@ def read(
         given["seeds"], where_seeds = [seed], "conf/config.yaml"
     breaches, spec = _sound(given)
     for breach in breaches:
-        misplaced = breach.key.removeprefix("experiment.groups.")
-        if misplaced in ExperimentSpec.model_fields and breach.key != misplaced:
-            fix = f"indent it by two spaces less, so that it is experiment.{misplaced} and no group"
-            breach = replace(breach, fix=fix)
-        elif misplaced in Group.model_fields:
-            breach = replace(breach, fix=f"indent it by two spaces more, below the name of a group ({misplaced})")
-        elif (
-            breach.rule == NO_SUCH_KEY
-            and isinstance(breach.value, Mapping)
-            and {*breach.value} <= {*Group.model_fields}
-        ):
-            fix = f"indent it by two spaces more, so that it is experiment.groups.{breach.key.rpartition('.')[2]}"
-            breach = replace(breach, fix=fix)
         if breach.key.startswith("experiment.seeds") and where_seeds != where:
             report(problems, where_seeds, breach, "seed")
         else:

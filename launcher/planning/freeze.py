@@ -58,7 +58,7 @@ def freeze(plan: Plan) -> None:
 def freeze_base(multirun: Path, base: Base) -> Path:
     """Write the tree below multirun/bases unless it is there already."""
     path = base_path(multirun, base.hash)
-    if not files.mark_used(path):
+    if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, base.text)
     return path

@@ -37,7 +37,7 @@ class Arguments:
     """What the command line asks for; every list and mapping in the order given.
 
     adds_seeds: whether the seeds are added to those of the plan (`seed=+5,6`). more_hypotheses: files that
-    `+hypothesis=NAME` adds to those of the experiment; hydras: Hydra's own overrides.
+    `+hypothesis=NAME` adds to those of the experiment.
     """
 
     experiments: list[str | None] = field(default_factory=lambda: [None])
@@ -49,7 +49,6 @@ class Arguments:
     values: dict[str, Any] = field(default_factory=dict)
     choice_factors: dict[str, list[str]] = field(default_factory=dict)
     value_factors: dict[str, list[Any]] = field(default_factory=dict)
-    hydras: list[str] = field(default_factory=list)
     code_choice: CodeChoice = CodeChoice.REFUSE
 
     @property
@@ -106,7 +105,6 @@ def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -
     the others.
     """
     overrides: dict[str, Override] = {}
-    hydras: list[str] = []
     for argument in arguments:
         if not is_override(argument):
             close = closest(argument, composer.options("experiment"), "experiment=", "write key=value")
@@ -120,14 +118,13 @@ def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -
             continue
         key = override.key_or_group
         if is_hydras(key):
-            hydras.append(argument)
             continue
         if override.is_delete() or override.package is not None:
             rule = "a key of a plan can be set, but not deleted or moved to another package"
             problems.add(COMMAND_LINE, argument, None, rule, "write key=value")
             continue
         overrides[argument if key == HYPOTHESIS and override.is_add() else key] = override
-    parsed = Arguments(hydras=hydras)
+    parsed = Arguments()
     for override in overrides.values():
         _add(composer, parsed, override.key_or_group, override, problems)
     return parsed

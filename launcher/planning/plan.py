@@ -38,21 +38,6 @@ class Prefix:
     step: int
 
 
-@dataclass(frozen=True)
-class Restart:
-    """Why a run starts again although a run of fewer steps, `run`, is done: what `Problem` says of a key.
-
-    key, value: None where it is about the run itself.
-    """
-
-    run: str
-    steps: int
-    key: str | None
-    value: Any
-    rule: str
-    fix: str
-
-
 class Entry(BaseModel, frozen=True):
     """A run's place in an experiment; several entries may share one run. `factors` by label."""
 
@@ -145,7 +130,7 @@ class Plan:
     budget: float | None = None
     charged: frozenset[str] = frozenset()
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
-    restarts: Mapping[str, Restart] = field(default_factory=dict)
+    restarts: Mapping[str, str] = field(default_factory=dict)
     of_program: bool = False
     show: Callable[[Sequence[str]], Callable[[str], object]] | None = None
 

@@ -34,7 +34,6 @@ from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, com
 from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
-from launcher.text import one_line
 from launcher.tracking import settings as tracking
 
 # Sections that hold for a whole experiment and are not part of its runs.
@@ -62,7 +61,6 @@ def make(
     composer, problems = composer or hydra_compose.of_project(), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
-    problems += _refused_by_hydra(composer, given.hydras)
     if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
         _try_entry_points(problems)
     with closing(application().checks()) as checks:
@@ -84,8 +82,7 @@ def _plan(planning: Planning, root: Path, command: str, added: AddedSeeds) -> Pl
         experiments.append(experiment)
         runs.update(its_runs)
     names = [experiment.name for experiment in experiments]
-    folded = [name.casefold() for name in names]
-    for twice in {name for name in names if folded.count(name.casefold()) > 1}:
+    for twice in {name for name in names if names.count(name) > 1}:
         rule = "two experiments of this command have this name, so both would write to one folder"
         problems.add(COMMAND_LINE, "experiment.name", twice, rule, "plan them one by one")
     whole = {"cluster": planning.cluster, "tracking": first.tree["tracking"] if first is not None else {}}
@@ -117,21 +114,6 @@ def _try_entry_points(problems: Diagnostics) -> None:
             key = "analysis" if ended.file is None else f"line {ended.line}"
             problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct it")
     problems.raise_any()
-
-
-def _refused_by_hydra(composer: Composer, words: Iterable[str]) -> Iterator[Objection]:
-    """The overrides of Hydra's own section that Hydra refuses when it starts."""
-    # A value may be one of a chosen launcher: hydra.launcher.timeout_min of hydra/launcher=submitit_slurm.
-    chosen: list[str] = []
-    for word in sorted(words, key=lambda word: "/" not in word.partition("=")[0]):
-        key, _, value = word.partition("=")
-        try:
-            composer.check_hydras([*chosen, word])
-            chosen += [word] if "/" in key else []
-        except hydra_compose.ERRORS as error:
-            rule = one_line(f"Hydra refuses this: {error}").partition(" Config search path")[0]
-            fix = "correct it; python launch.py --cfg hydra prints Hydra's own keys"
-            yield Objection(key, value, rule, fix, COMMAND_LINE)
 
 
 def _kept_secrets(
@@ -228,7 +210,7 @@ def _experiment(
     if config_root.experiment is None and "experiment.name" not in given.values:
         section["name"] = _adhoc_name(given, str(section.get("name")), default)
     name, multirun = str(section.get("name")), _multirun(root, config_root)
-    problems += _other_owners(planning, config_root, name, multirun)
+    problems += _other_owners(planning, config_root, name)
     frozen = added_seeds.frozen_plan(multirun / name)
     arguments = added_seeds.recorded(given, frozen, section.get("seeds") or [tree["seed"]], problems)
     spec = experiment_spec.read(section, tree["seed"], default, arguments, config_root.where, problems)
@@ -291,32 +273,13 @@ def _adhoc_name(given: Arguments, prefix: str, method: str) -> str:
     return f"{name}-{identity.content_hash(repr(rest))[:6]}" if any(rest) else name
 
 
-def _other_owners(planning: Planning, config_root: Root, name: str, multirun: Path) -> Iterator[Objection]:
-    """Whose folder the experiment's is: that of another file, of a campaign, or, where a file system ignores case, of
-    another experiment.
-
-    A file that is called like the experiment owns the name, whatever other files declare.
-    """
-    composer, at = planning.composer, planning.arguments.origin("experiment.name", config_root.where)
-    fix = "give this experiment a name of its own"
-    others = [f"conf/campaign/{other}.yaml" for other in composer.options("campaign") if _alike(other, name)]
-    present = [other.name for other in multirun.iterdir()] if multirun.is_dir() else []
-    others += [str(multirun / other) for other in present if other != name and _alike(other, name)]
-    for other in others:
-        rule = f"{other} has the same folder, at least on file systems that ignore the case of letters"
-        yield Objection("experiment.name", name, rule, fix, at)
-    for other in composer.options("experiment") if config_root.experiment != name else ():
-        try:
-            declared = hydra_compose.lookup(composer.content(f"experiment/{other}"), "experiment.name")[1]
-        except hydra_compose.ERRORS:
-            continue  # the plan of that file reports it
-        if other != config_root.experiment and _alike(str(declared), name):
-            rule = f"this is the name of conf/experiment/{other}.yaml, whose plan and report lie in its folder"
-            yield Objection("experiment.name", name, rule, fix, at)
-
-
-def _alike(name: str, other: str) -> bool:
-    return name.casefold() == other.casefold()
+def _other_owners(planning: Planning, config_root: Root, name: str) -> Iterator[Objection]:
+    """Another file or a campaign whose folder is the experiment's."""
+    for group in ("campaign", "experiment"):
+        if name in planning.composer.options(group) and (group, name) != ("experiment", config_root.experiment):
+            rule = f"conf/{group}/{name}.yaml has the same folder"
+            at = planning.arguments.origin("experiment.name", config_root.where)
+            yield Objection("experiment.name", name, rule, "give this experiment a name of its own", at)
 
 
 # ---------------------------------------------------------------- sections that hold for a whole experiment

@@ -44,9 +44,9 @@ class RunSpecs:
 class _Layout:
     """What decides the configurations of an experiment's runs.
 
-    fixed: values of the command line; scaled, chosen: values of the scale, and its choices of whole
-    groups as Hydra's overrides; parts: keys that set a part of a method as a value, which is refused; groups: of each
-    sound group its overrides of configuration groups, and the values that its methods set beside them.
+    fixed: values of the command line; scaled, chosen: values of the scale, and its choices of whole groups as Hydra's
+    overrides; groups: of each sound group its overrides of configuration groups, and the values that its methods set
+    beside them.
     """
 
     root: Root
@@ -56,7 +56,6 @@ class _Layout:
     scaled: Mapping[str, Any]
     chosen: Sequence[str]
     places: _Places
-    parts: Collection[str]
     groups: Mapping[str, tuple[list[str], Mapping[str, tuple[Any, str]]]]
 
 
@@ -154,23 +153,11 @@ def _layout(planning: Planning, root: Root, spec: ExperimentSpec) -> _Layout:
         **{key: (where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
         **{key: (COMMAND_LINE, key) for key in (*fixed, *given.value_factors)},
     }
-    pinned = [key for group in spec.groups.values() for key in group.values]
-    parts = [key for key in (*factors.values, *fixed, *scaled, *pinned) if _sets_part(composer, key)]
-    for key in parts:
-        part = key.split(".")[1]
-        rule = "a part of a method is chosen as a group, not set as a value"
-        fix = f"write method/{part}=NAME; available: {', '.join(composer.options(f'method/{part}'))}"
-        problems.add(places.get(key, (where,))[0], key, None, rule, fix)
     groups = {}
     for name, group in spec.groups.items():
         if (resolved := _resolved_group(planning, spec, where, name, group)) is not None:
             groups[name] = resolved
-    return _Layout(root, spec, factors, fixed, scaled, chosen, places, parts, groups)
-
-
-def _sets_part(composer: Composer, key: str) -> bool:
-    section, *rest = key.split(".")
-    return section == "method" and 0 < len(rest) < 3 and rest[0] in application().parts().parts(composer)
+    return _Layout(root, spec, factors, fixed, scaled, chosen, places, groups)
 
 
 def _resolved_group(
@@ -344,8 +331,6 @@ def _is_valid(planning: Planning, layout: _Layout, treatment: _Treatment, config
     """Whether the values are as the files declare them; each breach is added."""
     breaches = list(treatment.variant.breaches(config))
     for breach in breaches:
-        if breach.key in layout.parts:
-            continue
         where, at = _origin(planning, layout, treatment, breach.key)
         section, _, rest = breach.key.partition(".")
         unknown = breach.rule == NO_SUCH_KEY and section == "method"

@@ -16,7 +16,6 @@ from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import overrides, schema
-from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import HYPOTHESIS, Arguments
 from launcher.text import one_line
 
@@ -88,8 +87,9 @@ class ConfigVariant:
             fix = f"begin {self._file} with `defaults: [{application().parts().BASELINE}, _self_]`"
             yield Objection("method", config["method"], rule, fix)
         for part, choice in self.parts.items():
-            value, default = config["method"].get(part), self._method.get(part)
-            if value != default and not isinstance(default, Mapping):
+            default = self._method.get(part)
+            value = config["method"].get(part, default)
+            if value != default and not (isinstance(default, Mapping) and isinstance(value, Mapping)):
                 rule = f"a part of a method is chosen as a group, not set as a value (the group's choice is {choice})"
                 yield Objection(f"method.{part}", value, rule, f"choose method/{part}={value}")
 
@@ -211,8 +211,6 @@ def _file_problems(composer: Composer, file: File) -> Iterator[Objection]:
         elif key not in sections:
             fix = closest(str(key), sections, otherwise=f"remove it, or use one of {', '.join(sections)}")
             fix = suggested(composer, str(key), value) or fix
-            if group == "experiment" and key in ExperimentSpec.model_fields:
-                fix = f"indent it below experiment:, two spaces deeper than it is (experiment.{key})"
             yield Objection(str(key), None, NO_SUCH_KEY, fix, path)
         elif key in groups and (key == HYPOTHESIS or isinstance(value, (str, list))):
             rule = "a file of this group must be chosen in the defaults list"
@@ -238,8 +236,6 @@ def not_composed(composer: Composer, where: str, error: Exception) -> Objection:
         _, folder, rest = str(mark.name).rpartition("conf/")
         at = f"line {mark.line + 1}, column {mark.column + 1}"
         fix = "indent with spaces instead of tabs" if "\\t" in str(error.problem) else "correct the line"
-        if "mapping values" in str(error.problem) or "expected <block end>" in str(error.problem):
-            fix = "indent the keys of one mapping equally, two spaces deeper than its name"
         return Objection(at, None, f"not YAML: {error.problem}", fix, f"{folder}{rest}")
     if isinstance(error, UnicodeDecodeError):
         return Objection(f"byte {error.start}", None, "not UTF-8", "save the file as UTF-8", where)

@@ -41,31 +41,12 @@ def hostname() -> str:
 
 def process_start(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when it is gone (a zombie is gone)."""
-    stat = _stat(pid)
-    return None if stat is None or stat[0] in "ZX" else int(stat[19])
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the command's name; None when the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return stat[stat.rindex(")") + 2 :].split()
-
-
-def is_stopped(claim: Claim) -> bool:
-    """Whether the owner is a process of this host that was stopped (SIGSTOP, Ctrl-Z) and waits to go on."""
-    if not is_here(claim):
-        return False
-    stat = _stat(claim.pid)
-    return stat is not None and stat[0] in "Tt"
-
-
-def stopped(folder: Path) -> int | None:
-    """The process that owns a run, if it is stopped and of this host."""
-    owner = read_claim(folder)
-    return owner.pid if owner is not None and is_stopped(owner) else None
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def boot_id() -> str:

@@ -1,16 +1,7 @@
-"""The format of a run folder: state, frozen configuration, logs, checkpoints.
+"""The format of a run folder: multirun/README.md lists its files, and docs/schemas says what each holds.
 
-    multirun/runs/<id>/config.yaml       frozen, never rewritten
-    multirun/runs/<id>/state.json        replaced atomically
-    multirun/runs/<id>/metrics.jsonl     one line for each step
-    multirun/runs/<id>/responses.jsonl   one line for each response of an evaluation
-    multirun/runs/<id>/evaluations/      the rewards of each evaluation (evaluations.py)
-    multirun/runs/<id>/summary.json      written just before `done`
-    multirun/runs/<id>/manifest.json     the digests of these files, written just before `done` (whole.py)
-    multirun/runs/<id>/checkpoints/      complete checkpoints only, each with a manifest.json
-
-docs/schemas says what each file holds. Only the standard library is imported at the top, so that every
-reader (analysis, commands, a worker) can afford it.
+state.json is replaced atomically. summary.json, and then manifest.json, are written just before `done`. Only the
+standard library is imported at the top, so that every reader (analysis, commands, a worker) can afford it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.files import mark_used, write_atomic, write_json
+from launcher.files import write_atomic, write_json
 from launcher.run.folder import read_provenance
 from launcher.run.records import LATER, Record, read_record, write_record
 
@@ -91,7 +91,7 @@ def keep_patch(multirun: Path, patch: str) -> str:
     """
     name = f"{hashlib.sha256(f'{os.getuid()} {patch}'.encode()).hexdigest()[:16]}.patch"
     path = launches_folder(multirun) / name
-    if not mark_used(path):
+    if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, patch, 0o600)
     return name

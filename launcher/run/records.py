@@ -1,7 +1,7 @@
 """The records of a run folder and of its launch: what each file holds, and how it is read, checked and written.
 
-A record is a frozen dataclass that msgspec validates, because its import takes a fifth of the time of pydantic's, which
-is imported to explain a bad record. On disk some fields keep older names (`JSON_KEYS`), so that every version reads the
+A record is a frozen dataclass that msgspec validates, because its import takes a fifth of the time of pydantic's. On
+disk some fields keep older names (`JSON_KEYS`), so that every version reads the
 folders of every other.
 """
 
@@ -19,7 +19,6 @@ import msgspec
 
 from launcher.files import BadRunFolder, write_json
 from launcher.run.lifecycle import FailureKind, RunState
-from launcher.text import shown
 
 FORMAT: Literal[1] = 1  # of a run folder
 PLAN_FORMAT = 1  # version of plan.json
@@ -183,36 +182,18 @@ def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:
 
 
 def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
-    """A record from the content of its file. BadRunFolder: every key that is wrong."""
+    """A record from the content of its file. BadRunFolder: the first key that is wrong."""
+    fields = {name: value[key] for name, key in _keys(model) if key in value}  # type: ignore[arg-type]
     try:
-        fields = {name: value[key] for name, key in _keys(model) if key in value}  # type: ignore[arg-type]
         return msgspec.convert(fields, model, strict=True)
-    except msgspec.ValidationError:
-        pass
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        # As JSON: there a string is an enum's member, and in Python only a member is.
-        return TypeAdapter(model).validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        problems = error.errors()
-        # The other keys of another format are not wrong.
-        of_format = [problem for problem in problems if problem["loc"] == ("format",)]
-        raise BadRunFolder(path, "; ".join(map(_explained, of_format or problems))) from error
+    except msgspec.ValidationError as error:
+        raise BadRunFolder(path, str(error)) from error
 
 
 @functools.cache
 def _keys(model: Any) -> list[tuple[str, str]]:
     """The fields of a record, each with its name in the file."""
     return [(item.name, JSON_KEYS.get(item.name, item.name)) for item in dataclasses.fields(model)]
-
-
-def _explained(error: Mapping[str, Any]) -> str:
-    """`key = value: what is allowed`, of one of pydantic's errors."""
-    key = ".".join(map(str, error["loc"]))
-    if error["type"] == "missing":
-        return f"{key} is missing"
-    return f"{key} = {shown(error['input'])}: {error['msg'].replace('Input should be', 'must be')}"
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -102,8 +102,7 @@ class StartedScheduler:
 
 
 class Cluster(Protocol):
-    """What the module of a cluster has. It may also have `slots` and `warnings`, which the functions of these names
-    call."""
+    """What the module of a cluster has. It may also have `slots`, which the function of this name calls."""
 
     def check_here(self, plan: Plan, run_ids: Sequence[str]) -> None:
         """Raise InvalidPlan when these runs cannot be run there, so far as that is known without the cluster."""
@@ -131,9 +130,3 @@ def slots(plan: Plan) -> int | None:
     ask = getattr(find(plan), "slots", None)
     count: int | None = plan.cluster.get("max_running") if ask is None else ask(plan)
     return count
-
-
-def warnings(plan: Plan, step_seconds: float) -> Sequence[str]:
-    """What may fail on the plan's cluster although the plan is valid. step_seconds: the longest time of a step."""
-    ask = getattr(find(plan), "warnings", None)
-    return [] if ask is None else list(ask(plan, step_seconds))

@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from launcher.run import compute, whole
 from launcher.run.folder import metrics_path, read_state, runs_folder
 from launcher.run.lifecycle import RunState
 
-FORMAT = 5
+FORMAT = 6
 UNREADABLE = "unreadable"
 _STATES = frozenset((*RunState, UNREADABLE))
 _TAIL, _LONG_TAIL = 2**14, 2**18
@@ -34,8 +34,8 @@ class Row:
 
     `state` is a RunState, or UNREADABLE with the reason in `message`, also of a done run whose files were changed.
     `step` is the last step of the metric log (0 without one), `step_seconds` the measured time of a step (None with
-    fewer than two lines), `metrics` the last finite values by name: None where the log's last 256 KiB have none. `code`
-    has the ids of the records of its code, `launch_id` the token of the launch that submitted it. `device_seconds` is
+    fewer than two lines), `metrics` the last finite values by name: None where the log's last 256 KiB have none.
+    `launch_id` is the token of the launch that submitted it. `device_seconds` is
     what its ended attempts took, `unfinished_seconds` the part of those that did not finish the run; `started` is when
     the present one began, on so many `devices`. `stamp` is that of its files if it has a manifest (whole.py).
     """
@@ -48,7 +48,6 @@ class Row:
     step: int
     step_seconds: float | None
     metrics: Mapping[str, float | None]
-    code: Sequence[str] = ()
     launch_id: str | None = None
     device_seconds: float = 0.0
     unfinished_seconds: float = 0.0
@@ -152,7 +151,6 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         step=step,
         step_seconds=step_seconds,
         metrics=values,
-        code=list(state.code_ids()),
         launch_id=state.launch_id,
         device_seconds=sum(state.device_seconds.values()),
         unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog, claim, code
-from launcher.run.code import OtherCode
+from launcher.run import catalog
 from launcher.run.compute import HOUR_S
 from launcher.run.folder import run_folder
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import NEW, RESUMABLE, RunState
 from launcher.run.records import JSON_KEYS
 from launcher.status.index import UNREADABLE, Index, Row
-from launcher.text import without_numbers
+from launcher.text import clean, counted, without_numbers
 
 # States that need a decision: these runs wait for `resume`. Cancelled ones do too, but that was a decision.
 FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
 # States that the same command resumes, or that another process is working on.
 UNFINISHED = frozenset({NEW, *RESUMABLE})
 _EXPLAINED = FAILURES | {RunState.LOST, RunState.CANCELLED}
+_MOST_CAUSES = 5
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,12 @@ class Group:
 class RunningRun:
     """A run that a worker executes: its last step, its number of steps, and the seconds that it still computes.
 
-    `work_seconds` is None while no step was measured. `stopped` is its process, if that is stopped (SIGSTOP, Ctrl-Z)
-    on this host.
+    `work_seconds` is None while no step was measured.
     """
 
     step: int
     steps: int
     work_seconds: float | None
-    stopped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ class Standing:
     work_seconds: float | None
     remaining_seconds: float | None
     failures: Sequence[Failure]
-    other_code: Sequence[OtherCode] = ()
     running: Mapping[str, RunningRun] = field(default_factory=dict)
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     device_hours: float = 0.0
@@ -100,11 +97,6 @@ class Standing:
     def finished(self) -> bool:
         """Whether no run is waiting or running."""
         return not any(self.states.get(state) for state in UNFINISHED)
-
-    @property
-    def stopped(self) -> dict[str, int]:
-        """By run, the process of each running run whose process is stopped on this host."""
-        return {run_id: run.stopped for run_id, run in self.running.items() if run.stopped is not None}
 
     def document(self) -> dict[str, Any]:
         """The JSON object of `status --json`."""
@@ -123,9 +115,7 @@ class Standing:
             "failures": [
                 {JSON_KEYS.get(name, name): value for name, value in vars(failure).items()} for failure in self.failures
             ],
-            "other_code": [other.document() for other in self.other_code],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
-            "stopped": self.stopped,
             "device_hours": self.device_hours,
             "unfinished_device_hours": self.unfinished_device_hours,
         }
@@ -143,20 +133,16 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
         for run_id in ids
     }
-    steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
-    for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        steps[run_id] = catalog.planned_steps(run_folder(multirun, run_id))
+    steps = plan["steps"]  # of the experiment's longest run
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
         group_pace = _mean(rows[run_id].step_seconds for run_id in members if run_id in rows) or pace
         for run_id in members:
             if states[run_id] in UNFINISHED:
-                left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
+                left[run_id] = _left(rows.get(run_id), steps, group_pace)
     running = {
-        run_id: RunningRun(
-            rows[run_id].step, steps[run_id], left.get(run_id), claim.stopped(run_folder(multirun, run_id))
-        )
+        run_id: RunningRun(rows[run_id].step, steps, left.get(run_id))
         for run_id in ids
         if states[run_id] == RunState.RUNNING
     }
@@ -184,10 +170,18 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
-        other_code=code.others(
-            multirun, plan["experiment"], {run_id: (states[run_id], row.code) for run_id, row in rows.items()}
-        ),
     )
+
+
+def causes(multirun: Path, standing: Standing) -> Iterator[str]:
+    """Each cause of failures with one example, and the command that shows more."""
+    for failure in standing.failures[:_MOST_CAUSES]:
+        kind = failure.failure_kind
+        brackets = f" ({kind})" if kind and kind != failure.state else ""
+        yield f"{counted(failure.runs, 'run')} {failure.state}{brackets}: {clean(failure.message)}"
+        yield f"    {catalog.command(multirun, 'logs', failure.example)}    # {clean(failure.title)}"
+    if len(standing.failures) > _MOST_CAUSES:
+        yield f"and {len(standing.failures) - _MOST_CAUSES} more causes; `status --json` lists all of them"
 
 
 def _device_hours(rows: Mapping[str, Row], running: Collection[str]) -> float:

@@ -6,6 +6,7 @@ The exit code (lifecycle.WorkerExit) repeats what state.json says; if they diffe
 from __future__ import annotations
 
 import argparse
+import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -233,7 +234,8 @@ def _attempt(
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         module, _, name = train.partition(":")
-        function: Train = getattr(loaded.imported(module), name)  # if its import fails, the run's own attempt does
+        # If its import fails, the run's own attempt does.
+        function: Train = getattr(importlib.import_module(module), name)
         loaded.note()
         attempt.on_first_step = on_first_step
         commits = loaded.hub_commits(config, state.code_ids(), folder)

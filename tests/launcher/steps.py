@@ -15,7 +15,7 @@ from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
 # What happens at the third step, and for "deaf" before the first one:
-# {seed: "raise" | "words" | "diverge" | "exit" | "quit" | "hang" | "deaf" | "freeze" | "grow" | "orphan" | "late"}
+# {seed: "raise" | "words" | "diverge" | "exit" | "quit" | "hang" | "deaf" | "freeze" | "orphan" | "late"}
 END = "STEPS_END"
 # A file: while it is there, runs wait before their sixth step, or until they are asked to stop.
 GATE = "STEPS_GATE"
@@ -73,11 +73,6 @@ def train(config: Any, run: Any) -> dict[str, Any]:
             library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
             for _ in range(2):  # the second waits for ever: no signal interrupts it, and it holds Python's lock
                 library.pthread_mutex_lock(lock)
-        if step == 3 and end == "grow":
-            held = bytearray(400_000_000)
-            while not run.stop_requested():
-                held[0] = 1
-                time.sleep(0.05)
         if step == 3 and end == "orphan":
             (run.folder / "child").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
             os.kill(os.getpid(), signal.SIGKILL)

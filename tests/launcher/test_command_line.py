@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
 
-from launcher.__main__ import main
 from tests.launcher.conftest import ROOT
 
 
@@ -48,16 +46,3 @@ def test_another_python_than_the_installed_one_is_told_what_to_do(words):
     done = execute("-S", *words)  # without any package, as a Python outside .venv
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: hydra is not installed for ") and "source .venv/bin/activate" in done.stderr
-
-
-def test_show_finds_a_run_by_its_beginning(tmp_path, capsys):
-    from launcher.planning import freeze, planner
-
-    planned = planner.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
-    freeze.freeze(planned)
-    (run_id,) = planned.runs
-    assert main(["show", run_id[:5], "--multirun", str(tmp_path), "--full", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["id"] == run_id and shown["verl"]["trainer"]["total_epochs"] == 30
-    assert main(["show", "zz", "--multirun", str(tmp_path)]) == 2
-    assert "'zz': no such run" in capsys.readouterr().err

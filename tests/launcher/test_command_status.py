@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -15,9 +10,7 @@ from launcher.__main__ import main
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
 from launcher.text import clean, duration
-from tests.launcher.conftest import ROOT
 from tests.launcher.made import METRIC, make_plan, make_run
-from tests.waiting import until
 
 
 def status(multirun, capsys, *words):
@@ -91,38 +84,6 @@ def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys, wo
         make_run(tmp_path, run_id, RunState.PLANNED if run_id == "r050" else RunState.DONE)
     make_plan(tmp_path, "wide", groups)
     worded(screen(tmp_path, capsys, "wide"))
-
-
-@pytest.mark.processes
-def test_watch_says_a_line_a_change_and_ends_with_the_last_run(sweeps):
-    small = ("method=c0_grpo", "seed=0,1", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=2")
-    launcher = sweeps.start(*small, STEPS_SECONDS="0.1", STEPS_END='{"1": "raise"}')
-    until(lambda: (sweeps.multirun / "adhoc/plan.json").is_file())
-    watch = [sys.executable, "-m", "launcher", "status", "adhoc", "--watch", "--multirun", str(sweeps.multirun)]
-    watched = subprocess.run(watch, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    lines = watched.stdout.splitlines()
-    assert watched.returncode == 1 and watched.stderr == ""
-    assert all(line.startswith("adhoc: 2 runs of 12 steps: ") for line in lines)
-    assert lines[-1] == "adhoc: 2 runs of 12 steps: 1 done, 1 failed" and len(set(lines)) == len(lines)
-    launcher.communicate()
-
-
-def test_on_a_terminal_watch_shows_the_table_and_leaves_quietly_with_ctrl_c(multirun):
-    terminal, inside = pty.openpty()
-    watch = [sys.executable, "-m", "launcher", "status", "study", "--watch", "--multirun", str(multirun)]
-    process = subprocess.Popen(watch, cwd=ROOT, stdin=inside, stdout=inside, stderr=inside, start_new_session=True)
-    os.close(inside)
-    seen = b""
-    while b"preempted" not in seen or b"B" not in seen:
-        seen += os.read(terminal, 4096)
-    process.send_signal(signal.SIGINT)
-    while True:
-        try:
-            seen += os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            break
-    os.close(terminal)
-    assert process.wait() == 130 and b"Traceback" not in seen
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def snapshot(multirun):
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=ascii)
-@pytest.mark.parametrize("command", ["show", "logs", "status", "runs", "cancel", "resume", "rerun", "verify", "sync"])
+@pytest.mark.parametrize("command", ["logs", "status", "runs", "cancel", "resume", "rerun", "verify", "sync"])
 def test_a_word_that_is_no_name_is_refused_and_touches_nothing(multirun, capsys, command, word):
     before = snapshot(multirun)
     code = program.main([command, "--multirun", str(multirun), "--", word])
@@ -79,17 +79,13 @@ def test_an_experiment_with_an_odd_name_is_shown_and_its_command_quoted(multirun
 @pytest.mark.parametrize(
     "words",
     [
-        "stauts",
-        "frobnicate",
         "status studdy",
         "logs studdy",
-        "show bb34",
-        "show study",
+        "verify bb34",
+        "verify study",
         "status bnto_grid",
-        "show aa",
+        "verify aa",
         "logs aa",
-        "logs study --attempt 1",
-        "logs aa11 -n -1",
         "resume study aa99",
         "export aa11 model",
     ],
@@ -102,7 +98,7 @@ def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, words, word
     worded(err.replace(str(multirun), "{multirun}"))
 
 
-@pytest.mark.parametrize("command", ["logs", "show", "cancel", "resume", "verify"])
+@pytest.mark.parametrize("command", ["logs", "cancel", "resume", "verify"])
 def test_a_folder_whose_launch_was_cut_short_is_named(tmp_path, capsys, command):
     (tmp_path / "runs/cc33").mkdir(parents=True)
     make_plan(tmp_path, "study", {"A": ["cc33"]})
@@ -145,7 +141,7 @@ def test_commands_that_only_look_load_no_heavy_library(multirun, words):
 
 @pytest.mark.bash
 def test_a_reader_that_has_seen_enough_is_no_error(multirun):
-    command = f"{sys.executable} -m launcher show aa11 --multirun {multirun} | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m launcher logs aa11 --multirun {multirun} | true; exit ${{PIPESTATUS[0]}}"
     for _ in range(3):
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
@@ -218,7 +214,7 @@ def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, cont
         (tmp_path / file).mkdir()
     else:
         (tmp_path / file).write_text(content)
-    of_run = ("logs aa11", "show aa11", "show aa11 --full", "verify aa11", "sync aa11")
+    of_run = ("logs aa11", "verify aa11", "sync aa11")
     for words in ("status", "logs study", "gc", *of_run, "cancel study"):
         code, _, err = call(tmp_path, capsys, *words.split())
         assert code in (0, 1, 2)

@@ -91,8 +91,7 @@ def test_a_run_of_more_steps_continues_the_longest_that_is_done(tmp_path):
 def test_what_depends_on_the_number_of_steps_starts_again_with_the_reason(tmp_path, then, now, worded):
     finished(tmp_path, then)
     planned = plan_of(tmp_path, then, *now.split(), steps=320)
-    (why,) = planned.restarts.values()
-    assert (why.steps, planned.prefixes) == (160, {})
+    assert len(planned.restarts) == 1 and not planned.prefixes
     worded(continuation.sentences(planned))
 
 
@@ -114,21 +113,18 @@ def test_what_does_not_depend_on_it_continues(tmp_path, words):
 def test_bnto_continues_where_its_window_is_full(tmp_path):
     finished(tmp_path, method="bnto_minimal", steps=991)
     (why,) = plan_of(tmp_path, method="bnto_minimal", steps=2000).restarts.values()
-    assert why.key == "trainer.hist_every"
-    share = why.fix.split()[3].rstrip(",")
+    assert "because trainer.hist_every = " in why
+    share = why.partition("Fix: set it to ")[2].partition(",")[0]
     assert plan_of(tmp_path, f"trainer.hist_every={share}", method="bnto_minimal", steps=2000).prefixes
 
 
 def test_a_checkpoint_that_was_deleted_is_named_and_the_next_shorter_run_is_taken(tmp_path, capsys):
     finished(tmp_path, steps=40)
-    folder = finished(tmp_path)
-    shutil.rmtree(folder / "checkpoints")
+    shutil.rmtree(finished(tmp_path) / "checkpoints")
     assert [own.step for own in plan_of(tmp_path, steps=320).prefixes.values()] == [40]
     shutil.rmtree(tmp_path / "runs" / next(iter(plan_of(tmp_path, steps=40).runs)))
-    (why,) = plan_of(tmp_path, steps=320).restarts.values()
-    assert (why.run, why.steps, why.key) == (folder.name, 160, None)
     (said,) = continuation.sentences(plan_of(tmp_path, steps=320))
-    assert f"because run {folder.name} is done, but its checkpoint" in said
+    assert "although 160 steps are done, because the checkpoint of step 160 was deleted" in said
 
 
 def test_a_plan_shows_what_is_saved(tmp_path, capsys):
@@ -138,12 +134,10 @@ def test_a_plan_shows_what_is_saved(tmp_path, capsys):
     finished(tmp_path)
     assert main(["plan", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["saved_steps"], list(found["continued"].values())) == (160, [160])
-    assert found["saved_device_hours"] == pytest.approx(160 * 0.15 / 3600)
-    assert before["device_hours"] - found["device_hours"] == pytest.approx(found["saved_device_hours"])
+    assert list(found["continued"].values()) == [160]
+    assert before["device_hours"] - found["device_hours"] == pytest.approx(160 * 0.15 / 3600)
     assert main(["plan", *words]) == 0
     said = capsys.readouterr().out
-    assert "taken over from other runs: 160 steps, 0.01 CPU-hours\n" in said
     assert "1 run continues a run from step 160 on\n" in said
 
 
@@ -157,7 +151,7 @@ def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
         code_changes.decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()
-    assert (anew.prefixes, why.key) == ({}, "rerun") and code_changes.decide(anew) == {}
+    assert not anew.prefixes and "other code computed them" in why and code_changes.decide(anew) == {}
     accepted = plan_of(tmp_path, "accept_code=true", steps=320)
     code_changes.carry_out(accepted, code_changes.decide(accepted))
     (choice,) = code.choices(tmp_path / "adhoc")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from launcher.execution.costs import ARITHMETIC, FILE, GUESS, KIND, METHOD, Hist
 from launcher.planning import freeze
 from launcher.run import catalog
 from launcher.run.folder import find_state, read_state, run_folder, write_state
-from launcher.run.lifecycle import NEW, RunState
+from launcher.run.lifecycle import RunState
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "experiment.name=adhoc", "experiment.baseline=c0_grpo", "seed=0,1", "trainer.steps=10")
@@ -146,36 +145,6 @@ def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoin
         planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
         storage[model] = cost(planned).storage_bytes
     assert storage == {"tiny": 2 * OF_TINY, "qwen2_5_7b": 2 * 3 * 4 * 7_615_616_512, "pretrained": None}
-
-
-def warned(planned):
-    """The warnings of a plan none of whose runs has begun."""
-    states = {run_id: NEW for run_id in planned.runs}
-    return list(costs.warnings(planned, costs.Forecast(planned, states)))
-
-
-def test_a_disk_that_is_too_small_is_a_warning(tmp_path, monkeypatch, capsys):
-    words = [*SMALL, f"multirun={tmp_path}/new/folder"]
-    planned, size = make(*words), 4 * OF_TINY
-    assert warned(planned) == []
-    asked = []
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: asked.append(place) or SimpleNamespace(free=size - 1))
-    line = f"warning: the runs need {size / 1e6:.1f} MB of storage, and the disk of {tmp_path}/new/folder has "
-    assert [one.partition("5.4 MB free")[0] for one in warned(planned)] == [line]
-    assert asked == [tmp_path]  # the folders below it are made by the launch
-    assert main(["plan", *words]) == 0
-    assert line in capsys.readouterr().out
-
-
-def test_a_step_longer_than_slurms_warning_is_a_warning(tmp_path):
-    slow = [*SMALL, "cluster=slurm", "model.seconds_per_step=119.6", f"multirun={tmp_path}"]
-    assert warned(make(*slow)) == []
-    (line,) = warned(make(*slow, "cluster.signal_delay_s=100"))
-    assert line.startswith(
-        "warning: a step takes up to 120 s, and SLURM warns a run cluster.signal_delay_s=100 seconds"
-    )
-    assert "Fix: set cluster.signal_delay_s=240 (two steps) or more" in line
-    assert warned(make(*slow, "cluster.signal_delay_s=240")) == []
 
 
 SECONDS = st.lists(st.floats(0, 100), max_size=12)

@@ -21,11 +21,9 @@ from launcher.execution import reconciler
 from launcher.run import lifecycle, transitions
 from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
 from launcher.run.records import State
-from launcher.schedulers.local import memory, pool
-from launcher.schedulers.local.memory import Limits, Usage
+from launcher.schedulers.local import pool
 from launcher.worker import worker
 from tests.launcher import steps
-from tests.waiting import until
 from trainer_ext.backends import Lost, NodeLost, Stalled
 
 
@@ -142,45 +140,6 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
 )
 def test_each_cause_leaves_its_state(kind, rules, found):
     assert transitions.ended(State("0123", RunState.RUNNING), kind, "why", rules, progressed=True).state == found
-
-
-# ---------------------------------------------------------------- the guard
-
-GB = memory.GB
-OLD, NEW = Usage(1, 100.0, 2 * GB, False), Usage(2, 5.0, GB, False)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "available", "limits", "asked"),
-    [
-        ([OLD, NEW], 0, {}, []),
-        ([OLD, NEW], 100 * GB, {"limit_s": 50}, [(1, "time_out")]),
-        ([OLD, NEW], 100 * GB, {"memory_gb": 1.5}, [(1, "out_of_memory")]),
-        ([Usage(1, 100.0, 2 * GB, True)], 100 * GB, {"limit_s": 50, "memory_gb": 1.5}, []),  # once
-        ([OLD, NEW], 0, {"reserve_gb": 1}, [(2, "preempted")]),  # the newest waits for room
-        ([OLD], 0, {"reserve_gb": 1}, [(1, "out_of_memory")]),  # the only one does not fit
-        ([OLD, Usage(2, 5.0, GB, True)], 0, {"reserve_gb": 1}, []),  # one leaves
-    ],
-)
-def test_who_takes_too_much_time_or_memory_is_asked_to_stop(jobs, available, limits, asked):
-    found = memory.judge(jobs, available, Limits(**limits))
-    assert [(name, kind) for name, (kind, _) in found.items()] == asked
-
-
-@pytest.mark.parametrize(("running", "left", "room"), [(0, 0, True), (1, 3, True), (1, 2.9, False)])
-def test_a_run_starts_where_its_memory_is_left(running, left, room):
-    assert memory.has_room(running, int(left * GB), Limits(memory_gb=2, reserve_gb=1)) is room
-
-
-def test_this_machine_tells_its_memory():
-    assert 0 < memory.available() < 10**15
-    assert memory.held(2**22 + 1) == 0
-    assert memory.oom_kills() >= 0
-    child = subprocess.Popen([sys.executable, "-c", "x = bytearray(50_000_000); input()"], stdin=subprocess.PIPE)
-    try:
-        until(lambda: memory.held(child.pid) > 50_000_000)
-    finally:
-        child.communicate(b"\n")
 
 
 # ---------------------------------------------------------------- slots

@@ -171,9 +171,9 @@ def test_a_folder_that_cannot_be_written_gives_the_same_answer(multirun):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"format": 1}', "id is missing"),
+        (b'{"format": 1}', "missing required field `id`"),
         (b"\xff\xfe{", "not JSON"),
-        (b'{"format": 1, "id": "a1", "state": "odd"}', "state = 'odd'"),
+        (b'{"format": 1, "id": "a1", "state": "odd"}', "Invalid enum value 'odd' - at `$.state`"),
         (b"", "not JSON"),
         (b'{"format": 1, "id"', "not JSON"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.commands import sweeper
 from launcher.execution import progress
-from launcher.execution.progress import Display, Live
+from launcher.execution.progress import Display
 from launcher.run import catalog, claim
 from launcher.run.folder import cache_folder, read_state, write_state
 from launcher.run.lifecycle import RunState
@@ -22,7 +22,7 @@ def look(tmp_path, monkeypatch):
     """The standing of two running runs, after 4 and 0 of 10 steps of 2 s each, and of a queued one."""
     monkeypatch.setattr(progress, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(progress, "_SHARE", 1e9)
-    monkeypatch.setattr(progress, "_PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "_SUMMARY_EVERY_S", 0.0)
     for run_id, state, steps in (("aa", "running", 4), ("bb", "running", 0), ("cc", "submitted", 0)):
         folder = make_run(tmp_path, run_id, RunState.PLANNED, steps=steps)
         if state == "running":
@@ -41,20 +41,11 @@ def shown(display):
     return display
 
 
-def test_the_time_left_is_the_one_that_status_gives(look, tmp_path, capsys):
+def test_the_time_left_is_the_one_that_status_gives(look):
     (standing,) = look()
     # 6, 10 and 10 steps of 2 s, two at a time.
     assert remaining_seconds([standing]) == standing.remaining_seconds == 26.0
     assert {run_id: run.work_seconds for run_id, run in standing.running.items()} == {"aa": 12.0, "bb": 20.0}
-    with Live(3, tmp_path, look, True) as live:
-        shown(live)
-        tasks = {task.description: task for task in live._progress.tasks}
-        assert tasks["runs (1 queued)"].fields["left"] == "about 26 s left"
-        assert (tasks["title of aa"].completed, tasks["title of aa"].fields["left"]) == (4, "about 12 s left")
-        assert tasks["title of bb"].fields["left"] == "preparing" and len(tasks) == 3
-    (last,) = live._progress.tasks  # the last frame says nothing of runs that no longer run, nor of a time left
-    assert (last.description, last.fields["left"]) == ("runs", "")
-    capsys.readouterr()
 
 
 def test_a_run_in_a_queue_is_queued_until_it_runs(look, tmp_path, capsys):

@@ -40,18 +40,21 @@ def test_what_is_written_is_read(state):
     assert read == state and asdict(read) == asdict(state) and type(read.state) is RunState
 
 
-def test_every_wrong_key_is_named_with_its_value_and_what_is_allowed(tmp_path):
-    value = {"format": 1, "id": "aa", "state": "gone", "attempt": "x", "ends": {"lost": 1.5}}
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"format": 1, "id": "aa", "state": "gone"}, "Invalid enum value 'gone' - at `$.state`"),
+        ({"format": 1, "id": "aa", "state": "lost", "attempt": "x"}, "Expected `int`, got `str` - at `$.attempt`"),
+        ({"format": 1}, "Object missing required field `id`"),
+        ({"format": 2}, "Invalid enum value 2 - at `$.format`"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_is_allowed(tmp_path, value, said):
     with pytest.raises(BadRunFolder) as refused:
         parse(State, tmp_path / "state.json", value)
     message = str(refused.value)
-    assert message.startswith(f"{tmp_path}/state.json: state = 'gone': must be 'planned', 'submitted', ")
-    assert "attempt = 'x': must be a valid integer; ends.lost = 1.5: must be a valid integer" in message
+    assert message.startswith(f"{tmp_path}/state.json: {said}. Fix: ")
     assert message.endswith("move " + str(tmp_path) + " away; the next launch then runs it from the start")
-    with pytest.raises(BadRunFolder, match="id is missing; state is missing"):
-        parse(State, tmp_path / "state.json", {"format": 1})
-    with pytest.raises(BadRunFolder, match=r"state\.json: format = 2: must be 1\. Fix: "):
-        parse(State, tmp_path / "state.json", {"format": 2})
 
 
 def test_a_file_of_another_version_with_more_keys_is_read(tmp_path):

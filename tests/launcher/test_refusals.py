@@ -160,9 +160,6 @@ experiment=quickstart \
 'analysis.hypotheses={X: {claim: a, kind: less, group: q_star, against: C0, metric: qstar/ess_ratio}}'
 experiment=quickstart 'analysis.hypotheses={X: {claim: a, kind: range, group: C0, metric: dual_game/beta, low: 0}}'
 method=c0_ppo,sft experiment.baseline=c0_ppo analysis.primary.metric=analysis/reward_sum_mean
-experiment=quickstart hydra.foo=1
-experiment=quickstart hydra/launcher=submitit_slurm hydra.launcher.mem_gb=2 hydra.launcher.timeout=10
-method=ptrw hydra/launcher=nosuch
 experiment=quickstart task.name=sortng
 experiment=quickstart verl.data.max_prompt_length=1
 method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7
@@ -238,14 +235,6 @@ def test_the_largest_seed_is_planned():
 def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded, tmp_path):
     (line,) = refused("method=c0_grpo", f"experiment.name='{name}'", f"multirun={tmp_path}")
     worded(line)
-
-
-def test_an_experiment_has_no_name_that_differs_from_anothers_in_case_alone(tmp_path):
-    (tmp_path / "Mine").mkdir()
-    assert make("method=c0_grpo", "experiment.name=Mine", f"multirun={tmp_path}").runs
-    for name, other in (("mine", "Mine"), ("QuickStart", "quickstart")):
-        (line,) = refused("method=c0_grpo", f"experiment.name={name}", f"multirun={tmp_path}")
-        assert f"experiment.name = {name}: " in line and other in line
 
 
 def test_every_folder_that_the_code_names_beside_the_experiments_is_reserved():

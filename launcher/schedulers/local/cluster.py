@@ -9,7 +9,6 @@ from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.local import pool
-from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool, can_fork, visible_devices
 from launcher.schedulers.protocol import Order, StartedScheduler
 from launcher.text import counted
@@ -47,11 +46,12 @@ def slots(plan: Plan) -> int:
 def start(order: Order) -> StartedScheduler:
     """A pool with no more slots than there are runs."""
     used = _slots(order.plan, order.run_ids)[: len(order.run_ids)]
-    name, bounds = counted(len(used), "worker"), limits(order.plan.cluster)
+    name, cluster = counted(len(used), "worker"), order.plan.cluster
+    limits = cluster["limit_s"], cluster["grace_s"]
     if order.plan.of_program and can_fork():
-        return StartedScheduler(Pool(used, order.root, order.train, order.launch, bounds, forks=True), name, len(used))
+        return StartedScheduler(Pool(used, order.root, order.train, order.launch, *limits, forks=True), name, len(used))
     root = code_snapshot.of_launch(order) if order.plan.of_program else order.root
-    workers = Pool(used, root, order.train, order.launch, bounds)
+    workers = Pool(used, root, order.train, order.launch, *limits)
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
     return StartedScheduler(workers, name, len(used), starting=starting)
 

@@ -25,9 +25,8 @@ from launcher.nodes import ONE, Nodes
 from launcher.project import NO_DEVICES, ONE_THREAD, python_path
 from launcher.run import claim, stop_request
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import FailureKind
 from launcher.run.records import Claim
-from launcher.schedulers.local import memory
-from launcher.schedulers.local.memory import Limits, Usage, has_room, judge
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker import warm, worker
 
@@ -116,16 +115,20 @@ class Pool(Scheduler):
         root: Path,
         train: str = worker.TRAIN,
         launch: Launch | None = None,
-        limits: Limits | None = None,
+        limit_s: float | None = None,
+        grace_s: float = 60.0,
         orphaned: Callable[[], worker.Reason] = worker.launcher_gone,
         nodes: Nodes = ONE,
         forks: bool = False,
     ) -> None:
-        """slots: see `slots`; nodes: those of each run; forks: whether workers are forks of this process."""
+        """slots: see `slots`; nodes: those of each run; forks: whether workers are forks of this process.
+
+        limit_s: the seconds of an attempt; grace_s: those between the request to stop and the kill.
+        """
         self._slots = list(slots)
         self._train = train
         self._launch = launch
-        self._limits = limits or Limits()
+        self._limit_s, self._grace_s = limit_s, grace_s
         self._orphaned = orphaned
         self._nodes = nodes
         self._running: dict[int, _Running] = {}
@@ -163,9 +166,8 @@ class Pool(Scheduler):
             os.environ.update(before)
 
     def capacity(self) -> int:
-        """The number of free slots; 0 while the machine has no memory for another run."""
-        free = len(self._slots) - len(self._running)
-        return free if free and has_room(len(self._running), memory.available(), self._limits) else 0
+        """The number of free slots."""
+        return len(self._slots) - len(self._running)
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
@@ -185,7 +187,7 @@ class Pool(Scheduler):
         self._running[process.sentinel] = _Running(process, folder, slot, time.monotonic())
 
     def poll(self, timeout: float) -> Sequence[Ended]:
-        """Workers that ended since the last call. Those over a limit are asked to stop, and later killed."""
+        """Workers that ended since the last call. Those over the time limit are asked to stop, and later killed."""
         self._guard()
         ready = multiprocessing.connection.wait(list(self._running), timeout)
         ended: list[Ended] = []
@@ -210,7 +212,7 @@ class Pool(Scheduler):
         """Ask the remaining workers to stop, wait for them, and kill those that do not."""
         self.cancel()
         for running in self._running.values():
-            running.process.join(self._limits.grace_s)
+            running.process.join(self._grace_s)
             if running.process.is_alive():
                 running.process.kill()
                 running.process.join()
@@ -218,7 +220,7 @@ class Pool(Scheduler):
         self._running.clear()
 
     def _guard(self) -> None:
-        """Every second: apply the limits to the runs, and notice requests of others to stop one."""
+        """Every second: apply the time limit to the runs, and notice requests of others to stop one."""
         now = time.monotonic()
         if now < self._next_guard:
             return
@@ -228,27 +230,19 @@ class Pool(Scheduler):
                 owner = running.claim()
                 if owner is not None and stop_request.find(running.folder, owner) is not None:
                     running.ask()
-            if running.asked is not None and now - running.asked > self._limits.grace_s:
+            if running.asked is not None and now - running.asked > self._grace_s:
                 running.process.kill()
-        measured = self._limits.memory_gb is not None
-        jobs = [
-            Usage(
-                sentinel,
-                now - running.since,
-                memory.held(running.process.pid or 0) if measured else 0,
-                running.asked is not None,
-            )
-            for sentinel, running in self._running.items()
-        ]
-        for name, (kind, message) in judge(jobs, memory.available(), self._limits).items():
-            running = self._running[name]
-            owner = running.claim()
-            if owner is None:
-                continue  # it has not started yet, or has ended
-            with suppress(claim.Locked):  # tried again after the next second
-                with claim.locked(running.folder, claim.PATIENCE_S):
-                    stop_request.ask(running.folder, owner, kind, message)
-                running.ask()
+            if running.asked is None and self._limit_s is not None and now - running.since > self._limit_s:
+                self._stop_late(running, f"over the limit of {self._limit_s:g} s for an attempt")
+
+    def _stop_late(self, running: _Running, message: str) -> None:
+        owner = running.claim()
+        if owner is None:
+            return  # it has not started yet, or has ended
+        with suppress(claim.Locked):  # tried again after the next second
+            with claim.locked(running.folder, claim.PATIENCE_S):
+                stop_request.ask(running.folder, owner, FailureKind.TIME_OUT, message)
+            running.ask()
 
 
 def _end_group(process: ForkServerProcess) -> None:
@@ -275,13 +269,9 @@ def _work(
     # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
     os.setsid()
     os.environ.pop(_SAFE_PATH, None)
+    with suppress(OSError):  # if memory runs out, the kernel kills a run, and not the launcher
+        Path("/proc/self/oom_score_adj").write_text("500")
     if devices is not None:
         os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later
-    if warm.failure is not None:
-        with suppress(OSError):
-            print(
-                f"the warm server could not import a module, so this worker imports it again:\n{warm.failure}",
-                file=sys.stderr,
-            )
     worker.leave(worker.execute(folder, train, launch, launch_id, orphaned, nodes))

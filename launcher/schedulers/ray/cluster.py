@@ -13,6 +13,8 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from launcher.application import Shape, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
@@ -20,7 +22,6 @@ from launcher.project import python_path
 from launcher.run import claim, transitions
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch import code_snapshot
-from launcher.schedulers.local import memory
 from launcher.schedulers.local.pool import cores, visible_devices
 from launcher.schedulers.protocol import Ended, Order, Scheduler, SchedulerError, StartedScheduler
 from launcher.schedulers.ray import placement, task
@@ -45,7 +46,7 @@ def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:
     return {
         "CPU": cluster["cpus"] or cores(),
         "GPU": len(visible_devices()),
-        "memory": max(memory.available() - placement.OBJECTS, memory.GB),
+        "memory": max(psutil.virtual_memory().available - placement.OBJECTS, placement.GB),
     }
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from launcher.application import Shape, application, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
-from launcher.schedulers.local.memory import GB
 from launcher.text import counted, shown
 
+GB = 10**9
 #: Bytes of the object store of a Ray that is started here. Runs do not use it.
 OBJECTS = 100_000_000
 

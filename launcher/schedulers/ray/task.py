@@ -16,7 +16,6 @@ from launcher.nodes import ONE, Nodes, SharedRay
 from launcher.project import NO_DEVICES
 from launcher.run import claim, launch_record
 from launcher.run.lifecycle import FailureKind
-from launcher.schedulers.local.memory import limits
 from launcher.schedulers.local.pool import Pool
 from launcher.worker.process import handling
 from launcher.worker.worker import Reason
@@ -50,8 +49,8 @@ def run(folder: Path, launch_id: str, work: Work, asked_devices: int, group: str
         # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
-        launch = launch_record.read(work.record)
-        pool = Pool([devices], work.root, work.train, launch, limits(work.cluster), orphaned, nodes)
+        launch, limits = launch_record.read(work.record), (work.cluster["limit_s"], work.cluster["grace_s"])
+        pool = Pool([devices], work.root, work.train, launch, *limits, orphaned, nodes)
         if asked:
             return None
         pool.submit(folder, launch_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -40,16 +39,6 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
     problems = [problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)]
     if problems:
         raise InvalidPlan(problems)
-
-
-def warnings(plan: Plan, step_seconds: float) -> Iterator[str]:
-    """A warning if a step takes too long for a run to save a checkpoint after SLURM's signal."""
-    delay = plan.cluster["signal_delay_s"]
-    if step_seconds >= delay:
-        rule = f"a step takes up to {step_seconds:.0f} s, and SLURM warns a run cluster.signal_delay_s={delay} seconds"
-        lost = "a run that cannot end its step in this time repeats the steps since its newest checkpoint"
-        fix = f"set cluster.signal_delay_s={60 * math.ceil(2 * step_seconds / 60)} (two steps) or more"
-        yield f"warning: {rule} before its time limit; {lost}. Fix: {fix}"
 
 
 def start(order: Order) -> StartedScheduler:
