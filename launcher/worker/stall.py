@@ -2,17 +2,18 @@
 
     multirun/runs/<id>/attempts/<n>/stacks.txt    the stack of each thread, and the state of each child process
 
-The heartbeat's thread measures. If it cannot run either, because code that hangs holds Python's lock, faulthandler's
-thread writes the stacks and ends the process; whoever notices that end finds the file.
+The heartbeat's thread measures. If it cannot run either, because code that hangs holds Python's lock, another process
+(timer.py) has the stacks written and ends this one; whoever notices that end finds the file.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import math
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -33,7 +34,9 @@ FIRST_S = 7200.0
 #: How long a stalled attempt may take at most to save a checkpoint, if it does go on.
 GRACE_S = 60.0
 _MEASURED = 1000
+_NEVER_S = 1e9
 _CHILD_S = 1.0
+_TIMER = Path(__file__).with_name("timer.py")
 
 
 def limit_of(step_seconds: Sequence[float], given: float | None) -> float:
@@ -63,18 +66,20 @@ class Watchdog:
         self._last_beat = time.monotonic()
         self.grace_s = GRACE_S
         faulthandler.register(signal.SIGUSR1, self._file)  # forked children inherit it
+        command = [sys.executable, "-I", "-S", str(_TIMER), str(os.getpid())]
+        self._timer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0)
         self._set_timer()
 
     def _set_timer(self) -> float:
         """Set the timer anew, as every beat does: it expires only if no beat comes. Returns the limit in seconds."""
-        if self._given is None and not self.expects_steps:
-            faulthandler.cancel_dump_traceback_later()
-            return math.inf
-        limit = limit_of(tuple(self._durations), self._given)
+        unlimited = self._given is None and not self.expects_steps
+        limit = _NEVER_S if unlimited else limit_of(tuple(self._durations), self._given)
         self.grace_s = min(GRACE_S, limit)
         # Not before the heartbeat itself could have ended the attempt.
         patience = limit + self.grace_s + 2 * HEARTBEAT_S
-        faulthandler.dump_traceback_later(patience, file=self._file, exit=True)
+        assert self._timer.stdin is not None
+        with suppress(OSError):  # it was killed; the heartbeat still measures
+            self._timer.stdin.write(f"{patience}\n".encode())
         return limit
 
     def stepped(self) -> None:
@@ -102,7 +107,7 @@ class Watchdog:
     def dump(self) -> None:
         """Write the stacks of this process's threads, and what its children are doing."""
         faulthandler.dump_traceback(self._file, all_threads=True)
-        for pid in [child.pid for child in psutil.Process().children(recursive=True)]:
+        for pid in [child.pid for child in psutil.Process().children(recursive=True) if child.pid != self._timer.pid]:
             self._file.write(f"\nchild {pid}: {describe(pid)}\n")
             self._file.flush()
             if int(_status(pid).get("SigCgt", "0"), 16) >> (signal.SIGUSR1 - 1) & 1:  # it has a handler
@@ -113,7 +118,9 @@ class Watchdog:
 
     def close(self) -> None:
         """Stop measuring. An attempt that was not stalled leaves no file."""
-        faulthandler.cancel_dump_traceback_later()
+        assert self._timer.stdin is not None
+        self._timer.stdin.close()
+        self._timer.wait()
         faulthandler.unregister(signal.SIGUSR1)
         empty = os.fstat(self._file.fileno()).st_size == 0
         self._file.close()

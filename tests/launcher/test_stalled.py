@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from launcher.run import claim
 from launcher.run.claim import HEARTBEAT_S
 from launcher.run.folder import attempt_folder, stacks_path
 from launcher.worker import stall
 from launcher.worker.stall import FIRST_S, LEAST_S, Watchdog, limit_of
 from tests.launcher.conftest import ROOT
-from tests.waiting import until
+from tests.waiting import ended, until
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_a_process_that_was_stopped_is_not_stalled(watchdog):
 
 def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(tmp_path):
     attempt_folder(tmp_path, 1).mkdir(parents=True)
-    watched = Watchdog(tmp_path, 1, None)
+    watched = Watchdog(tmp_path, 1, None)  # its timer ends a process that hangs: this one may be slow
     with subprocess.Popen(["sleep", "600"]) as child:
         until(lambda: "sleep 600; state S" in stall.describe(child.pid))
         watched.dump()
@@ -118,18 +122,52 @@ def test_a_stalled_run_is_ended_with_its_stacks_and_resumed_by_rule(sweeps):
 
 
 HANGING = """
-import ctypes, sys
+import os, signal, sys, time
 from pathlib import Path
-from launcher.worker import stall
-stall.HEARTBEAT_S = 0.5  # and no beat comes
-watched = stall.Watchdog(Path(sys.argv[1]), 1, 0.5)
-library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
-for _ in range(2):  # the second waits for ever, with Python's lock
-    library.pthread_mutex_lock(lock)
+from launcher.worker.stall import Watchdog
+watched = Watchdog(Path(sys.argv[1]), 1, 0.5)
+watched.grace_s = 0.0
+watched._timer.stdin.write(b"2\\n")  # instead of the heartbeat's two beats
+print("begun", flush=True)
+time.sleep(float(sys.argv[2]))
+watched.close()
+print("ended", flush=True)
 """
 
 
-def test_a_worker_whose_threads_cannot_run_ends_with_its_stacks(tmp_path):
+@pytest.mark.parametrize("group", [False, True])
+def test_a_worker_that_was_stopped_for_longer_than_the_limit_goes_on_and_one_that_hangs_ends(group, tmp_path):
+    """The timer of a process that hangs does not expire while it, or its whole group, is stopped."""
     attempt_folder(tmp_path, 1).mkdir(parents=True)
-    hanging = subprocess.run([sys.executable, "-c", HANGING, str(tmp_path)], cwd=ROOT, timeout=60)
-    assert hanging.returncode == 1 and "most recent call first" in stacks_path(tmp_path, 1).read_text()
+    command = [sys.executable, "-c", HANGING, str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "1"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as stopped:
+        assert stopped.stdout.readline() == "begun\n"
+        send = os.killpg if group else os.kill
+        send(stopped.pid, signal.SIGSTOP)
+        time.sleep(4)
+        send(stopped.pid, signal.SIGCONT)
+        assert (stopped.stdout.readline(), stopped.wait()) == ("ended\n", 0)
+    assert not stacks_path(tmp_path, 1).exists()
+    if not group:
+        hanging = subprocess.run([*command, "600"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert (
+            hanging.returncode == -signal.SIGKILL and "most recent call first" in stacks_path(tmp_path, 1).read_text()
+        )
+
+
+@pytest.mark.processes
+def test_a_run_that_is_stopped_longer_than_the_limit_is_done_with_one_attempt(sweeps):
+    words = ("method=c0_grpo", "seed=0", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=1")
+    launcher = sweeps.start_held(*words, "cluster.stall_s=2")
+    (folder,) = until(sweeps.logging)
+    owner = claim.read_claim(folder)
+    assert owner is not None
+    os.kill(owner.pid, signal.SIGSTOP)
+    time.sleep(20)  # 2 s, 2 s to stop, two heartbeats
+    os.kill(owner.pid, signal.SIGCONT)
+    sweeps.release()
+    ended(launcher)
+    (state,) = sweeps.states().values()
+    assert (state["state"], state["attempt"], state["ends"]) == ("done", 1, {})
