@@ -6,8 +6,10 @@ These libraries are for tests alone: nothing that a report prints comes from the
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
+import pymannkendall
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import NotEvaluable, restricted_mean, survival
 from analysis.stats.multiplicity import benjamini_hochberg, holm
 from analysis.stats.resample import iqm, mean, median, optimality_gap, probability_of_improvement
-from analysis.stats.trend import kendall, theil_sen
+from analysis.stats.trend import mann_kendall, theil_sen
 
 # Student 1908: hours of sleep gained with two drugs, the same ten patients.
 SLEEP = (
@@ -93,6 +95,22 @@ def test_holm_and_bh_are_statsmodels(p: list[float]) -> None:
     assert benjamini_hochberg(p) == pytest.approx(tuple(multipletests(p, method="fdr_bh")[1]))
 
 
+@settings(max_examples=40)
+@given(SAMPLES, SAMPLES)
+def test_mann_whitney_is_the_enumeration(a: list[int], b: list[int]) -> None:
+    def rank_sum(x: np.ndarray, y: np.ndarray) -> float:
+        return float(stats.mannwhitneyu(x, y).statistic)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # From the centre: doubling one tail, as scipy does, differs where ties make the distribution lopsided.
+        centre = len(a) * len(b) / 2
+        reference = stats.permutation_test(
+            (a, b), lambda x, y: abs(rank_sum(x, y) - centre), n_resamples=np.inf, alternative="greater"
+        )
+    assert exact.mann_whitney(a, b) == pytest.approx(reference.pvalue)
+
+
 def test_many_tasks_are_rliables() -> None:
     random = np.random.default_rng(0)
     for shape in ((3, 8), (5, 26), (4, 7)):
@@ -106,10 +124,15 @@ def test_many_tasks_are_rliables() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_trend_is_scipys(seed: int) -> None:
-    walk = np.random.default_rng(seed).normal(size=80).cumsum().round(1)
-    assert theil_sen(np.arange(80), walk) == pytest.approx(stats.theilslopes(walk).slope)
-    assert kendall(np.arange(80), walk) == pytest.approx(stats.kendalltau(np.arange(80), walk).statistic)
+def test_trend_is_pymannkendalls(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    walk = np.zeros(80)
+    for step in range(1, 80):
+        walk[step] = 0.95 * walk[step - 1] + random.normal()
+    reference, found = pymannkendall.hamed_rao_modification_test(walk), mann_kendall(np.arange(80), walk)
+    assert found.slope == theil_sen(np.arange(80), walk) == pytest.approx(reference.slope)
+    assert found.tau == pytest.approx(reference.Tau)
+    assert found.inflation > 1 and found.p == pytest.approx(reference.p)
 
 
 # ---------------------------------------------------------------- where they are wrong
@@ -126,10 +149,13 @@ def test_scipy_is_certain_of_constants_and_of_nan() -> None:
     assert paired([1.0, 2.0, math.nan], [0.0] * 3).p_signflip == 0.5
 
 
-def test_scipys_exact_rank_test_takes_ties_as_distinct() -> None:
+def test_scipys_exact_rank_tests_take_ties_as_distinct() -> None:
     d = np.array([1.0, -1.0, 2.0, 2.0, 3.0, -2.0, 4.0, 5.0, 6.0, 7.0])
     assert stats.wilcoxon(d, method="exact").pvalue != pytest.approx(stats.wilcoxon(d, method="auto").pvalue)
     assert exact.wilcoxon(d) == pytest.approx(stats.wilcoxon(d, method="auto").pvalue)  # auto enumerates here
+    x, y = [1.0, 2, 2, 3, 5], [2.0, 2, 4, 6, 7]
+    assert stats.mannwhitneyu(x, y, method="exact").pvalue == pytest.approx(39 / 126)
+    assert exact.mann_whitney(x, y) == pytest.approx(36 / 126)
 
 
 def test_d_z_is_the_exact_correction_of_hedges_not_the_common_approximation() -> None:
@@ -139,6 +165,13 @@ def test_d_z_is_the_exact_correction_of_hedges_not_the_common_approximation() ->
     assert found == pytest.approx(d.mean() / d.std(ddof=1) * exactly)
     # of pingouin and others
     assert d.mean() / d.std(ddof=1) * (1 - 3 / (4 * df - 1)) == pytest.approx(found, rel=0.01)
+
+
+def test_pymannkendall_takes_alternating_noise_for_more_evidence() -> None:
+    zigzag = np.array([(-1.0) ** step * (1 + 0.01 * step) + 0.02 * step for step in range(30)])
+    found = mann_kendall(np.arange(30), zigzag)
+    assert pymannkendall.hamed_rao_modification_test(zigzag).p < found.p
+    assert found.inflation == 1 and found.p == pytest.approx(pymannkendall.original_test(zigzag).p)
 
 
 def test_statsmodels_loses_a_family_to_one_nan() -> None:
