@@ -231,7 +231,7 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
 def _explain(plan: Plan) -> None:
     """Print which runs are not done, and the commands that continue with them."""
     for experiment in plan.experiments:
-        now = standing.stand(plan.multirun, experiment.document())
+        now = standing.stand(plan.multirun, experiment.document(), Index(plan.multirun))
         counts = {state: count for state, count in now.states.items() if state not in (NEW, RunState.DONE)}
         if not counts:
             continue
