@@ -136,13 +136,18 @@ def parse(log: BinaryIO, name: str) -> Curves:
                 numbers[key][1].append(len(steps))
         steps.append(row["step"])
 
-    of_lines = np.array(steps)
-    del steps
+    of_lines = np.frombuffer(steps, dtype=np.float64)
     kept, places, superseded = _places(of_lines, begins)
     again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
     for key in sorted(numbers):
         cells, lines = map(np.asarray, numbers.pop(key))
-        at, column, recorded = places[lines], np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
+        if places is None and cells.size == kept.size:  # a number on each line, and all lines count
+            values[key] = cells
+            if odd := int(cells.size - np.isfinite(cells).sum()):
+                not_finite[key] = odd
+            continue
+        at = lines if places is None else places[lines]
+        column, recorded = np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
         column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
         if at.size > np.count_nonzero(recorded):
             twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
@@ -154,12 +159,12 @@ def parse(log: BinaryIO, name: str) -> Curves:
     return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
 
 
-def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32], int]:
-    """The steps that count, as `standing` has it; the place of each line among them, -1 if it does not count; and how
-    many steps of an attempt a later one superseded."""
-    places = np.arange(steps.size, dtype=np.int32)
+def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32] | None, int]:
+    """The steps that count, as `standing` has it; the place of each line among them, -1 if it does not count, None for
+    the places of the lines themselves; and how many steps of an attempt a later one superseded."""
     if len(begins) < 2 and (steps[1:] > steps[:-1]).all():  # as nearly always
-        return steps, places, 0
+        return steps, None, 0
+    places = np.arange(steps.size, dtype=np.int32)
     at, attempts = zip(*begins, strict=True)
     of_lines, stands, least = np.repeat(attempts, np.diff(at, append=steps.size)), np.ones(steps.size, bool), math.inf
     for attempt in sorted({*attempts}, reverse=True):

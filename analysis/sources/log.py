@@ -9,7 +9,7 @@ import json
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
@@ -48,25 +48,32 @@ class Numbers:
     """The numbers of a metric, and the row of each."""
 
     def __init__(self) -> None:
-        self._values, self._rows = array("d"), array("I")
+        self._values = array("d")
+        self._rows: array[int] | None = None  # None: each row has a number
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._values)
 
     def append(self, value: float, row: int) -> None:
         """Add a number."""
+        if self._rows is None and row != len(self):
+            self._rows = array("I", range(len(self)))
         try:
             self._values.append(value)
         except OverflowError:  # an int of more than 308 digits
             self._values.append(math.inf)
-        self._rows.append(row)
+        if self._rows is not None:
+            self._rows.append(row)
 
     def columns(self) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
         """All numbers, and the rows."""
-        return np.asarray(self._values), np.asarray(self._rows)
+        return np.asarray(self._values), np.asarray(self._each_row(), dtype=np.uint32)
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
-        return zip(self._values, self._rows, strict=True)
+        return zip(self._values, self._each_row(), strict=True)
+
+    def _each_row(self) -> Sequence[int]:
+        return range(len(self)) if self._rows is None else self._rows
 
 
 class Log:
@@ -141,8 +148,9 @@ class Log:
         new[:1] = True
         differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
         begins, superseded = back | differs, 0
-        self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
+        self.attempts = np.broadcast_to(np.int32(1), len(self))
         if begins.any():
+            self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
             self._check(begins, differs, step, apart)
             later = np.minimum.accumulate(np.where(begins, self.steps, np.iinfo(np.int64).max)[::-1])[::-1][1:]
             superseded = int((self.kept[:-1] & (self.steps[:-1] >= later)).sum())
