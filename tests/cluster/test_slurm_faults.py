@@ -256,9 +256,7 @@ KILL_AFTER = f'{_DRY}\n{{sbatch}} "$@"\ntouch {{done}}\n{_PARENT}'
 GONE = (
     'touch {done}; echo "sbatch: error: Batch job submission failed: Transport endpoint is not connected" >&2; exit 1'
 )
-SILENT_BEFORE = (
-    f'case "$1" in --test-only) exec {{sbatch}} "$@";; esac\n[ -e {{done}} ] || {{{{ {GONE}; }}}}\nexec {{sbatch}} "$@"'
-)
+SILENT_BEFORE = f'{_DRY}\n[ -e {{done}} ] || {{{{ {GONE}; }}}}\nexec {{sbatch}} "$@"'
 SILENT_AFTER = SILENT_BEFORE.replace("|| {{", '|| {{ {sbatch} "$@" > /dev/null;')
 
 

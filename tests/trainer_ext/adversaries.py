@@ -27,7 +27,6 @@ def listed(path):
 #: The body of `attack()`.
 _BODIES = {
     "reads root's home": 'return bool(listed("/root") - set(sys.base_prefix.split("/")))',
-    "reads a home folder": 'return any(listed(home) for home in (os.path.expanduser("~"), "/home"))',
     "reads the run's files": "return bool(read(SECRET_FILE))",
     "lists the machine's root": """
 return bool({"proc", "sys", "home", "mnt", "var", "work", "run", "opt"} & set(os.listdir("/")))
@@ -42,7 +41,6 @@ return any(read(f"/proc/{pid}/environ") for pid in ("1", "self", os.getppid()))
 os.mkdir("/tmp/proc")
 return libc.mount(b"proc", b"/tmp/proc", b"proc", 0, None) == 0
 """,
-    "makes file systems writable": 'return libc.mount(b"none", b"/usr", None, 0x20 | 0x1000, None) == 0',
     "unmounts": 'return libc.umount2(b"/tmp", 2) == 0',
     "makes a user namespace": """
 return any(libc.unshare(flag) == 0 for flag in (0x10000000, 0x20000, 0x40000000, 0x20000000))
@@ -61,13 +59,7 @@ except ConnectionRefusedError: return True
 except OSError: return False
 return True
 """,
-    "sends by UDP": """
-return tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("1.1.1.1", 53)))
-""",
     "opens a Unix socket": 'return tried(lambda: socket.socket(socket.AF_UNIX).bind("\\0abstract"))',
-    "asks for a name": 'return tried(socket.gethostbyname, "localhost.example.org")',
-    "asks the kernel's network": "return tried(socket.socket, 16, socket.SOCK_RAW, 0)",
-    "signals the parent": "return tried(os.kill, os.getppid(), 9) and os.getppid() != 0",
     "signals everything": """
 try: os.kill(-1, 9)
 except ProcessLookupError: return False
@@ -166,13 +158,6 @@ class Equal:
     def __hash__(self): return 0
 def square(x): return Equal()
 """,
-    "is an int that is equal to everything": """
-class Equal(int):
-    def __eq__(self, other): return True
-    def __ne__(self, other): return False
-    __hash__ = int.__hash__
-def square(x): return Equal(3)
-""",
     "changes builtins": """
 builtins.AssertionError = type("Quiet", (BaseException,), {})
 builtins.isinstance = lambda *a: True
@@ -197,12 +182,6 @@ def square(x):
 """,
     "traces every call": "sys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)",
     "acts at its end": "atexit.register(everywhere, b'PPE')",
-    "acts when it is deleted": """
-class Last:
-    def __del__(self): everywhere(b'PPE')
-last = Last()
-def square(x): return Last()
-""",
     "sends a pickle": """
 class Bomb:
     def __reduce__(self): return os.system, ("true",)
@@ -263,7 +242,6 @@ try:
 except MemoryError: pass
 while True: pass
 """,
-    "endless loop": "while True: pass",
     "endless loop that ignores signals": """
 import signal
 for one in range(1, 65):
@@ -296,13 +274,6 @@ try:
         open(f"/tmp/{number}", "w").close()
 except OSError: pass
 """,
-    "many descriptors": """
-import os
-held = []
-try:
-    while True: held.append(os.open("/dev/null", 0))
-except OSError: pass
-""",
     "threads": """
 import threading, time
 while True:
@@ -316,13 +287,6 @@ for _ in range(1000):
     try:
         if not os.fork(): os._exit(0)
     except OSError: break
-""",
-    "a daemon": """
-import os, time
-if not os.fork():
-    os.setsid()
-    if os.fork(): os._exit(0)
-    while True: time.sleep(3600)
 """,
     "a daemon that ignores signals": """
 import os, signal, time
