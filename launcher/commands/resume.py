@@ -68,6 +68,8 @@ def run_again(
 
     more = [name for name in given.names if is_code_choice(name)]
     names = [name for name in given.names if name not in more]
+    if not names:
+        raise Usage(f"{' '.join(more)}: no experiment or run is named. Fix: name those that it is for")
     ids = catalog.resolve(given.multirun, names)
     commands = _commands(given.multirun, names, ids, more)
     chosen = [run_id for run_id in ids if is_chosen(run_id)]

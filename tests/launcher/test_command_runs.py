@@ -143,6 +143,11 @@ def test_status_names_the_jobs_and_says_queued(multirun, capsys):
     assert document["jobs"] == {"77": {"submitted": 1}} and document["states"]["submitted"] == 1
 
 
+def test_a_choice_of_code_needs_the_runs_that_it_is_for(multirun, capsys):
+    assert main(["resume", "accept_code=true", "--multirun", str(multirun)]) == 2
+    assert "accept_code=true: no experiment or run is named" in capsys.readouterr().err
+
+
 @pytest.mark.processes
 @pytest.mark.train
 def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps):
