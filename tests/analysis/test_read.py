@@ -182,17 +182,6 @@ def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
         again.values["missing"]
 
 
-@pytest.mark.parametrize("rows", [1, 7, metric_log._AT_ONCE])
-def test_a_log_that_is_not_held_in_memory_gives_the_same_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    log = long_log(tmp_path / "metrics.jsonl", '{"step": 7, "attempt": 2, "none": null}', '{"step": 7, "attempt": 2}')
-    held = plain(read_curves(log, "shown"))
-    monkeypatch.setattr(metric_log, "_HELD", 0)
-    monkeypatch.setattr(metric_log, "_AT_ONCE", rows)  # which become a part of the columns together
-    assert plain(metric_log.curves(log, "shown", tmp_path / "run")) == held
-
-
 def test_kept_curves_hold_no_file_open(tmp_path: Path) -> None:
     """Of a thousand runs they would be all that a process may open."""
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "run"

@@ -53,7 +53,7 @@ def of_method(method: str, *arguments: str) -> tuple[str, ...]:
     ("method", "words", "remedy"),
     [
         ("q_star", "model=llama_7b model.parallel.rows=null", "model.parallel.rows=32"),
-        ("c0_ppo", "model=qwen2_5_1_5b", "trainer.grad_variance=false"),
+        ("c0_ppo", "model=qwen2_5_1_5b model.resources.device_memory_gb=70", "trainer.grad_variance=false"),
         (
             "c0_grpo",
             "model=qwen2_5_7b model.resources.device_memory_gb=40 model.resources.devices=4",

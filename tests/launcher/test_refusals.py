@@ -177,7 +177,7 @@ method=c0_grpo,ptrw
 experiment=quickstart experiment.name=bnto_main
 method=ptrw experiment.name=quickstart
 experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
-experiment=qstar_long model.resources.device_memory_gb=30 experiment.groups.q_star=null
+experiment=qstar_long model.resources.device_memory_gb=26 experiment.groups.q_star=null
 method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
 method=c0_grpo seed=4294967296
 method=c0_grpo 'experiment.seeds={start: 4, max: 100000000000, until: decided}'

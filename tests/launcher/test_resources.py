@@ -135,15 +135,3 @@ def test_a_dry_run_leaves_to_the_cluster_what_only_that_knows(monkeypatch, capsy
     for there in ("cluster=slurm", "cluster.address=10.0.0.1:6379", "hydra/launcher=joblib"):
         chosen = [there, "cluster=ray"] if there.startswith("cluster.") else [there]
         assert main(["plan", *words, *chosen]) == 0, capsys.readouterr().err
-
-
-def test_online_tracking_without_a_login_is_said(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    words = ["method=c0_grpo", "tracking.wandb=online", f"multirun={tmp_path}/new"]
-    assert main(["plan", *words]) == 0
-    assert "warning: tracking.wandb=online, but W&B gets nothing until" in capsys.readouterr().out
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert main(["plan", *words]) == 0
-    assert "tracking.wandb=online" not in capsys.readouterr().out

@@ -37,12 +37,6 @@ def test_plan_takes_the_flag_that_launch_py_takes(words, capsys, tmp_path):
     assert re.search(r"sd or more with 80% power.*\. 6 seeds would detect [0-9.]+ sd\. \(sd: ", said)
 
 
-def test_a_command_that_starts_runs_is_named(capsys):
-    for word in ("start", "run"):
-        assert main([word]) == 2
-        assert "runs are started by `python launch.py -m experiment=NAME`" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("number", "said"), [(0.0, "0.00"), (0.00014, "less than 0.01"), (0.01, "0.01"), (2.5, "2.50")]
 )
