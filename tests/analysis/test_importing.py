@@ -434,7 +434,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.processes
 def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: Path) -> None:
     into = tmp_path / "multirun" / "theirs"
-    done = import_runs(asked(theirs, into, baseline="ppo", step="step"))
+    done = import_runs(asked(theirs, into, metrics=("reward", "loss", "deep.er"), baseline="ppo", step="step"))
     assert done.groups == {"ppo": 2, "dpo": 2}
     assert len(done.gaps) == 1 and done.gaps[0].startswith("group ppo, seed 1: exit code 3 (offline-run-")
     runs = {(run.group, run.seed): run for run in found(into)[0].runs}

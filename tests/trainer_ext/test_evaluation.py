@@ -213,8 +213,9 @@ def test_evaluations_change_no_other_number_and_are_the_same_after_an_interrupti
     )
     train(configuration(*evaluated, "trainer.eval_every=0"), plain)
     summary = train(configuration(*evaluated), whole)
-    without = [{key: value for key, value in line.items() if "eval/" not in key} for line in science(whole.lines)]
-    assert without == science(plain.lines)
+    without = [{k: v for k, v in line.items() if "eval/" not in k} for line in science(whole.lines)]
+    for line, of_plain in zip(without, science(plain.lines), strict=True):  # plain has no evaluations to measure it at
+        assert line == {k: v for k, v in of_plain.items() if k != "actor/kl_init" or line["step"] in (2, 4, 5)}
     files = {name: content for name, content in saved(step_folder(whole, 5)).items() if name != "state.json"}
     assert files.items() <= saved(step_folder(plain, 5)).items()
     with pytest.raises(Preempted):

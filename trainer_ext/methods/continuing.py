@@ -35,15 +35,15 @@ def judged(trainer: Mapping[str, Any], step: int) -> int:
     return int(section["prompts"]) if due else 0
 
 
+def measures_kl(trainer: Mapping[str, Any], step: int) -> bool:
+    """Whether a step measures actor/kl_init: those with a regular evaluation, or each of a run that has none."""
+    every = int(trainer["eval_every"] or 0)
+    return not every or step % every == 0 or step == int(trainer["steps"])
+
+
 def evaluates(trainer: Mapping[str, Any], step: int) -> bool:
     """Whether a run evaluates its policy after a step; trainer: the section."""
-    every = int(trainer["eval_every"] or 0)
-    return bool(every and (step % every == 0 or step == int(trainer["steps"]) or judged(trainer, step)))
-
-
-def measures_kl(trainer: Mapping[str, Any], step: int) -> bool:
-    """Whether a step measures actor/kl_init: those with an evaluation, or each of a run that has none."""
-    return not trainer["eval_every"] or evaluates(trainer, step)
+    return bool(trainer["eval_every"] and (measures_kl(trainer, step) or judged(trainer, step)))
 
 
 def obstacles(config: Mapping[str, Any], shorter: Mapping[str, Any]) -> Iterator[Objection]:
