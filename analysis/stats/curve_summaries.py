@@ -78,9 +78,10 @@ def areas(x: Array, y: Array, low: float, high: float) -> Array:
     if high == low:
         return begin[..., 0]
     inside = slice(np.searchsorted(x, low, side="right"), np.searchsorted(x, high))
-    x_cut = np.concatenate(([low], x[inside], [high]))
-    y_cut = np.concatenate((begin, y[..., inside], end), axis=-1)
-    return np.asarray(np.trapezoid(y_cut, x_cut) / (high - low))
+    if x[0] != low or x[-1] != high:
+        y = np.concatenate((begin, y[..., inside], end), axis=-1)
+        x = np.concatenate(([low], x[inside], [high]))
+    return np.asarray(np.trapezoid(y, x) / (high - low))
 
 
 def _at(x: Array, y: Array, point: float) -> Array:
@@ -125,7 +126,7 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     """
     _check(window, direction)
     y = np.asarray(values, dtype=np.float64)
-    _, y = measured(np.arange(y.size, dtype=np.float64), y)
+    y = measured(np.arange(y.size, dtype=np.float64), y)[1]
     width = min(window, y.size)
     total = np.lib.stride_tricks.sliding_window_view(y, width).sum(axis=1)
     return float(total.max() if direction == "higher" else total.min()) / width
@@ -262,8 +263,8 @@ def measured(axis: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     x, y = np.asarray(axis, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(f"axis has shape {x.shape}, values have shape {y.shape}: two vectors of one length are needed")
-    with np.errstate(over="ignore"):
-        size = float(np.abs(y).sum())
+    with np.errstate(over="ignore", invalid="ignore"):  # of infinities; NaN is in no order
+        size = y.size * float(y.max(initial=0.0) - y.min(initial=0.0))
     if x.size and not (math.isfinite(x[0]) and math.isfinite(x[-1])):
         raise ValueError(f"the axis is not finite: it reaches from {x[0]:g} to {x[-1]:g}")
     if size < LARGEST and y.size and (x[1:] > x[:-1]).all():
