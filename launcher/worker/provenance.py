@@ -24,6 +24,8 @@ from launcher.worker.loaded import Source
 LARGEST_FILE = 1 << 20
 LARGEST_SUM = 8 << 20
 _GIT_S = 30
+_NAMED_LIKE_CREDENTIALS, _PRIVATE = "named like credentials", "only its owner may read it"
+_LISTED = 5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -36,6 +38,13 @@ class Provenance:
 
     record: Mapping[str, Any]
     patch: str | None
+
+    def warning(self) -> str | None:
+        """The new files that the patch leaves out because they may hold secrets, in one line for the user."""
+        reasons = (f"({_NAMED_LIKE_CREDENTIALS})", f"({_PRIVATE})")
+        files = [file for file in self.record["patch"]["left_out"] if file.endswith(reasons)]
+        more = f" and {len(files) - _LISTED} more" if len(files) > _LISTED else ""
+        return f"dirty.patch will not have these new files: {', '.join(files[:_LISTED])}{more}" if files else None
 
 
 def collect(root: Path, command: str, multirun: Path | None = None, user_code: Iterable[Source] = ()) -> Provenance:
@@ -144,11 +153,18 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
     kept: list[bytes] = []
     left_out: dict[bytes, str] = {}
     total = 0
+    index = _index(root)
+    # The umask of the user may make every file private, and so also this one.
+    private_is_usual = index is not None and _is_private(index)
     for name in sorted({*untracked, *staged.split(b"\0")} - {b""}):
         path = root / os.fsdecode(name)
         try:
             size = path.lstat().st_size
-            reason = "named like credentials" if is_credentials_file(path.relative_to(root)) else None
+            inside = path.relative_to(root)
+            reason = _NAMED_LIKE_CREDENTIALS if is_credentials_file(inside) else None
+            places = (path, *(root / folder for folder in list(inside.parents)[:-1]))
+            if reason is None and not private_is_usual and any(map(_is_private, places)):
+                reason = _PRIVATE
             if reason is None and name in untracked:
                 if size > LARGEST_FILE or total + size > LARGEST_SUM:
                     reason = f"{size} bytes"
@@ -162,6 +178,11 @@ def _new_files(root: Path, paths: Sequence[str]) -> tuple[list[bytes], dict[byte
             total += size
             kept.append(name)
     return kept, left_out
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only the owner may read a file or a folder."""
+    return not path.lstat().st_mode & 0o077
 
 
 def _index(root: Path) -> Path | None:

@@ -91,8 +91,17 @@ def test_data_and_results_are_named_or_left_out_of_the_patch(tree: Path) -> None
 def test_new_files_that_may_hold_secrets_are_left_out_and_named_and_the_patch_is_private(
     tree: Path, tmp_path: Path
 ) -> None:
-    for name in (".env", "credentials.json", "staged.pem"):
+    def write(name: str, mode: int = 0o644) -> None:
+        (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text(f"{SECRET_VALUE}\n")
+        (tree / name).chmod(mode)
+
+    write(".env")
+    write("mine.txt", 0o600)
+    write("closed/a.txt")
+    (tree / "closed").chmod(0o700)
+    write("credentials.json")
+    write("staged.pem")
     git(tree, "add", "credentials.json", "staged.pem")
     git(tree, "add", "--intent-to-add", ".env")
     (tree / "code.py").write_text("x = 1\n")
@@ -100,10 +109,26 @@ def test_new_files_that_may_hold_secrets_are_left_out_and_named_and_the_patch_is
     found = provenance.collect(tree, "command")
     assert git(tree, "status", "--porcelain") == before
     assert found.patch is not None and SECRET_VALUE not in found.patch and "+x = 1" in found.patch
-    left_out = [line.partition(" ")[0] for line in found.record["patch"]["left_out"]]
-    assert left_out == [".env", "credentials.json", "staged.pem"]
+    assert [line.partition(" ")[0] for line in found.record["patch"]["left_out"]] == [
+        ".env", "closed/a.txt", "credentials.json", "mine.txt", "staged.pem",
+    ]  # fmt: skip
+    warning = found.warning()
+    assert warning is not None and ".env (named like" in warning and "mine.txt (only its owner" in warning
     kept = launch_record.launches_folder(tmp_path) / launch_record.keep_patch(tmp_path, found.patch)
     assert kept.stat().st_mode & 0o777 == 0o600 and kept.read_text() == found.patch
+
+
+def test_a_umask_that_makes_every_file_private_leaves_none_out(tree: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        git(tree, "rm", "-q", "--cached", "-r", ".")
+        git(tree, "reset", "-q")
+        (tree / "code.py").touch()
+        found = provenance.collect(tree, "command")
+    finally:
+        os.umask(umask)
+    assert found.record["patch"]["left_out"] == [] and found.warning() is None
+    assert found.patch is not None and "code.py" in found.patch
 
 
 def test_a_clean_tree_has_no_patch_and_a_folder_without_git_no_commit(tree: Path, tmp_path: Path) -> None:
