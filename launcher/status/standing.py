@@ -133,16 +133,18 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
         for run_id in ids
     }
-    steps = plan["steps"]  # of the experiment's longest run
+    steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
+    for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
+        steps[run_id] = catalog.planned_steps(run_folder(multirun, run_id))
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
         group_pace = _mean(rows[run_id].step_seconds for run_id in members if run_id in rows) or pace
         for run_id in members:
             if states[run_id] in UNFINISHED:
-                left[run_id] = _left(rows.get(run_id), steps, group_pace)
+                left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
     running = {
-        run_id: RunningRun(rows[run_id].step, steps, left.get(run_id))
+        run_id: RunningRun(rows[run_id].step, steps[run_id], left.get(run_id))
         for run_id in ids
         if states[run_id] == RunState.RUNNING
     }

@@ -7,8 +7,12 @@ import json
 import pytest
 
 from launcher.__main__ import main
+from launcher.run import claim
+from launcher.run.catalog import read_plan
 from launcher.run.folder import read_state, run_folder, write_state
 from launcher.run.lifecycle import RunState
+from launcher.status.index import Index
+from launcher.status.standing import RunningRun, stand
 from launcher.text import clean, duration
 from tests.launcher.made import METRIC, make_plan, make_run
 
@@ -54,6 +58,17 @@ def test_a_run_that_says_running_but_has_no_owner_is_lost(multirun, capsys):
     assert document["study"]["states"]["lost"] == 1
     (failure,) = document["study"]["failures"]
     assert (failure["state"], failure["example"], failure["runs"]) == ("lost", "b1", 1)
+
+
+def test_a_running_run_has_its_own_number_of_steps(tmp_path):
+    folder = make_run(tmp_path, "c1", RunState.RUNNING, steps=3)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 10", "steps: 6"))
+    make_plan(tmp_path, "study", {"C": ["c1"]})
+    with claim.locked(folder):
+        assert claim.acquire(folder, 1) is not None
+    now = stand(tmp_path, read_plan(tmp_path, "study"), Index(tmp_path))
+    assert now.running == {"c1": RunningRun(3, 6, 6.0)}  # the longest run of the experiment has 10
 
 
 def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(multirun, capsys, worded):
