@@ -6,8 +6,6 @@ reported as missing, with the reason.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import shlex
 import tempfile
@@ -174,10 +172,7 @@ def read_sweep(folder: Path) -> Sweep:
 
     Raises BadPlan when there is no plan, or not one of this format.
     """
-    sweep = sweep_of(folder, _read_plan(folder / "plan.json"))
-    with contextlib.suppress(AttributeError):  # glibc keeps the memory in which logs were parsed, and imported
-        ctypes.CDLL(None).malloc_trim(0)
-    return sweep
+    return sweep_of(folder, _read_plan(folder / "plan.json"))
 
 
 def frame(folder: str | PathLike[str]) -> pd.DataFrame:
