@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ def parse(log: BinaryIO, name: str) -> Curves:
     Several lines of one step and attempt are merged; of attempts, those lines count that `standing` says.
     """
     steps, begins = array("d"), list[tuple[int, int]]()  # of each line; the first line of each attempt
-    numbers: dict[str, tuple[array[float], array[int]]] = {}  # of each metric, with their lines
+    blocks: dict[tuple[str, ...], _Block] = {}
     bad: list[BadLine] = []
     bad_count = 0
     for number, line in enumerate(log, start=1):
@@ -128,19 +128,13 @@ def parse(log: BinaryIO, name: str) -> Curves:
         attempt = int(row.get("attempt") or 1)
         if not begins or attempt != begins[-1][1]:
             begins.append((len(steps), attempt))
-        for key, value in row.items():
-            if (type(value) is float or (value := _number(value)) is not None) and key not in _NOT_METRICS:
-                if key not in numbers:
-                    numbers[key] = array("d"), array("I")
-                numbers[key][0].append(value)
-                numbers[key][1].append(len(steps))
+        _add(blocks, row, len(steps))
         steps.append(row["step"])
 
     of_lines = np.frombuffer(steps, dtype=np.float64)
     kept, places, superseded = _places(of_lines, begins)
     again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
-    for key in sorted(numbers):
-        cells, lines = map(np.asarray, numbers.pop(key))
+    for key, cells, lines in _metrics(blocks):
         if places is None and cells.size == kept.size:  # a number on each line, and all lines count
             values[key] = cells
             if odd := int(cells.size - np.isfinite(cells).sum()):
@@ -157,6 +151,43 @@ def parse(log: BinaryIO, name: str) -> Curves:
             if odd := int(recorded[:-1].sum() - np.isfinite(column[:-1]).sum()):
                 not_finite[key] = odd
     return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
+
+
+_Block: TypeAlias = "tuple[array[float], array[int]]"  # the numbers of all lines with the same keys, row by row; these lines
+
+
+def _add(blocks: dict[tuple[str, ...], _Block], row: Mapping[str, Any], line: int) -> None:
+    """Add a line's numbers to the block of its keys."""
+    names = tuple(row)
+    if names not in blocks:
+        blocks[names] = array("d"), array("I")
+    cells, lines = blocks[names]
+    begin = len(cells)
+    try:
+        cells.extend(row.values())
+    except (TypeError, OverflowError):  # not all of them are numbers, or not numbers of this type
+        del cells[begin:]
+        numbers = {key: number for key, value in row.items() if (number := _number(value)) is not None}
+        _add(blocks, numbers, line)
+    else:
+        lines.append(line)
+
+
+def _metrics(blocks: Mapping[tuple[str, ...], _Block]) -> Iterator[tuple[str, Array, NDArray[np.uint32]]]:
+    """Each metric's numbers and their lines, in the order of the lines; the metrics by name."""
+    parts: dict[str, list[tuple[Array, NDArray[np.uint32]]]] = {}
+    for names, (cells, lines) in blocks.items():
+        columns = np.asarray(cells).reshape(len(lines), len(names)).T
+        for name, column in zip(names, columns, strict=True):
+            if name not in _NOT_METRICS and column.size:
+                parts.setdefault(name, []).append((column, np.asarray(lines)))
+    for name, of_blocks in sorted(parts.items()):
+        if len(of_blocks) == 1:
+            yield name, np.ascontiguousarray(of_blocks[0][0]), of_blocks[0][1]
+        else:
+            cells, lines = map(np.concatenate, zip(*of_blocks, strict=True))
+            order = np.argsort(lines)
+            yield name, cells[order], lines[order]
 
 
 def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32] | None, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
 _WIDTHS = (1.9, 1.5)  # line widths: the first metric of a figure, and the others
+_DRAWN = 300  # lines of a method: more show nothing more, and drawing thousands takes a quarter of a report's time
 _BAND = (
     "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
     "the number of methods."
@@ -247,8 +249,9 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 
         from analysis.figures.dense_artists import Cloud, Members
 
-        segments = [np.column_stack((x, y)) for _, x, y in rows.values()]
-        alpha = min(0.14, max(0.02, 14 / len(rows)))
+        shown = list(rows.values())[:: -(-len(rows) // _DRAWN)]
+        segments = [np.column_stack((x, y)) for _, x, y in shown]
+        alpha = min(0.14, max(0.02, 14 / len(shown)))
         lines = LineCollection(segments, colors=look["color"], linewidths=0.6, alpha=alpha, zorder=1.5)
         axes.add_collection(lines, autolim=False)
         axes.add_artist(Cloud(lines, f"seeds--{s.group}"))
@@ -306,6 +309,8 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     texts += all_levels(study.settings)
     if many:
         texts.append(TOGETHER)
+    if any(len(s.whole) > _DRAWN for s in drawn[0]):
+        texts.append(f"Of a method with more than {_DRAWN} seeds, evenly chosen ones are drawn; the CSV file has all.")
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)
     if width > 1:
         texts.append(f"Every point is a centred mean over {width} points.")
@@ -406,7 +411,7 @@ def series(study: Study, metric: str) -> list[Series]:
         runs = study.sweep.runs_of(group)
         recorded = group not in common.absent
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
-        seeds = sorted({run.seed for run in runs})
+        cells_of = Counter(run.seed for run in runs)
         clocked = {run.id for run in runs if common.clocks is None or run.id in common.clocks}
         usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
@@ -422,11 +427,10 @@ def series(study: Study, metric: str) -> list[Series]:
         width = _smoothing(steps.size)
         whole = smooth(whole, width)
         partial: dict[int, tuple[Array, Array]] = {}
-        for seed in seeds:
-            lone = [run for run in runs if run.seed == seed]
-            drawable = seed not in kept.seeds and len(lone) == 1 and lone[0].id in clocked
-            if drawable and (cut := _recorded(lone[0], metric)) is not None:
-                partial[seed] = common.at(lone[0].id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
+        for run in sorted(runs, key=lambda run: run.seed):
+            drawable = run.seed not in kept.seeds and cells_of[run.seed] == 1 and run.id in clocked
+            if drawable and (cut := _recorded(run, metric)) is not None:
+                partial[run.seed] = common.at(run.id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
         averaged = []
         if kept.dropped and kept.seeds:
             count = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells"
@@ -438,7 +442,7 @@ def series(study: Study, metric: str) -> list[Series]:
             )
         every.append(
             Series(
-                group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(seeds),
+                group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(cells_of),
                 tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
             )
         )  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import TOGETHER, Sketch
+from analysis.figures.dense_artists import Cloud
 from analysis.figures.figures import figures
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.findings.study import study
@@ -45,6 +46,21 @@ def test_many_seeds_are_drawn_as_one_for_each_method(
     rows = list(csv.DictReader(io.StringIO("".join(to_csv(figure.traces)))))
     for method in ("C0", "C1") if name.startswith("curve") else ("C1",):  # every seed's values are there all the same
         assert {row["seed"] for row in rows if row["group"] == method} - {""} == {"0", "1", "2", "3"}
+
+
+def test_of_very_many_seeds_evenly_chosen_ones_are_drawn_and_the_csv_has_all(
+    make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_sweep(("C0", "C1"), range(5), 5, {"metrics": [REWARD]})
+    monkeypatch.setattr("analysis.figures.learning_curves.MANY", 3)
+    said = "Of a method with more than 2 seeds"
+    assert said not in drawn(folder)["curve_analysis_reward_sum_mean"].caption
+    monkeypatch.setattr("analysis.figures.learning_curves._DRAWN", 2)
+    lines: list[int] = []
+    monkeypatch.setattr(Cloud, "draw", lambda self, _: lines.append(len(self.line.get_paths())))
+    figure = drawn(folder)["curve_analysis_reward_sum_mean"]
+    assert said in figure.caption and lines == [2, 2]
+    assert {row["seed"] for row in csv.DictReader(io.StringIO("".join(to_csv(figure.traces))))} == {"", *"01234"}
 
 
 def test_few_seeds_are_drawn_one_by_one(make_sweep: MakeSweep) -> None:

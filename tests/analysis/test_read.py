@@ -67,6 +67,13 @@ NAN, INF = math.nan, math.inf
         ('{"step": 1, "a": 1}\n{"step": 2, "a": 1.5, "late": 7, "text": "x"}\n', [1, 2],
          {"a": [1, 1.5], "late": [NAN, 7]}),
         ('{"step": 1, "a": 1}\n{"step": 1, "b": 2}\n', [1], {"a": [1], "b": [2]}),
+        ('{"step": 1, "a": 1, "b": 2}\n{"step": 1, "b": 3}\n{"b": 4, "step": 1}\n', [1], {"a": [1], "b": [4]}),
+        ('{"step": 1, "a": 1, "b": 2}\n{"step": 2, "b": 3}\n{"b": 4, "step": 3, "a": 5}\n', [1, 2, 3],
+         {"a": [1, NAN, 5], "b": [2, 3, 4]}),  # lines with the same keys in another order, or with fewer
+        ('{"step": 1, "a": 1, "b": null, "c": [1], "d": true}\n{"step": 2, "a": 2, "b": 1, "c": {}, "d": false}\n',
+         [1, 2], {"a": [1, 2], "b": [NAN, 1], "d": [1, 0]}),
+        (f'{{"step": 1, "b": 1, "a": 1{"0" * 400}}}\n{{"step": 2, "b": 2, "a": 3}}\n', [1, 2],
+         {"b": [1, 2], "a": [INF, 3]}),
     ],
 )  # fmt: skip
 def test_what_the_lines_of_a_log_hold(tmp_path: Path, lines: str, steps: list[int], values: dict[str, Any]) -> None:
@@ -75,7 +82,7 @@ def test_what_the_lines_of_a_log_hold(tmp_path: Path, lines: str, steps: list[in
     assert {name: own.tolist() for name, own in curves.values.items()} == {
         name: pytest.approx(own, nan_ok=True) for name, own in values.items()
     }
-    assert curves.not_finite == ({"a": 3} if "NaN" in lines else {})
+    assert curves.not_finite == ({"a": 3} if "NaN" in lines else {"a": 1} if INF in values.get("a", []) else {})
 
 
 def test_newest_attempt_wins_from_where_it_resumed(tmp_path: Path) -> None:
