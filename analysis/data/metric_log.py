@@ -30,7 +30,7 @@ from launcher.run.folder import histograms_path
 
 Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
-_NOT_METRICS = frozenset({"step", "attempt", "time"})
+_NOT_METRICS = ("step", "attempt", "time")
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 
@@ -128,8 +128,11 @@ def parse(log: BinaryIO, name: str) -> Curves:
         attempt = int(row.get("attempt") or 1)
         if not begins or attempt != begins[-1][1]:
             begins.append((len(steps), attempt))
+        step = row["step"]
+        for key in _NOT_METRICS:
+            row.pop(key, None)
         _add(blocks, row, len(steps))
-        steps.append(row["step"])
+        steps.append(step)
 
     of_lines = np.frombuffer(steps, dtype=np.float64)
     kept, places, superseded = _places(of_lines, begins)
@@ -179,7 +182,7 @@ def _metrics(blocks: Mapping[tuple[str, ...], _Block]) -> Iterator[tuple[str, Ar
     for names, (cells, lines) in blocks.items():
         columns = np.asarray(cells).reshape(len(lines), len(names)).T
         for name, column in zip(names, columns, strict=True):
-            if name not in _NOT_METRICS and column.size:
+            if column.size:
                 parts.setdefault(name, []).append((column, np.asarray(lines)))
     for name, of_blocks in sorted(parts.items()):
         if len(of_blocks) == 1:

@@ -85,14 +85,19 @@ class CommonRange:
             return float(self._recorded(run_id)[0][-1])
         return self.cut_of[run_id].stop if run_id in self.cut_of else self.stop
 
-    def curve(self, run_id: str, window: Window, direction: str) -> registry.Curve:
-        """A run's curve for a summary."""
+    def points(self, run_id: str) -> tuple[Array, Array]:
+        """The steps at which a run is summarised, and its values there."""
         steps, values = self._recorded(run_id)
         if run_id in self.grids:
             points = self.grids[run_id]
             if run_id in self.partial:
                 points = points[points <= steps[-1]]
             steps, values = points, np.interp(points, steps, values)
+        return steps, values
+
+    def curve(self, run_id: str, window: Window, direction: str) -> registry.Curve:
+        """A run's curve for a summary."""
+        steps, values = self.points(run_id)
         start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
         return registry.Curve(steps, values, start, self.end(run_id), window, direction)
 
@@ -312,11 +317,11 @@ def _values(
     common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: Window, direction: str
 ) -> list[Value]:
     """A summary of runs with the same steps, of several only if it is `of_many`."""
-    curves = [common.curve(run_id, window, direction) for run_id in runs]
+    curve = common.curve(runs[0], window, direction)
     if registered.of_many:
-        curves[0] = replace(curves[0], values=np.stack([curve.values for curve in curves]))
+        curve = replace(curve, values=np.stack([common.points(run_id)[1] for run_id in runs]))
     try:
-        numbers = np.atleast_1d(registered.function(curves[0]))
+        numbers = np.atleast_1d(registered.function(curve))
     except NotEvaluable as error:
         return [Value(None, str(error))] * len(runs)
     return [

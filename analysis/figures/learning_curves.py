@@ -420,12 +420,13 @@ def series(study: Study, metric: str) -> list[Series]:
         drawn = [run.id for members_of_seed in members for run in members_of_seed]
         together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
         steps, ends = together.points, np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
-        axis = np.mean([common.at(run_id, steps) for run_id in drawn], axis=0) if drawn else steps
+        clocked_at = [common.at(run_id, steps) for run_id in drawn if common.clocks is not None]
+        axis = np.mean(clocked_at, axis=0) if clocked_at else steps
         by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([values.mean(axis=0) for values in by_seed]).reshape(len(by_seed), steps.size)
-        steps, axis, whole = _thin(steps), _thin(axis), _thin(whole)
+        whole = np.array([_thin(values).mean(axis=0) for values in by_seed])
+        steps, axis = _thin(steps), _thin(axis)
         width = _smoothing(steps.size)
-        whole = smooth(whole, width)
+        whole = smooth(whole.reshape(len(by_seed), steps.size), width)
         partial: dict[int, tuple[Array, Array]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
             drawable = run.seed not in kept.seeds and cells_of[run.seed] == 1 and run.id in clocked

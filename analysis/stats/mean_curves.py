@@ -50,7 +50,7 @@ def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
         return OnGrid(np.empty(0), np.empty((0, 0)), False)
     first = curves[0][0]
     if all(x is first or np.array_equal(x, first) for x, _ in curves):
-        return OnGrid(first, np.array([y for _, y in curves]), False)
+        return OnGrid(first, curves[0][1][None] if len(curves) == 1 else np.array([y for _, y in curves]), False)
     if all(x.size == 1 for x, _ in curves):
         return OnGrid(np.array([np.mean([x[0] for x, _ in curves])]), np.array([y for _, y in curves]), True)
     low, high = max(float(x[0]) for x, _ in curves), min(float(x[-1]) for x, _ in curves)

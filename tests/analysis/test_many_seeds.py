@@ -59,7 +59,7 @@ def test_of_very_many_seeds_evenly_chosen_ones_are_drawn_and_the_csv_has_all(
     lines: list[int] = []
     monkeypatch.setattr(Cloud, "draw", lambda self, _: lines.append(len(self.line.get_paths())))
     figure = drawn(folder)["curve_analysis_reward_sum_mean"]
-    assert said in figure.caption and lines == [2, 2]
+    assert said in figure.caption and figure.inline and lines == [2, 2]
     assert {row["seed"] for row in csv.DictReader(io.StringIO("".join(to_csv(figure.traces))))} == {"", *"01234"}
 
 
