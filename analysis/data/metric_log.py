@@ -156,7 +156,7 @@ def parse(log: BinaryIO, name: str) -> Curves:
     return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
 
 
-_Block: TypeAlias = "tuple[array[float], array[int]]"  # the numbers of all lines with the same keys, row by row; these lines
+_Block: TypeAlias = "tuple[array[float], array[int]]"  # numbers of lines with the same keys, row by row; these lines
 
 
 def _add(blocks: dict[tuple[str, ...], _Block], row: Mapping[str, Any], line: int) -> None:
@@ -188,9 +188,9 @@ def _metrics(blocks: Mapping[tuple[str, ...], _Block]) -> Iterator[tuple[str, Ar
         if len(of_blocks) == 1:
             yield name, np.ascontiguousarray(of_blocks[0][0]), of_blocks[0][1]
         else:
-            cells, lines = map(np.concatenate, zip(*of_blocks, strict=True))
-            order = np.argsort(lines)
-            yield name, cells[order], lines[order]
+            together, of_lines = map(np.concatenate, zip(*of_blocks, strict=True))
+            order = np.argsort(of_lines)
+            yield name, together[order], of_lines[order]
 
 
 def _places(steps: Array, begins: Sequence[tuple[int, int]]) -> tuple[Array, NDArray[np.int32] | None, int]:
@@ -227,10 +227,10 @@ def standing(by_attempt: Mapping[int, dict[int, Entry]]) -> dict[int, Entry]:
 def _bad_row(row: Any) -> str | None:
     if not isinstance(row, dict):
         return f"must be an object, not {type(row).__name__}"
-    for key, lowest in (("step", 0), ("attempt", 1)):
-        value = row.get(key, 1 if key == "attempt" else None)
-        if type(value) is int and value >= lowest:  # as nearly always
-            continue
+    step, attempt = row.get("step"), row.get("attempt", 1)
+    if type(step) is int is type(attempt) and step >= 0 < attempt:  # as nearly always
+        return None
+    for key, value, lowest in (("step", step, 0), ("attempt", attempt, 1)):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{key} = {value!r}: a whole number is needed"
         if not math.isfinite(value) or value != int(value) or value < lowest:

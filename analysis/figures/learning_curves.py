@@ -443,8 +443,8 @@ def series(study: Study, metric: str) -> list[Series]:
             )
         every.append(
             Series(
-                group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial, len(cells_of),
-                tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
+                group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial,
+                len(cells_of), tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
             )
         )  # fmt: skip
     return every

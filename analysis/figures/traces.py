@@ -194,7 +194,8 @@ def to_csv(figure: Traces) -> Iterator[str]:
             repeat(names[0]), _fields(trace.x), repeat(names[1]), _fields(trace.shown if trace.name else None),
             _fields(low), _fields(high), strict=False,
         )  # fmt: skip
-        yield "".join(f"{','.join(row)}\n" for row in cells)
+        lines = "\n".join(map(",".join, cells))
+        yield f"{lines}\n" if lines else ""
 
 
 def _cells(*cells: object) -> str:
