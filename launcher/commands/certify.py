@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import files, project
 from launcher.commands import completion, output
+from launcher.commands.logs import last_lines
 from launcher.commands.verify import first_difference, metrics, prepare, records
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog
-from launcher.run.folder import multirun_of, read_config, read_state
+from launcher.run.folder import attempt_folder, multirun_of, read_config, read_state
 from launcher.run.lifecycle import RESUMABLE, RunState
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ HELP = "kill, resume and repeat a run, and compare the results to the last bit"
 NAME = "certificate.json"
 EXIT_DIFFERENT, EXIT_NOT_DONE = 3, 4
 _ATTEMPTS, _DRAWS = 3, 5
+_LOG_LINES = 30  # of a run that failed
 _WORDS = {
     **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
     **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
@@ -113,6 +115,8 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     """Do all repetitions of a frozen run; None: the undisturbed one is not done."""
     [(alone, _)] = repeat(frozen, workers)
     if (state := read_state(alone)).state != RunState.DONE:
+        log = attempt_folder(alone, state.attempt) / "stderr.log"  # it goes with the temporary folder
+        print(*last_lines(log, _LOG_LINES), sep="\n", file=sys.stderr)
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
     [(first, _)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)

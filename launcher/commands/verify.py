@@ -46,8 +46,7 @@ from launcher.run.lifecycle import RunState
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
-# Metrics that depend on a clock or on the machine's load.
-_CLOCK = ("time", "attempt")
+# Metrics that depend on a clock or on the machine's load, beside those whose names say so.
 _CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
 #: Of several differences in a step, the first of these is named: it causes the others. `*`: what is not listed.
 ORDER = ("data order", "prompts", "random state", "weights", "optimizer", "*", "end", "log", "metrics", "summary")
@@ -247,8 +246,11 @@ def first_difference(then: Path, now: Path, only: Collection[str] = ()) -> Diffe
 
 def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of a run's metric log, without what depends on a clock."""
+    from launcher.worker.certified import clocked
+
     for record in files.json_lines(metrics_path(folder)):
-        yield {key: value for key, value in record.items() if key not in _CLOCK and not key.startswith(_CLOCK_GROUPS)}
+        named = {key: value for key, value in record.items() if key != "attempt" and not clocked(key)}
+        yield {key: value for key, value in named.items() if not key.startswith(_CLOCK_GROUPS)}
 
 
 def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -84,8 +85,16 @@ def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None)
     return made
 
 
+_CLOCK_WORDS = {"time", "runtime", "walltime", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps"}
+
+
+def clocked(name: str) -> bool:
+    """Whether a metric depends on a clock, by the words of its name: time, train_runtime, samples_per_second."""
+    return not _CLOCK_WORDS.isdisjoint(re.findall("[a-z]+", name.lower()))
+
+
 def timeless(value: Any) -> Any:
     """A value of JSON without the keys that name times."""
     if isinstance(value, dict):
-        return {key: timeless(one) for key, one in value.items() if not key.endswith(("seconds", "time"))}
+        return {key: timeless(one) for key, one in value.items() if not clocked(key)}
     return [timeless(one) for one in value] if isinstance(value, list) else value

@@ -1,7 +1,8 @@
 """One job of any program of @hydra.main: calls its function as Hydra's own launcher does, in the folder of its run.
 
 The program is the one that this process has started as (a fork of the launcher), or it is loaded as multiprocessing
-loads a main module: under another name, so that the guard `if __name__ == "__main__"` does not run it.
+loads a main module: under another name, so that the guard `if __name__ == "__main__"` does not run it. Without a guard,
+the call of its function does nothing there.
 """
 
 from __future__ import annotations
@@ -290,5 +291,10 @@ def _main(file: Path, name: str | None) -> ModuleType:
     if name is not None:
         module.__package__ = name.rpartition(".")[0]
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module
-    spec.loader.exec_module(module)
+    hydra_main: Any = sys.modules[hydra.main.__module__]
+    runs, hydra_main._run_hydra = hydra_main._run_hydra, lambda **_: None  # without the guard, the program calls it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        hydra_main._run_hydra = runs
     return module

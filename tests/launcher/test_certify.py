@@ -62,7 +62,7 @@ def test_a_sound_trainer_is_equal_wherever_it_is_killed(frozen: Path) -> None:
 
 
 PROGRAM = """
-    import json, random
+    import json, random, time
     from pathlib import Path
     import hydra, rlsweep
     from hydra.core.config_store import ConfigStore
@@ -84,7 +84,7 @@ PROGRAM = """
             made = {"step": step, "weights": made["weights"] - momentum, "momentum": momentum}
             if config.bug == "raises":
                 raise ValueError("it cannot train")
-            rlsweep.log(step, {"reward": made["weights"]})
+            rlsweep.log(step, {"reward": made["weights"], "step_time": time.time(), "steps_per_second": time.time()})
             kept.with_name("draft").write_text(json.dumps(made))
             kept.with_name("draft").rename(kept)
         return made["weights"]

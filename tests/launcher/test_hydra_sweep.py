@@ -397,7 +397,11 @@ TASKS = {  # what @hydra.main calls, in ways that a program may write it; each d
     "object": "main = hydra.main(version_base=None, config_path=None)(Twice(task))",
     "closure": "main = hydra.main(version_base=None, config_path=None)(twice(task))",
     "elsewhere": "from inner.beside import main",
+    "unguarded": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
 }
+
+
+GUARD = "if __name__ == '__main__':\n    "
 
 
 @pytest.mark.parametrize("form", TASKS)
@@ -426,7 +430,7 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
     (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
     (tmp_path / "train.py").write_text(
         "import sys; sys.path.insert(0, '/nowhere')\n"  # as `import ray` does
-        f"{textwrap.dedent(program)}{TASKS[form]}\nif __name__ == '__main__':\n    main()\n"
+        f"{textwrap.dedent(program)}{TASKS[form]}\n{'' if form == 'unguarded' else GUARD}main()\n"
     )
     sweep(tmp_path, "+x=2", "hydra.job.name=it")
     (run,) = runs(tmp_path)
