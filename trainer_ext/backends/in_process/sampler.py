@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
+from transformers.cache_utils import DynamicLayer
 from verl.workers.config import HFModelConfig
 
 from trainer_ext.backends.in_process import linear
@@ -34,6 +35,28 @@ class Samples:
     collision: Tensor
 
 
+class _Room(DynamicLayer):
+    """The keys and values of a layer, with room for so many tokens after the prompt: appending one copies no other."""
+
+    def __init__(self, tokens: int):
+        super().__init__()
+        self._tokens = tokens
+        self._rooms: list[Tensor] = []
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append (rows, heads, tokens, width) each; all until now."""
+        begin, new = self.get_seq_length(), key_states.shape[-2]
+        if begin == 0:
+            return super().update(key_states, value_states)
+        if not self._rooms:
+            held = (self.keys, self.values)
+            self._rooms = [torch.cat([x, x.new_empty((*x.shape[:2], self._tokens, x.shape[3]))], dim=2) for x in held]
+        for room, states in zip(self._rooms, (key_states, value_states), strict=True):
+            room[:, :, begin : begin + new] = states
+        self.keys, self.values = (room[:, :, : begin + new] for room in self._rooms)
+        return self.keys, self.values
+
+
 class Stream:
     """A model reading the responses to a batch of prompts token by token; equal prompts are read once."""
 
@@ -41,11 +64,13 @@ class Stream:
         self._module = module
         prompts, mask, row = request.distinct()
         positions = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
+        cache = DynamicCache(config=module.config)
+        cache.layers = [_Room(request.length) if type(layer) is DynamicLayer else layer for layer in cache.layers]
         output = module(
             input_ids=prompts,
             attention_mask=mask.long(),
             position_ids=positions,
-            past_key_values=DynamicCache(config=module.config),
+            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -118,10 +143,12 @@ def sample(
     FloatingPointError: a model's logits are not numbers.
     """
     drawn, first = [], 0
-    for part in request.parts(most) if most is not None else [request]:
-        last = first + len(part.prompts) * request.n
-        drawn.append(_sample(modules, part, keys[first:last], proposal))
-        first = last
+    parts = list(request.parts(most)) if most is not None else [request]
+    with linear.packed(modules, len(parts) * request.length):
+        for part in parts:
+            last = first + len(part.prompts) * request.n
+            drawn.append(_sample(modules, part, keys[first:last], proposal))
+            first = last
     if len(drawn) == 1:
         return drawn[0]
     responses, mask = (torch.cat([getattr(part.batch, name) for part in drawn]) for name in ("responses", "mask"))
@@ -146,8 +173,8 @@ def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], propo
     for t in range(length):
         log_p = [log_probabilities(stream.logits, request.temperature) for stream in streams]
         logp, log_q = log_p[0], proposal(log_p, alive)
-        token = draws.choose(log_q.double().exp(), uniform[:, t])[:, None]
         p = logp.exp()
+        token = draws.choose(p if log_q is logp else log_q.exp(), uniform[:, t])[:, None]
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
         mask[:, t] = alive
         log_probs[:, t] = torch.where(alive, logp.gather(1, token)[:, 0], 0.0)
