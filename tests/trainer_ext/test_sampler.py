@@ -70,3 +70,19 @@ def test_large_linear_layers_have_the_values_and_gradients_of_pytorch(bias):
         found.append([output, inputs.grad, *(parameter.grad for parameter in layer.parameters())])
     for theirs, own in zip(*found, strict=True):
         torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_packed_weights_are_those_of_the_moment(bias):
+    layer = linear.use(nn.Linear(512, 600, bias=bias))
+    inputs = torch.linspace(-1, 1, 3 * 5 * 512).view(3, 5, 512)
+    for _ in range(2):
+        with torch.no_grad():
+            layer.weight.add_(0.5)
+            with linear.packed([layer], 64):
+                assert layer.packed is not None
+                expected = nn.functional.linear(inputs, layer.weight, layer.bias)
+                torch.testing.assert_close(layer(inputs), expected, rtol=1e-4, atol=1e-3)
+        assert layer.packed is None
+    with linear.packed([layer], 1):  # it would not pay
+        assert layer.packed is None
