@@ -79,6 +79,14 @@ def test_the_sum_by_hand():
     assert needed.phases["update"]["variance of the gradient"] == 2 * weights
 
 
+def test_on_a_cpu_each_sampled_model_has_a_second_copy():
+    method = {**METHOD, "target": "expert", "sampler": "geometric"}
+    here, there = (
+        memory.need(method, VERL, SMALL, SMALL, device=device).phases["sampling"] for device in (False, True)
+    )
+    assert {key: here[key] for key in here.keys() - there} == {"weights as oneDNN orders them": 8 * SMALL.parameters}
+
+
 def test_micro_batches_of_so_many_tokens():
     actor = {**VERL["actor_rollout_ref"]["actor"], "use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 50}
     verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": actor}}

@@ -69,7 +69,10 @@ def need(
     rows = data["train_batch_size"] * rollout["n"]
     rows = min(rows, max(rollout["max_num_seqs"], rollout["n"]))
     prompts = math.ceil(rows / rollout["n"])  # each is read once for its group
-    sampling = drawing(read_while_drawing(method, model, target), verl, rows, prompts)
+    read = read_while_drawing(method, model, target)
+    sampling = drawing(read, verl, rows, prompts)
+    if not device:
+        sampling["weights as oneDNN orders them"] = sum(FLOAT * of.parameters for of in read)
     tokens, read_for = micro_batch(verl, actor["ppo_mini_batch_size"] * rollout["n"])
     logits = {"logits of a micro-batch": LOGITS * read_for * model.vocabulary * FLOAT}
     phases = {"sampling": sampling, "scoring": logits}
