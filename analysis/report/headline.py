@@ -361,7 +361,7 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     text += capital(detects) if text else detects
     if spread:
         here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
-        text += f" ({here} at the largest spread seen)"
+        text += f" ({here} at the {'spread seen' if len(spread) == 1 else 'largest spread of these comparisons'})"
     text += f" with {power.POWER:.0%} power"
     which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
     return text + (f", at the level {level:.2g} {which}." if several else ".")

@@ -205,6 +205,7 @@ def _named(
         plan["not_read"] = unread
         names = some(unread, _DIFFER)
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
+    plan["notes"] += [f"{text}." for text in _notations(runs)]
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
@@ -221,11 +222,16 @@ def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
     dropped = [f"run {run.name}: rows not used: {count} ({why})"
                for run in runs for why, count in sorted(run.log.unused.items()) if count]  # fmt: skip
     cells = {name: f"is left out: {cell}" for log in logs for name, cell in log.left_out.items()}
-    cells |= {name: f"has a notation of its own: {cell}" for log in logs for name, cell in log.read_as.items()}
     dropped += [f"{name} {cell}" for name, cell in sorted(cells.items())]
     yield from dropped[:_LISTED]
     if len(dropped) > _LISTED:
         yield f"and {len(dropped) - _LISTED} more, which provenance.json of the runs has"
+
+
+def _notations(runs: Sequence[LoggedRun]) -> list[str]:
+    """How cells were read that Python reads otherwise, such as 5%."""
+    cells = {name: f"{name}: {cell}" for run in runs for name, cell in run.log.read_as.items()}
+    return [cells[name] for name in sorted(cells)]
 
 
 def _check_place(folder: Path, name: str, member: Named) -> None:

@@ -20,6 +20,7 @@ _LISTED = 12  # keys named in a message
 _FIRST = 3  # runs named of those with the same problem
 _COLUMNS = ("run", "group", "seed")
 _PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
+_WITHOUT = {"group": ": then the names of the runs say it", "seed": ", and runs are counted"}
 _DIGITS = re.compile(r"([0-9]+)")
 #: What says the seed in a name: ppo/seed1, ppo_seed2, grpo-s1, ppo run3.
 SEED = re.compile(r"(?:^|[/_.= -])(?:seed|s|run)[=_ -]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
@@ -163,8 +164,8 @@ def _values(
             problems.add(f"run {run.name}", KEY_ALONE, rule, f"write one that does, or give --{word} KEY")
         elif key not in run.about:
             rule = f"its configuration has no such key; it has {some(sorted(run.about), _LISTED)}"
-            fix = closest(key, list(run.about), otherwise="name one of its keys, or use --map FILE")
-            fix += "; or leave out --seed, and runs are counted" if word == "seed" else ""
+            fix = closest(key, list(run.about), otherwise="name one of its keys, or use --map FILE or --match REGEX")
+            fix += f"; or leave out --{word}{_WITHOUT[word]}" if word in _WITHOUT else ""
             fix += f", or leave the run out ({run.problem})" if run.problem else ""
             problems.add(f"run {run.name}: --{word} {key}", KEY_ALONE, rule, fix)
         elif word == "factor":

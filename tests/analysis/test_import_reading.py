@@ -304,7 +304,7 @@ def test_steps_with_thousands_and_columns_that_nothing_asks_for(
     assert points(run) == {500: 0.01, 1000: 0.02, 1500: 0.03} and "note" not in run.curves.values
     said = capsys.readouterr().out
     assert "* Recorded, not read: 1 metric (note). --metric reads more." in said
-    assert "reward has a notation of its own: '1%' is read as 0.01" in said
+    assert "reward: '1%' is read as 0.01" in said
 
 
 def test_text_in_other_logs_is_read_as_a_number_or_refused(tmp_path: Path) -> None:
