@@ -292,7 +292,8 @@ def _main(file: Path, name: str | None) -> ModuleType:
         module.__package__ = name.rpartition(".")[0]
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module
     hydra_main: Any = sys.modules[hydra.main.__module__]
-    runs, hydra_main._run_hydra = hydra_main._run_hydra, lambda **_: None  # without the guard, the program calls it
+    # Without the guard, the program calls it.
+    runs, hydra_main._run_hydra = hydra_main._run_hydra, lambda *_, **__: None
     try:
         spec.loader.exec_module(module)
     finally:
