@@ -71,7 +71,9 @@ def many_table(study: Study) -> Table | None:
     if any(1 in runs for _, runs in scored.values()):
         notes.append("The spread of cells with one run is not in the intervals.")
     if any(2 in runs for _, runs in scored.values()):
-        notes.append("Two runs of a cell tell little: where spreads differ, 95% intervals hold in 85% of experiments.")
+        notes.append(
+            "Two runs of a cell tell little: where spreads differ, 95% intervals hold in 66 to 87% of experiments."
+        )
     if bounded:
         notes.append("Optimality gap: how much scores are below 1 on average.")
     if sweep.baseline is not None:

@@ -205,7 +205,8 @@ def _named(
         plan["not_read"] = unread
         names = some(unread, _DIFFER)
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
-    plan["notes"] += [f"{text}." for text in _notations(runs)]
+    if read_as := {f"{name}: {cell}" for run in runs for name, cell in run.log.read_as.items()}:
+        plan["notes"].append(f"{some(sorted(read_as), _DIFFER)}.")
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
@@ -226,12 +227,6 @@ def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
     yield from dropped[:_LISTED]
     if len(dropped) > _LISTED:
         yield f"and {len(dropped) - _LISTED} more, which provenance.json of the runs has"
-
-
-def _notations(runs: Sequence[LoggedRun]) -> list[str]:
-    """How cells were read that Python reads otherwise, such as 5%."""
-    cells = {name: f"{name}: {cell}" for run in runs for name, cell in run.log.read_as.items()}
-    return [cells[name] for name in sorted(cells)]
 
 
 def _check_place(folder: Path, name: str, member: Named) -> None:

@@ -85,12 +85,12 @@ def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None)
     return made
 
 
-_CLOCK_WORDS = {"time", "runtime", "walltime", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps"}
+_CLOCK_ENDS = ("time", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps")
 
 
 def clocked(name: str) -> bool:
-    """Whether a metric depends on a clock, by the words of its name: time, train_runtime, samples_per_second."""
-    return not _CLOCK_WORDS.isdisjoint(re.findall("[a-z]+", name.lower()))
+    """Whether a metric depends on a clock, by the ends of its words: time, train_runtime, samples_per_second."""
+    return any(word.endswith(_CLOCK_ENDS) for word in re.findall("[a-z]+", name.lower()))
 
 
 def timeless(value: Any) -> Any:
