@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import statistics
 import subprocess
@@ -113,14 +114,17 @@ def timed(parts: dict[str, list[float]], name: str, function: Callable[..., Any]
 
 
 def ours(chosen: Size, cache: Path) -> dict[str, Any]:
-    """Median seconds of a step and of its parts, and the most memory."""
+    """Median seconds of a step and of its parts, and the most memory.
+
+    The configuration is composed by another process, as it is for every run.
+    """
     import torch
 
     from trainer_ext.backends.in_process import initial_model, rollout
     from trainer_ext.backends.in_process import trainer as in_process
 
     torch.set_num_threads(1)
-    config = setting(chosen, cache)
+    config = pickle.loads((cache / "config").read_bytes())
     trainer = in_process.InProcess(config, cache)
     parts: dict[str, list[float]] = {}
 
@@ -185,6 +189,7 @@ def measure(chosen: Size, python: Path) -> bool:
     peer: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "config").write_bytes(pickle.dumps(setting(chosen, folder)))
         for _ in range(ROUNDS):
             own.append(_result([sys.executable, "-m", "benchmarks.step", chosen.name, name], environment))
             command = [str(python), "-c", PEER, own[-1]["model"], str(folder / "out"), *map(str, chosen[1:])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
@@ -21,6 +23,31 @@ platform.use()  # before verl's engines read the device's name
 
 # verl warns of each engine whose packages are not installed; none of them is used here
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
+
+
+
+def _import_on_use(package: str) -> None:
+    """Let modules of a package be imported before its __init__ has run; that runs when a name of it is asked for."""
+    spec = importlib.util.find_spec(package)
+    if package in sys.modules or spec is None or spec.loader is None:
+        return
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+
+    def load(name: str) -> Any:
+        if name.startswith("__"):  # whoever looks through all modules, such as inspect
+            raise AttributeError(name)
+        del module.__getattr__
+        loader.exec_module(module)
+        return getattr(module, name)
+
+    module.__getattr__ = load  # type: ignore[method-assign]
+    sys.modules[package] = module
+    parent, _, name = package.rpartition(".")
+    setattr(sys.modules[parent], name, module)
+
+
+# verl's engines import one enumeration from it; its __init__ imports datasets, PyArrow, and pandas: 85 MB and half a second
+_import_on_use("verl.utils.dataset")
 
 from verl.utils import hf_tokenizer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402

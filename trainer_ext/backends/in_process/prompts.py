@@ -48,7 +48,9 @@ class Prompts:
     def _read(self, split: str) -> list[Prompt]:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
         path, rows = self._folder / f"{split}.parquet", []
-        for row in pq.read_table(path, columns=["prompt", "reward_model", "extra_info"]).to_pylist():
+        # not `read_table`, which imports pandas and more of Arrow: 60 MB
+        table = pq.ParquetFile(path).read(columns=["prompt", "reward_model", "extra_info"])
+        for row in table.to_pylist():
             messages, truth = row["prompt"], row["reward_model"]["ground_truth"]
             whole = "\0".join(message[part] for message in messages for part in ("role", "content"))
             if whole not in self._encoded:
