@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.size import exit_code, size
-from trainer_ext import sandbox
+from trainer_ext.scoring import sandbox
 
 PROGRAMS = size(200, 10)
 LIMITS = sandbox.Limits("namespaces", seconds=10, memory_mb=512, processes=8, file_mb=16)

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from benchmarks.size import exit_code, size
-from trainer_ext import tasks
 from trainer_ext.backends.in_process import initial_model, platform, target_model
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.prompts import Prompts
@@ -31,6 +30,7 @@ from trainer_ext.backends.in_process.speculative import Drafting, Speculation, a
 from trainer_ext.registry import alpha
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric
+from trainer_ext.scoring import tasks
 
 ROWS = size({1: 60, 4: 40, 32: 12, 256: 4}, {1: 1, 4: 1})  # rounds at each number of rows
 LENGTH, COST = 12, 4

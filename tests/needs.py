@@ -23,7 +23,7 @@ from launcher.project import NO_DEVICES
 from launcher.schedulers.local import pool
 from tests.cluster.rays import missing_ray
 from tests.cluster.slurm import missing_slurm
-from trainer_ext import sandbox
+from trainer_ext.scoring import sandbox
 
 ROOT = Path(__file__).parents[1]
 #: The environment of `make test-vllm`.

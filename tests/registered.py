@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_ext import tasks
+from trainer_ext.scoring import tasks
 
 
 def put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,18 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("launcher", "trainer_ext", "analysis")
-#: What users import by its name stays at the top of trainer_ext, and so does the sandbox, whose server must not import
-#: what stands beside it. Each is counted with the room that it belongs to.
-PARTS = {
-    "plugin": "backends",
-    "vllm_qstar": "backends",
-    "scores": "scoring",
-    "tasks": "scoring",
-    "reward_models": "scoring",
-    "rewards": "scoring",
-    "sandbox": "scoring",
-    "metrics": "methods",
-}
 #: Which rooms of one package know which of another. A module that is named in a string (a worker's training function, a
 #: program for `python -m`) is known just as well as one that is imported.
 BETWEEN = {
@@ -97,7 +85,7 @@ def within(module: str, place: str) -> bool:
 
 def rank(module: str) -> int:
     """The rank of a module's room in its package; 0 is the ground. Nothing imports a room's program, which ranks above
-    all rooms: `python -m trainer_ext.rewards` may ask a task."""
+    all rooms: `python -m trainer_ext.scoring.rewards` may ask a task."""
     package, _, rest = module.partition(".")
     if rest.endswith(".__main__"):
         return len(RANKS[package])
@@ -161,16 +149,11 @@ def test_the_trainer_has_few_rooms_and_few_arrows_between_them():
     arrows = set()
     for module in MODULES:
         if module != "trainer_ext" and within(module, "trainer_ext") and not module.endswith(".__main__"):
-            arrows |= {(_room(module), _room(other)) for other in known(module) if within(other, "trainer_ext")}
-    between = {(own, other) for own, other in arrows if own != other}
-    assert len({_room(f"trainer_ext.{name}") for name in RANKS["trainer_ext"]}) <= 10
-    assert len(between) <= 25, sorted(between)
-    assert not {(other, own) for own, other in between} & between
-
-
-def _room(module: str) -> str:
-    name = module.split(".")[1]
-    return PARTS.get(name, name)
+            rooms = {other.split(".")[1] for other in known(module) if within(other, "trainer_ext")}
+            arrows |= {(module.split(".")[1], room) for room in rooms - {module.split(".")[1]}}
+    assert len(RANKS["trainer_ext"]) <= 10
+    assert len(arrows) <= 25, sorted(arrows)
+    assert not {(other, own) for own, other in arrows} & arrows
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if within(module, "launcher")])

@@ -13,12 +13,13 @@ import torch
 from safetensors import SafetensorError
 
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
-from trainer_ext import backends, scores
+from trainer_ext.backends import protocol
 from trainer_ext.methods import continuing
 from trainer_ext.methods.health import Health, not_finite
-from trainer_ext.scores import evaluation
-from trainer_ext.scores.evaluation import JUDGED, Answer, Best
-from trainer_ext.tasks import TEST
+from trainer_ext.scoring import scores
+from trainer_ext.scoring.scores import evaluation
+from trainer_ext.scoring.scores.evaluation import JUDGED, Answer, Best
+from trainer_ext.scoring.tasks import TEST
 
 
 class Run(Protocol):
@@ -27,7 +28,7 @@ class Run(Protocol):
     @property
     def cache(self) -> Path: ...
     @property
-    def nodes(self) -> backends.Nodes: ...
+    def nodes(self) -> protocol.Nodes: ...
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def histogram(self, step: int, name: str, edges: list[float], counts: list[int]) -> None: ...
     def evaluation(self, step: int, answers: Sequence[Answer]) -> None: ...
@@ -68,13 +69,13 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
         )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
-    trainer, shared = backends.create(config, run.cache, run.nodes)
+    trainer, shared = protocol.create(config, run.cache, run.nodes)
     with closing(trainer):
         return _train(config["trainer"], run, trainer, began, shared)
 
 
 def _train(
-    settings: Mapping[str, Any], run: Run, trainer: backends.Backend, began: float, shared: float
+    settings: Mapping[str, Any], run: Run, trainer: protocol.Backend, began: float, shared: float
 ) -> dict[str, Any]:
     """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
     health, best = Health(), None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.trainer_ext.twins import write_problems, write_twin
-from trainer_ext import tasks
+from trainer_ext.scoring import tasks
 
 PROGRAM = [sys.executable, "-m", "verl.trainer.main_ppo"]
 #: What verl is to import (VERL_USE_EXTERNAL_MODULES) for it.
@@ -64,6 +64,6 @@ def on_problems(folder: Path) -> list[str]:
         f"actor_rollout_ref.model.path={twin}",
         f"data.train_files={data}/train.parquet",
         f"data.val_files={data}/train.parquet",
-        "reward.custom_reward_function.path=pkg://trainer_ext.tasks.gsm8k",
+        "reward.custom_reward_function.path=pkg://trainer_ext.scoring.tasks.gsm8k",
         "reward.custom_reward_function.name=compute_score",
     ]

@@ -23,13 +23,13 @@ from trainer_ext.backends.verl_ray import process
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 LIMIT_S = 800
 STEPS, PROMPTS, RESPONSES = 3, 4, 4
-MODULES = f"{plain_settings.MODULE},trainer_ext.plugin"
+MODULES = f"{plain_settings.MODULE},trainer_ext.backends.plugin"
 LOSS = "actor_rollout_ref.actor.policy_loss"
 #: What a user sets for the plug-in.
 OWN = [
     "algorithm.adv_estimator=rlsweep_grpo",
     f"{LOSS}.loss_mode=rlsweep_parts",
-    f"{LOSS}._target_=trainer_ext.plugin.PartsConfig",
+    f"{LOSS}._target_=trainer_ext.backends.plugin.PartsConfig",
     f"+{LOSS}.method.smoothing=none",
     f"+{LOSS}.method.ratio=token",
     f"+{LOSS}.method.trust_region=gaussian",

@@ -29,7 +29,7 @@ def main() -> None:
 
     from tests.cluster.verl_ray_steps import compared, read, recorded, weights_of, without_ray
     from tests.trainer_ext.conftest import configuration, science
-    from trainer_ext import backends
+    from trainer_ext.backends import protocol
     from trainer_ext.backends.verl_ray.session import Session
 
     folder, cache, steps, overrides = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -59,7 +59,7 @@ def main() -> None:
         run.close()
     if config["verl"].actor_rollout_ref.model.lora_rank:
         (folder / "export").mkdir()
-        backends.export(config, again, cache, folder / "export", "float32")
+        protocol.export(config, again, cache, folder / "export", "float32")
         exported = load_file(folder / "export" / "model.safetensors")
         whole = [one for one in overrides if not one.startswith("verl.actor_rollout_ref.model.lora_")]
         found = compared((without_ray(whole, cache, 1)[0], served), (read(folder / "steps", 1), exported))

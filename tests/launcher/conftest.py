@@ -18,7 +18,7 @@ from launcher.run import claim
 from tests import registered, results
 from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
-from trainer_ext import tasks
+from trainer_ext.scoring import tasks
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def conf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def new_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for modules of tasks, beside those of trainer_ext/tasks for this test alone."""
+    """A folder for modules of tasks, beside those of trainer_ext/scoring/tasks for this test alone."""
     folder = tmp_path / "tasks"
     folder.mkdir()
     registered.put_back(monkeypatch)

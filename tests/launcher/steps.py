@@ -92,7 +92,7 @@ def train(config: Any, run: Any) -> dict[str, Any]:
 
 def rewarded(config: Any, run: Any) -> dict[str, Any]:
     """One step, which logs the reward of the first line of the data."""
-    from trainer_ext import rewards
+    from trainer_ext.scoring import rewards
 
     with open(config["task"]["train_path"]) as data:
         answer = json.loads(data.readline())["answer"]

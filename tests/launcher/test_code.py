@@ -31,8 +31,8 @@ from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusal
 from tests.launcher.made import make_checkpoint, make_plan, make_run
-from trainer_ext import rewards
 from trainer_ext.application import Application, hub
+from trainer_ext.scoring import rewards
 
 #: No machine of the tests has a GPU, and a run of this model asks for one.
 NO_GPU = ("model.resources.devices=0",)

@@ -24,7 +24,7 @@ from launcher.run.records import State
 from launcher.schedulers.local import pool
 from launcher.worker import worker
 from tests.launcher import steps
-from trainer_ext.backends import Lost, NodeLost, Stalled
+from trainer_ext.backends.protocol import Lost, NodeLost, Stalled
 
 
 class Diverged(Exception):

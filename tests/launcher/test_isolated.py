@@ -20,7 +20,7 @@ from trainer_ext import registry
 
 TASK = """
 import ctypes, os, sys, threading, time
-from trainer_ext.tasks import Row, task
+from trainer_ext.scoring.tasks import Row, task
 
 {at_import}
 

@@ -84,7 +84,7 @@ def write_task(new_tasks, conf):
 
 
 GOOD = """
-from trainer_ext.tasks import Row, task
+from trainer_ext.scoring.tasks import Row, task
 
 @task("mine")
 def rows(section):

@@ -40,8 +40,8 @@ from launcher.worker import attempt, worker
 from launcher.worker.attempt import Attempt
 from tests.launcher.made import read_log
 from tests.waiting import until
-from trainer_ext.backends import Lost
-from trainer_ext.scores.evaluation import Answer
+from trainer_ext.backends.protocol import Lost
+from trainer_ext.scoring.scores.evaluation import Answer
 
 
 def line(step, **more):

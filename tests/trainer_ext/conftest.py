@@ -15,7 +15,7 @@ from launcher.nodes import ONE
 from tests.configuration import CONF, configuration, tree_of
 from tests.sharing import shared_folder
 from tests.trainer_ext.twins import write_problems, write_twin
-from trainer_ext.scores.evaluation import Answer
+from trainer_ext.scoring.scores.evaluation import Answer
 from trainer_ext.train import train
 
 __all__ = [

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from tests.configuration import configuration
 from tests.trainer_ext.engines import batch_of, engine_of
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext import backends
+from trainer_ext.backends import protocol
 from trainer_ext.backends.in_process import platform
 
 ADAM = "verl.actor_rollout_ref.actor.optim"
@@ -178,7 +178,7 @@ def test_two_ranks_are_one_resumed_they_have_the_same_bits_and_an_export_has_the
     assert apart(trained(engine.module), end) < 1e-5
 
     (tmp_path / "out").mkdir()
-    backends.export(config, tmp_path / "3", tmp_path / "cache", tmp_path / "out", "float32")
+    protocol.export(config, tmp_path / "3", tmp_path / "cache", tmp_path / "out", "float32")
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     sent = [torch.load(tmp_path / f"sent-{rank}.pt") for rank in range(2)]
     assert apart(*sent) == 0.0
@@ -186,7 +186,7 @@ def test_two_ranks_are_one_resumed_they_have_the_same_bits_and_an_export_has_the
     assert apart(exported.state_dict(), AutoModelForCausalLM.from_pretrained(model).state_dict()) > 1e-3
     config["verl"].actor_rollout_ref.model.target_modules = "all-linear"
     with pytest.raises(ValueError, match="the checkpoint's parameters are not those of the model"):
-        backends.export(config, tmp_path / "3", tmp_path / "cache", tmp_path / "out", "float32")
+        protocol.export(config, tmp_path / "3", tmp_path / "cache", tmp_path / "out", "float32")
 
 
 def test_an_unknown_layer_is_named_with_those_that_the_model_has(tmp_path: Path) -> None:

@@ -17,14 +17,15 @@ import pytest
 from tests.configuration import SHIPPED
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
-from trainer_ext import backends, tasks
 from trainer_ext.application.declarations import Declarations
+from trainer_ext.backends import protocol
 from trainer_ext.fits import memory
 from trainer_ext.fits.architectures import embedded
 from trainer_ext.methods import continuing
+from trainer_ext.scoring import tasks
 from trainer_ext.train import Diverged, Preempted, train
 
-pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*backends.names()} - {"verl_ray"}))]
+pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*protocol.names()} - {"verl_ray"}))]
 ROOT = Path(__file__).parents[2]
 #: Its gate opens once updates have moved the policy enough.
 GATED = "bnto_kl_gated"

@@ -14,12 +14,12 @@ from omegaconf import OmegaConf
 
 from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import tokenizer_of
-from trainer_ext import rewards, sandbox, tasks
 from trainer_ext.application import preflight
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
-from trainer_ext.rewards import unit_tests
-from trainer_ext.tasks import apps, file, humaneval
+from trainer_ext.scoring import rewards, sandbox, tasks
+from trainer_ext.scoring.rewards import unit_tests
+from trainer_ext.scoring.tasks import apps, file, humaneval
 
 #: In the form of HumanEval's lines.
 FUNCTIONS = [

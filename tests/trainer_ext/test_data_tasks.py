@@ -18,9 +18,9 @@ from tests.configuration import configuration
 from tests.launcher.experiments import make
 from tests.trainer_ext.conftest import jsonl, section, train_twin
 from tests.trainer_ext.test_code_tasks import FUNCTIONS, PROBLEMS
-from trainer_ext import tasks
 from trainer_ext.objection import Objection
-from trainer_ext.tasks import tables
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.tasks import tables
 
 SHARES = {"validation": 0.0, "test": 0.0}
 POST = 'I (25F) moved in with my boyfriend.\nHe says "no pets" & I\'ve two cats… what now?'

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.trainer_ext.conftest import SHORT, configuration, science
 from tests.trainer_ext.test_backends import saved, step_folder
-from trainer_ext import tasks
 from trainer_ext.backends.in_process.trainer import InProcess
-from trainer_ext.rewards import texts
-from trainer_ext.scores import evaluation
-from trainer_ext.scores.evaluation import Answer, Best
-from trainer_ext.tasks import SPLITS, TEST, TRAIN, VALIDATION, Row
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.rewards import texts
+from trainer_ext.scoring.scores import evaluation
+from trainer_ext.scoring.scores.evaluation import Answer, Best
+from trainer_ext.scoring.tasks import SPLITS, TEST, TRAIN, VALIDATION, Row
 from trainer_ext.train import Preempted, train
 
 SHARES = {"validation": 0.1, "test": 0.2}

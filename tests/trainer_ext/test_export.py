@@ -14,8 +14,8 @@ from launcher.__main__ import main
 from launcher.planning import freeze, planner
 from launcher.run.folder import checkpoint_name, checkpoints_folder, read_config, run_folder
 from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration
-from trainer_ext import backends
 from trainer_ext.application.verl_tree import completed
+from trainer_ext.backends import protocol
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.train import train
 
@@ -70,7 +70,7 @@ def test_a_pretrained_model_with_tied_weights_and_another_type(tmp_path: Path) -
     out.mkdir()
     save_file(dict(trained.named_parameters()), checkpoint / "weights.safetensors")
     config = configuration("model=gpt2", f"model.path={start}")
-    backends.export(config, checkpoint, tmp_path, out, "bfloat16")
+    protocol.export(config, checkpoint, tmp_path, out, "bfloat16")
     loaded = AutoModelForCausalLM.from_pretrained(out)
     assert loaded.dtype == torch.bfloat16 and loaded.lm_head.weight is loaded.transformer.wte.weight
     tokens = torch.tensor([[5, 6, 7]])
@@ -78,4 +78,4 @@ def test_a_pretrained_model_with_tied_weights_and_another_type(tmp_path: Path) -
 
     save_file({"other": torch.zeros(1)}, checkpoint / "weights.safetensors")
     with pytest.raises(ValueError, match="the checkpoint's parameters are not those of the model"):
-        backends.export(config, checkpoint, tmp_path, out, "bfloat16")
+        protocol.export(config, checkpoint, tmp_path, out, "bfloat16")

@@ -11,7 +11,7 @@ import pytest
 from tests.sharing import shared_folder
 from tests.trainer_ext.conftest import MemoryRun, configuration
 from tests.trainer_ext.twins import FOREIGN, write_problems, write_twin
-from trainer_ext.artifacts import build_once
+from trainer_ext.scoring.artifacts import build_once
 from trainer_ext.train import train
 
 pytestmark = pytest.mark.train

@@ -119,7 +119,17 @@ def test_the_whole_path(model: Path, multirun: Path, tmp_path: Path) -> None:
         pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
         of_pairs = [f"task.train_path={pairs}", "task.answer=null"]
         judge = tmp_path / "judge"
-        train = ["-m", "trainer_ext.rewards", "train", "file", *of_pairs, "--model", str(model), "--to", str(judge)]
+        train = [
+            "-m",
+            "trainer_ext.scoring.rewards",
+            "train",
+            "file",
+            *of_pairs,
+            "--model",
+            str(model),
+            "--to",
+            str(judge),
+        ]
         run(*train, *SPLIT, "epochs=2", "batch_size=4", "micro_batch_size=4", "lr=2e-5", "max_length=64")
         card = json.loads((judge / "card.json").read_text())
         print(card["test"])

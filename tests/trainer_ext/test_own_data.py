@@ -13,8 +13,8 @@ import pytest
 
 from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import problems
-from trainer_ext import rewards, tasks
-from trainer_ext.tasks import file
+from trainer_ext.scoring import rewards, tasks
+from trainer_ext.scoring.tasks import file
 
 SECTION = section("file")
 SHARES = {"validation": 0.0, "test": 0.0}

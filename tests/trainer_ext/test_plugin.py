@@ -24,13 +24,13 @@ from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.conftest import refusal
 from tests.wording import Worded
-from trainer_ext import plugin
+from trainer_ext.backends import plugin
 from trainer_ext.methods import policy_loss
 from trainer_ext.metrics import analysis_metrics
 
 ROOT = Path(__file__).parents[2]
 PTRW = {"smoothing": "none", "ratio": "token", "trust_region": "gaussian", "sigma": 0.2, "differentiable": False}
-TARGET = "trainer_ext.plugin.PartsConfig"
+TARGET = "trainer_ext.backends.plugin.PartsConfig"
 AT = "actor_rollout_ref.actor.policy_loss"
 
 
@@ -166,14 +166,18 @@ def test_the_version_is_the_one_that_is_installed() -> None:
 
 def environment() -> dict[str, str]:
     """Of a process of verl with the plug-in."""
-    return {**os.environ, "VERL_USE_EXTERNAL_MODULES": "trainer_ext.plugin", "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "VERL_USE_EXTERNAL_MODULES": "trainer_ext.backends.plugin", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.processes
 def test_verl_imports_the_plug_in_before_its_trainers_and_another_version_is_refused() -> None:
     """In any order: the modules of a run's own process may import verl first, or the plug-in."""
-    look = "import sys, trainer_ext.methods.policy_loss, trainer_ext.plugin as p, verl.trainer.ppo.metric_utils as m; "
+    look = "import sys, trainer_ext.methods.policy_loss, trainer_ext.backends.plugin as p; "
+    look += "import verl.trainer.ppo.metric_utils as m; "
     look += "assert m.compute_data_metrics.__wrapped__ and 'verl.workers.engine' not in sys.modules; "
     look += "import verl, importlib; verl.__version__ = '0.9.2'; importlib.reload(p)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, cwd=ROOT, env=environment())
-    assert "trainer_ext.plugin extends the trainer of verl 0.9.1; verl 0.9.2 is installed; fix: install" in done.stderr
+    assert (
+        "trainer_ext.backends.plugin extends the trainer of verl 0.9.1; verl 0.9.2 is installed; fix: install"
+        in done.stderr
+    )

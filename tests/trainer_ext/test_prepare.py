@@ -1,4 +1,4 @@
-"""`python -m trainer_ext.tasks prepare`: files that verl and task=file read, and a card that says what is in them."""
+"""`python -m trainer_ext.scoring.tasks prepare`: files that verl and task=file read, with a card."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.configuration import tree_of
-from trainer_ext import tasks
-from trainer_ext.tasks import Row, card
-from trainer_ext.tasks.__main__ import main
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.tasks import Row, card
+from trainer_ext.scoring.tasks.__main__ import main
 
 WORDS = "ann has some pens and buys three more from the old shop near river bank before her friend comes".split()  # noqa: SIM905
 ASK = " Think step by step, and write the final answer at the end of your response."

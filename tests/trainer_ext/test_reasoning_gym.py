@@ -9,8 +9,8 @@ import pytest
 
 from tests.launcher.experiments import make, refused
 from tests.trainer_ext.conftest import section as task_section
-from trainer_ext import tasks
 from trainer_ext.objection import Objection
+from trainer_ext.scoring import tasks
 
 pytestmark = pytest.mark.puzzles
 SHARES = {"validation": 0.2, "test": 0.2}

@@ -12,10 +12,11 @@ import yaml
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.conftest import CONF, METHODS, configuration
 from tests.trainer_ext.subjects import PROXY
-from trainer_ext import registry, tasks
+from trainer_ext import registry
 from trainer_ext.backends.in_process import trainer  # noqa: F401  (its parts)
 from trainer_ext.methods import credit, policy_loss
 from trainer_ext.registry import Part
+from trainer_ext.scoring import tasks
 
 
 @pytest.mark.parametrize("part", [*registry.SINGLE, registry.credit], ids=lambda part: part.name)

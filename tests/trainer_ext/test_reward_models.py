@@ -21,16 +21,16 @@ from tests.trainer_ext.classifiers import preferences, utility, write_classifier
 from tests.trainer_ext.conftest import MemoryRun, train_twin
 from tests.trainer_ext.conftest import section as task_section
 from tests.trainer_ext.twins import problems, tokenizer_of
-from trainer_ext import reward_models, rewards, tasks
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
 from trainer_ext.backends.verl_ray import reward as reward_of_ray
 from trainer_ext.fits import memory
 from trainer_ext.fits.architectures import Architecture
-from trainer_ext.reward_models import folders, training
-from trainer_ext.reward_models.folders import Pair, Settings
-from trainer_ext.reward_models.scoring import Encoder, Model
-from trainer_ext.rewards.__main__ import main
-from trainer_ext.tasks.preferences import pairs_of
+from trainer_ext.scoring import reward_models, rewards, tasks
+from trainer_ext.scoring.reward_models import folders, training
+from trainer_ext.scoring.reward_models.folders import Pair, Settings
+from trainer_ext.scoring.reward_models.scoring import Encoder, Model
+from trainer_ext.scoring.rewards.__main__ import main
+from trainer_ext.scoring.tasks.preferences import pairs_of
 from trainer_ext.train import train
 
 SECTION = task_section("file")

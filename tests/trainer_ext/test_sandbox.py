@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer_ext.adversaries import ATTACKS, FLOODS, FORGERIES
-from trainer_ext import sandbox
-from trainer_ext.sandbox import guest, kernel, server
+from trainer_ext.scoring import sandbox
+from trainer_ext.scoring.sandbox import guest, kernel, server
 
 pytestmark = pytest.mark.namespaces
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.trainer_ext.classifiers import write_classifier
-from trainer_ext import reward_models, rewards, scores
-from trainer_ext.scores import evaluation
-from trainer_ext.scores.evaluation import Answer
-from trainer_ext.tasks import SPLITS, TEST
+from trainer_ext.scoring import reward_models, rewards, scores
+from trainer_ext.scoring.scores import evaluation
+from trainer_ext.scoring.scores.evaluation import Answer
+from trainer_ext.scoring.tasks import SPLITS, TEST
 
 ANSWERS = [
     Answer("a", response, 0.0, "the cat sat", split, sample)
@@ -123,7 +123,7 @@ REFERENCES = ["a cat sat on a red mat", "the blue dog", "cat", "the blue cat " *
 def test_bertscore_is_that_of_the_package(encoder: Path, layer: int):
     from bert_score import BERTScorer
 
-    from trainer_ext.scores import bertscore
+    from trainer_ext.scoring.scores import bertscore
 
     peer = BERTScorer(model_type=str(encoder), num_layers=layer, device="cpu", use_fast_tokenizer=True)
     assert bertscore.f1(encoder, layer, TEXTS, REFERENCES) == pytest.approx(

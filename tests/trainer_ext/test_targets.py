@@ -13,9 +13,10 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from tests.configuration import configuration
 from tests.trainer_ext.classifiers import write_classifier
-from trainer_ext import registry, reward_models
+from trainer_ext import registry
 from trainer_ext.backends.in_process import target_model
 from trainer_ext.backends.in_process.sampler import load_module
+from trainer_ext.scoring import reward_models
 
 REWARDS = torch.tensor([[0.0, 1.0, 0.5], [2.0, 2.0, -1.0]])
 A, B = math.exp(2), math.exp(1)  # of rewards 1 and 0.5 with beta = 0.5

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainer_ext import artifacts, tasks
-from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process.initial_model import character_tokenizer
 from trainer_ext.methods.health import Health, not_finite
-from trainer_ext.tasks import expression, gsm8k, sorting
+from trainer_ext.scoring import artifacts, tasks
+from trainer_ext.scoring.artifacts import build_once
+from trainer_ext.scoring.tasks import expression, gsm8k, sorting
 
 
 @pytest.mark.parametrize(

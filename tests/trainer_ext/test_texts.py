@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu import sentence_bleu
 
-from trainer_ext.rewards import texts
+from trainer_ext.scoring.rewards import texts
 
 TEXTS = st.lists(st.text("ab ", max_size=12), min_size=2, max_size=5)
 

@@ -24,7 +24,7 @@ from tests.sharing import shared_folder
 from tests.trainer_ext.conftest import MemoryRun
 from tests.trainer_ext.twins import write_problems, write_task, write_twin
 from trainer_ext.application import verl_tree
-from trainer_ext.artifacts import build_once
+from trainer_ext.scoring.artifacts import build_once
 from trainer_ext.train import train
 
 pytestmark = pytest.mark.train

@@ -15,8 +15,8 @@ from verl.workers.config import HFModelConfig
 
 from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
-from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import model_overrides
+from trainer_ext.backends.protocol import Lost
 from trainer_ext.backends.verl_ray import driver, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 from trainer_ext.fits import sizes

@@ -23,9 +23,9 @@ from tests.needs import VLLM
 from tests.trainer_ext.alpha_oracle import EPS, Reference
 from tests.trainer_ext.conftest import refusal
 from tests.trainer_ext.twins import write_problems, write_read, write_twin
+from trainer_ext.backends.vllm_qstar import settings
 from trainer_ext.sampling import alpha
 from trainer_ext.sampling.proposal import FromTarget
-from trainer_ext.vllm_qstar import settings
 
 pytestmark = pytest.mark.usefixtures("no_progress_bars")
 KL_SYMMETRY = {"sampler": "geometric", "temperature": 1.0, "alpha": "kl_symmetry", "solver": "newton"}

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaC
 from transformers import PreTrainedTokenizerFast as Fast
 
 from trainer_ext.backends.in_process.prompts import tokens_of
-from trainer_ext.tasks import gsm8k
+from trainer_ext.scoring.tasks import gsm8k
 
 NAMES = ("Ann", "Bob", "Cem", "Dora", "Eve", "Finn", "Gita", "Hugo")
 #: As Qwen's, without tools and a default system message.

@@ -14,7 +14,7 @@ from typing import Any
 
 from vllm import LLM, EngineArgs, SamplingParams
 
-from trainer_ext.vllm_qstar.settings import check_engine, engine_arguments
+from trainer_ext.backends.vllm_qstar.settings import check_engine, engine_arguments
 
 
 def drawn(llm: Any, questions: Mapping[str, Any], rows: list[int]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from trainer_ext.objection import Objection
 if TYPE_CHECKING:
     from trainer_ext.application.checks import Checks
 
-_TASKS = "trainer_ext.tasks"
+_TASKS = "trainer_ext.scoring.tasks"
 _BACKENDS = Path(__file__).parents[1] / "backends"
 
 

@@ -15,12 +15,12 @@ from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity
 from launcher.planning import schema
 from launcher.text import nearest, one_line
-from trainer_ext import scores
 from trainer_ext.application import declarations, preflight, verl_tree
 from trainer_ext.application.declarations import Declarations
 from trainer_ext.application.preflight import TaskCheck
 from trainer_ext.fits import devices
 from trainer_ext.objection import Objection
+from trainer_ext.scoring import scores
 
 Result = TypeVar("Result")
 

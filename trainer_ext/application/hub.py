@@ -37,7 +37,7 @@ def pinned(config: Mapping[str, Any], used: Mapping[str, str]) -> dict[str, Any]
 
 def _is_whole(folder: Path) -> bool:
     """Whether a folder of the hub's cache has all files that a model needs."""
-    from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, missing
+    from trainer_ext.scoring.reward_models.folders import TOKENIZER, WEIGHTS, missing
 
     if missing(folder, WEIGHTS, TOKENIZER) is not None:
         return False

@@ -18,16 +18,17 @@ from typing import Any
 
 from launcher.application.isolated import Ended, shown_path
 from launcher.text import one_line
-from trainer_ext import registry, rewards, sandbox, scores, tasks
+from trainer_ext import registry
 from trainer_ext.application import price
 from trainer_ext.fits import architectures, chat, devices, memory, rank_memory, sizes
 from trainer_ext.fits.architectures import Architecture
 from trainer_ext.objection import Objection
-from trainer_ext.reward_models import folders
-from trainer_ext.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
-from trainer_ext.rewards import Together
-from trainer_ext.scores import evaluation
-from trainer_ext.tasks import Row
+from trainer_ext.scoring import rewards, sandbox, scores, tasks
+from trainer_ext.scoring.reward_models import folders
+from trainer_ext.scoring.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
+from trainer_ext.scoring.rewards import Together
+from trainer_ext.scoring.scores import evaluation
+from trainer_ext.scoring.tasks import Row
 
 
 def unusable(key: str, value: Any, ended: Ended) -> Objection:
@@ -99,13 +100,13 @@ def _asked(
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     if not (rows := _rows(module, section)):
-        fix = "return one trainer_ext.tasks.Row or more"
+        fix = "return one trainer_ext.scoring.tasks.Row or more"
         raise Objection("rows", None, "the task has no prompts", fix, _file(module))
     for number, row in enumerate(rows, start=1):
         for key in ("prompt", "ground_truth"):
             text = getattr(row, key, None)
             if not isinstance(text, str):
-                rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.tasks.Row"
+                rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.scoring.tasks.Row"
                 raise Objection("rows", _plain(text), rule, fix, _file(module))
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here

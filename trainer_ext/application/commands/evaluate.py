@@ -63,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
 def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
     """What is evaluated, in words, and the evaluation of a run's checkpoint. Usage: it cannot be made so."""
     with selection.checkpoint(given) as (folder, step, checkpoint):
-        from trainer_ext import backends
+        from trainer_ext.backends import protocol
 
         frozen = read_config(folder)
         changes = _changes(frozen, given.overrides, folder.name)
@@ -77,14 +77,14 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
                 config[section][key] = value
         about = {**origin(folder, config, step), "changes": {key: values for key, values in changes.items() if values}}
         cache = cache_folder(multirun_of(folder))
-        evaluated = _evaluated(backends.evaluate, config, checkpoint, cache, step, about)
+        evaluated = _evaluated(protocol.evaluate, config, checkpoint, cache, step, about)
     return f"run {folder.name} after step {step}", evaluated
 
 
 def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
     """Evaluate a model in a folder as a run that starts from it would. Raises InvalidPlan if no run could."""
     from launcher.planning import freeze, planner
-    from trainer_ext import backends
+    from trainer_ext.backends import protocol
 
     if given.checkpoint is not None:
         raise Usage(f"--checkpoint {given.checkpoint}: {model} is a model, not a run. Fix: remove --checkpoint")
@@ -101,7 +101,7 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
         config, cache = read_config(planned), cache_folder(given.multirun.resolve())
         about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
         try:
-            evaluated = _evaluated(backends.evaluate_model, completed(planned, config), model, cache, 0, about)
+            evaluated = _evaluated(protocol.evaluate_model, completed(planned, config), model, cache, 0, about)
         except ValueError as error:
             raise Usage(f"{model}: {error}") from error
     return str(model), evaluated
@@ -149,8 +149,8 @@ class Evaluated:
 def _evaluated(
     function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
 ) -> Evaluated:
-    from trainer_ext.rewards import RewardFailed
-    from trainer_ext.scores import evaluation
+    from trainer_ext.scoring.rewards import RewardFailed
+    from trainer_ext.scoring.scores import evaluation
 
     try:
         answers = function(config, weights, cache, step)

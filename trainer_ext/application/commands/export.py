@@ -33,10 +33,10 @@ def run(given: argparse.Namespace) -> int:
     """JSON: folder, run, step, seed, dtype, method, model, task. The new folder's rlsweep.json has the same."""
     out = selection.new_folder("DIR", given.folder)
     with selection.checkpoint(given) as (folder, step, checkpoint), files.new_folder(out) as draft:
-        from trainer_ext import backends
+        from trainer_ext.backends import protocol
 
         config = read_config(folder)
-        backends.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
+        protocol.export(completed(folder, config), checkpoint, cache_folder(multirun_of(folder)), draft, given.dtype)
         about = {**origin(folder, config, step), "dtype": given.dtype}
         files.write_json(draft / "rlsweep.json", about)
     written = f"{out}: the model of run {folder.name} after step {step}, as {given.dtype}"

@@ -25,7 +25,6 @@ platform.use()  # before verl's engines read the device's name
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
 
-
 def _import_on_use(package: str) -> None:
     """Let modules of a package be imported before its __init__ has run; that runs when a name of it is asked for."""
     spec = importlib.util.find_spec(package)
@@ -46,7 +45,7 @@ def _import_on_use(package: str) -> None:
     setattr(sys.modules[parent], name, module)
 
 
-# verl's engines import one enumeration from it; its __init__ imports datasets, PyArrow, and pandas: 85 MB and half a second
+# verl's engines import an enumeration from it; its __init__ imports datasets and pandas: 85 MB and half a second
 _import_on_use("verl.utils.dataset")
 
 from verl.utils import hf_tokenizer  # noqa: E402

@@ -19,14 +19,14 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from trainer_ext import tasks
-from trainer_ext.artifacts import build_once
 from trainer_ext.backends.in_process.batch import Batch, pad
 from trainer_ext.backends.in_process.engine import Actor
 from trainer_ext.backends.in_process.prompts import tokens_of
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.fits.architectures import EMBEDDED_POSITIONS
 from trainer_ext.methods import losses
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.artifacts import build_once
 
 SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
 _BACKEND = Path(__file__).parent

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext import tasks
 from trainer_ext.backends.in_process import initial_model
-from trainer_ext.reward_models.folders import NAME, files_in, learned
-from trainer_ext.tasks.preferences import train
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.reward_models.folders import NAME, files_in, learned
+from trainer_ext.scoring.tasks.preferences import train
 
 #: In the place of a model: the one that the policy starts from.
 POLICY = "policy"

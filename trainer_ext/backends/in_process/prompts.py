@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import torch
 
-from trainer_ext import tasks
 from trainer_ext.fits import chat
-from trainer_ext.rewards import Messages, Score, Scorer
 from trainer_ext.sampling import draws
-from trainer_ext.scores.evaluation import JUDGED, Answer
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.rewards import Messages, Score, Scorer
+from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
 
 class Prompt(NamedTuple):

@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_ext import registry, rewards, tasks
+from trainer_ext import registry
 from trainer_ext.backends.in_process import platform
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task, scores_of
 from trainer_ext.backends.in_process.sampler import Samples, load_module, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
-from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_where
-from trainer_ext.scores.evaluation import JUDGED, Answer
+from trainer_ext.scoring import rewards, tasks
+from trainer_ext.scoring.rewards import Score
+from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
 
 @dataclass(frozen=True)

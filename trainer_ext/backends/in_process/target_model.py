@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from trainer_ext import registry, tasks
-from trainer_ext.artifacts import build_once
+from trainer_ext import registry
 from trainer_ext.backends.in_process import initial_model
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompts, scores_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.sampling import draws
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.artifacts import build_once
 
 _BATCH = 128  # examples of an update
 

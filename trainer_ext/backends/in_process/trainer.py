@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils.metric import Metric
 
-from trainer_ext import metrics, tasks
+from trainer_ext import metrics
 from trainer_ext.backends.in_process import checkpoint, initial_model, platform, target_model
 from trainer_ext.backends.in_process.batch import Batch
 from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
@@ -25,11 +25,12 @@ from trainer_ext.backends.in_process.sampler import load_module, score
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, Scored, positions, update
-from trainer_ext.scores.evaluation import Answer
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.scores.evaluation import Answer
 
 
 class InProcess:
-    """The backend `in_process`; trainer_ext/backends/__init__.py documents its methods."""
+    """The backend `in_process`; trainer_ext/backends/protocol.py documents its methods."""
 
     devices = 1
 

@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.backends import Backend, Nodes
+from trainer_ext.backends.protocol import Backend, Nodes
 
 
 def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> Backend:
-    """`trainer_ext.backends.create` for this backend."""
+    """`trainer_ext.backends.protocol.create` for this backend."""
     from trainer_ext.backends.verl_ray.process import VerlRay
 
     return VerlRay(config, cache, nodes)
 
 
 def export(config: Mapping[str, Any], checkpoint: Path, cache: Path, folder: Path, dtype: str) -> None:
-    """`trainer_ext.backends.export` for this backend."""
+    """`trainer_ext.backends.protocol.export` for this backend."""
     from trainer_ext.backends.in_process import checkpoint as checkpoints
     from trainer_ext.backends.in_process import initial_model
     from trainer_ext.backends.verl_ray import adapters, shards

@@ -14,7 +14,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from trainer_ext.backends import Lost, Stalled
+from trainer_ext.backends.protocol import Lost, Stalled
 from trainer_ext.backends.verl_ray import node
 
 _PR_SET_PDEATHSIG = 1

@@ -27,12 +27,12 @@ from typing import Any, NoReturn
 import psutil
 from omegaconf import OmegaConf
 
-from trainer_ext import tasks
-from trainer_ext.backends import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.in_process import initial_model, target_model
+from trainer_ext.backends.protocol import Lost, NodeLost, Nodes, Ray, Stalled
 from trainer_ext.backends.verl_ray import node
 from trainer_ext.fits import devices
-from trainer_ext.scores.evaluation import Answer
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.scores.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
 _DRIVER = "trainer_ext.backends.verl_ray.driver"
@@ -44,7 +44,7 @@ _ENDED_S = 10.0  # after the death of a process, for the end of its node's Ray t
 
 
 class VerlRay:
-    """The backend `verl_ray`; trainer_ext/backends/__init__.py documents its methods."""
+    """The backend `verl_ray`; trainer_ext/backends/protocol.py documents its methods."""
 
     def __init__(self, config: Mapping[str, Any], cache: Path, nodes: Nodes):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""

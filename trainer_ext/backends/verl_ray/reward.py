@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainer_ext import tasks
 from trainer_ext.backends.in_process.prompts import Prompt
-from trainer_ext.rewards import SCORE, Score, score
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.rewards import SCORE, Score, score
 
 _TEXT, _MESSAGES = "rlsweep_prompt", "rlsweep_messages"
 _INFO, _SECONDS = "rlsweep_extra_info", "rlsweep_seconds"

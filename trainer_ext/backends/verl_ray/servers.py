@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 
 from trainer_ext import registry
-from trainer_ext.vllm_qstar.settings import KEY, engine_arguments
+from trainer_ext.backends.vllm_qstar.settings import KEY, engine_arguments
 
 _PACKAGE = "trainer_ext.backends.verl_ray"
 #: Value of trainer.rollout -> the class that starts a server, and the one that gives it the weights of a rank.

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from transformers import AutoConfig
 from verl.utils.skip import SkipManager
 
-from trainer_ext import metrics, tasks
+from trainer_ext import metrics
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
@@ -32,7 +32,8 @@ from trainer_ext.fits.architectures import causal_models
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.sampling.proposal import FromGeometric, FromTarget
-from trainer_ext.scores.evaluation import JUDGED, Answer
+from trainer_ext.scoring import tasks
+from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
 _TRIES = 3  # attempts to start Ray
 

@@ -23,15 +23,16 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
-from trainer_ext import registry, rewards
-from trainer_ext.backends import Lost, Stalled
+from trainer_ext import registry
 from trainer_ext.backends.in_process.prompts import Prompt
+from trainer_ext.backends.protocol import Lost, Stalled
 from trainer_ext.backends.verl_ray import reward, servers, workers
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.update import Method, Scored, Update, update
 from trainer_ext.metrics import explained_variance, probability_differences
-from trainer_ext.rewards import Score
 from trainer_ext.sampling import draws
+from trainer_ext.scoring import rewards
+from trainer_ext.scoring.rewards import Score
 
 _POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0

@@ -22,8 +22,8 @@ from verl.workers.rollout.vllm_rollout.utils import (  # noqa: E402
 )
 
 from trainer_ext.backends.verl_ray import servers  # noqa: E402
-from trainer_ext.vllm_qstar import worker as qstar  # noqa: E402
-from trainer_ext.vllm_qstar.model import QStarForCausalLM  # noqa: E402
+from trainer_ext.backends.vllm_qstar import worker as qstar  # noqa: E402
+from trainer_ext.backends.vllm_qstar.model import QStarForCausalLM  # noqa: E402
 
 #: Variables that a server sets for its child, vLLM's engine, and for the engine's children, its workers: its process
 #: id, and the word of `servers.run_of`.

@@ -27,8 +27,8 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 from verl.workers.utils.padding import no_padding_2_padding
 
-from trainer_ext.backends import Lost
 from trainer_ext.backends.in_process.engine import GradVariance
+from trainer_ext.backends.protocol import Lost
 from trainer_ext.backends.verl_ray import adapters, attention, plugin, servers, shards, shared
 from trainer_ext.backends.verl_ray.rollout import report
 from trainer_ext.backends.verl_ray.servers import server_name

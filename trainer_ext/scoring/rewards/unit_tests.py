@@ -1,0 +1,122 @@
+"""The reward of generated code: it passes unit tests in a sandbox (docs/code-tasks.md).
+
+The answer of a prompt is JSON: a mapping with the tests, as `trainer_ext.scoring.sandbox` takes them, and `prompt`, the
+code that a response may continue.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer_ext.objection import Objection
+from trainer_ext.scoring import rewards, sandbox
+
+NAME = "unit_tests"
+#: Values of task.score.
+PASSED, FRACTION = SCORES = ("passed", "fraction")
+#: What the reward returns beside the reward.
+NUMBERS = ("passed", "timed_out", "syntax_error")
+_BLOCK = re.compile(r"```[ \t]*(\w*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_PYTHON = ("python", "python3", "py")
+
+
+@rewards.reward(NAME)
+def score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Any = None,
+    *,
+    sandbox: Mapping[str, Any],
+    score: str,
+) -> dict[str, float]:
+    """1.0 when the program in a response passes all tests, else 0.0; with score=fraction, the share that it passes.
+
+    Further numbers: `passed`, the share of tests passed; `timed_out` and `syntax_error`, 1.0 or 0.0. ValueError: the
+    answer is not JSON with tests, or the tests cannot run. sandbox.Unavailable: see there.
+    """
+    tests = tests_of(ground_truth)
+    verdict = _run(programs(solution_str, tests), tests, sandbox)
+    share = verdict.passed / verdict.cases
+    return {
+        rewards.SCORE: share if score == FRACTION else float(verdict.right),
+        "passed": share,
+        "timed_out": float(verdict.timed_out),
+        "syntax_error": float(verdict.syntax_error),
+    }
+
+
+def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
+    """Whether a program passes the tests, with the settings of the section `task`. Objection: a setting is missing, or
+    has another value."""
+    choice = rewards.reward.choice({**task, "reward": NAME})
+    if task["score"] not in SCORES:
+        rule = f"must be {' or '.join(SCORES)}"
+        raise Objection("task.score", task["score"], rule, "correct it (docs/code-tasks.md)")
+    _limits(task["sandbox"])
+
+    def unit_tests(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> Any:
+        """The score of a program in a response."""
+        return choice(data_source, solution_str, ground_truth, extra_info)
+
+    unit_tests.parallel = sandbox.parallel()  # type: ignore[attr-defined]
+    unit_tests.numbers = NUMBERS  # type: ignore[attr-defined]
+    return unit_tests
+
+
+def _run(sources: list[str], tests: Mapping[str, Any], settings: Mapping[str, Any]) -> sandbox.Verdict:
+    return sandbox.run(_limits(settings), sources, tests)
+
+
+def _limits(settings: Mapping[str, Any]) -> sandbox.Limits:
+    try:
+        limits = sandbox.Limits(**settings)
+    except TypeError as error:
+        rule = f"it needs the keys {', '.join(sandbox.Limits.__dataclass_fields__)}"
+        raise Objection("task.sandbox", dict(settings), rule, "correct it (docs/code-tasks.md)") from error
+    if limits.isolation not in sandbox.ISOLATIONS:
+        rule = f"must be {' or '.join(sandbox.ISOLATIONS)}"
+        raise Objection("task.sandbox.isolation", limits.isolation, rule, "correct it (docs/code-tasks.md)")
+    return limits
+
+
+def tests_of(answer: str) -> Mapping[str, Any]:
+    """The tests in the answer of a prompt. ValueError: it has none."""
+    try:
+        tests = json.loads(answer)
+    except ValueError as error:
+        raise ValueError(f"the answer of a prompt must be JSON with tests (docs/code-tasks.md): {error}") from error
+    kinds = sandbox.CASES
+    if not isinstance(tests, dict) or not any(tests.get(kind) for kind in kinds):
+        raise ValueError(f"the answer of a prompt must be a JSON mapping with tests: {', '.join(kinds)}")
+    return tests
+
+
+def programs(response: str, tests: Mapping[str, Any]) -> list[str]:
+    """The programs that a response may mean, the most likely first: the first that is valid Python counts.
+
+    The last ```python block, or the last block; without a block the whole response. If the tests have a `prompt`, code
+    that does not define their `entry_point` continues it.
+    """
+    prompt, entry_point = tests.get("prompt") or "", tests.get("entry_point") or ""
+    blocks = _BLOCK.findall(response)
+    labelled = [code for language, code in blocks if language.lower() in _PYTHON]
+    code = (labelled[-1] if labelled else blocks[-1][1] if blocks else response).removeprefix("\ufeff")
+    if not prompt:
+        return [*dict.fromkeys([code, textwrap.dedent(code)])]  # a block in a list is indented
+    if blocks and re.search(rf"^(async )?def {re.escape(entry_point)}\b", code, re.MULTILINE):
+        return [f"{prompt}\n    pass\n\n{code}", code]
+    # the first indentation may be missing, or all of it; what follows the function may be no Python
+    whole = [code, f"    {code.lstrip()}", *([textwrap.indent(textwrap.dedent(code), "    ")] if blocks else [])]
+    return [f"{prompt}{text}" for text in [*whole, *filter(str.strip, map(_body, whole))]]
+
+
+def _body(code: str) -> str:
+    """The lines of a function's body: those before the first line that is not indented."""
+    lines = code.splitlines(keepends=True)
+    ends = (number for number, line in enumerate(lines) if line.strip() and not line[0].isspace())
+    return "".join(lines[: next(ends, len(lines))])

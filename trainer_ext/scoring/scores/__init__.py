@@ -1,0 +1,144 @@
+"""Further scores of an evaluation's responses to test prompts, which `trainer.eval_scores` names with their settings.
+
+    @score("shout")
+    def shout(answers, mark): ...   # a number for each answer
+
+Each is logged as `eval/NAME`, its mean over the drawn responses, and kept for each response (docs/evaluation.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from trainer_ext.objection import Objection
+from trainer_ext.registry import Choice, Part
+from trainer_ext.scoring import reward_models, rewards
+from trainer_ext.scoring.reward_models import folders
+from trainer_ext.scoring.scores.evaluation import Answer
+from trainer_ext.scoring.tasks import TEST
+
+KEY = "eval_scores"
+_COLUMNS = frozenset(column.name for column in fields(Answer))
+_METRICS = re.compile(r"distinct_[12]|self_bleu|repetition|empty|words|win_rate|pass@\d+|(\w+_)?reward_mean")
+score = Part(KEY, inputs=1, section="trainer", group="rlsweep.tasks")
+
+
+def chosen(trainer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the scores that a section `trainer` names; runs that older versions planned have none."""
+    return trainer.get(KEY) or {}
+
+
+def scored(trainer: Mapping[str, Any], answers: Sequence[Answer]) -> list[Answer]:
+    """The answers with the scores of those to test prompts. trainer: the configuration's section.
+
+    ValueError: a score or a setting is unknown or missing, or a score does not give each answer a finite number.
+    """
+    places = [place for place, answer in enumerate(answers) if answer.split == TEST]
+    asked = [answers[place] for place in places]
+    by_score = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
+    result = list(answers)
+    for at, place in enumerate(places):
+        result[place] = replace(answers[place], scores={name: numbers[at] for name, numbers in by_score.items()})
+    return result
+
+
+def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:
+    numbers = [float(number) for number in choice(answers)]
+    if len(numbers) != len(answers) or not all(map(math.isfinite, numbers)):
+        odd = next((number for number in numbers if not math.isfinite(number)), f"{len(numbers)} numbers")
+        raise ValueError(
+            f"trainer.{KEY}.{choice.name} returned {odd} for {len(answers)} responses; return a finite number for each"
+        )
+    return numbers
+
+
+def metric(name: str) -> str:
+    """The metric of a score."""
+    return f"eval/{name}"
+
+
+def metrics(trainer: Mapping[str, Any]) -> set[str]:
+    """The metrics of the scores that a section `trainer` names, and eval/pass@k of its further k."""
+    return {metric(name) for name in chosen(trainer)} | {metric(f"pass@{k}") for k in trainer.get("eval_pass") or ()}
+
+
+def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
+    """Why the scores of a section `trainer` cannot be used. Nothing here loads torch."""
+    for name, section in chosen(trainer).items():
+        if not isinstance(section, Mapping):
+            rule = "a score has a mapping of its settings"
+            yield Objection(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")
+            continue
+        try:
+            (choice,) = score.each({name: section})
+        except Objection as misfit:
+            yield misfit
+            continue
+        yield from _unusable(choice)
+
+
+def _unusable(choice: Choice) -> Iterator[Objection]:
+    """A name that stands for something else, and settings of our own scores that name what is not there."""
+    at = f"trainer.{KEY}.{choice.name}"
+    if choice.name in _COLUMNS or _METRICS.fullmatch(choice.name):
+        rule = "the name stands for a metric or a column of every evaluation"
+        yield Objection(at, dict(choice.settings), rule, "register the score under another name")
+    elif choice.name == "harmlessness":
+        try:
+            reward_models.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
+        except Objection as misfit:
+            yield misfit
+    elif choice.name == "bertscore_f1":
+        folder, layer = _folder(choice.settings["model"]), choice.settings.get("layer")
+        lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
+        if lacks is not None:
+            yield Objection(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
+        elif layer is not None:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
+            if not 1 <= layer <= layers:
+                rule = f"the model has the layers 1 to {layers}"
+                yield Objection(f"{at}.layer", layer, rule, "name one of these, or null")
+
+
+# ---------------------------------------------------------------- the scores
+
+
+@score("rouge_l")
+def rouge_l(answers: Sequence[Answer]) -> list[float]:
+    """ROUGE-L of each response for its answer, from 0 to 1, as the reward of this name."""
+    return [rewards.rouge_l("", answer.response, answer.ground_truth) for answer in answers]
+
+
+@score("bleu")
+def bleu(answers: Sequence[Answer]) -> list[float]:
+    """BLEU of each response for its answer, from 0 to 1, as the reward of this name."""
+    return [rewards.bleu("", answer.response, answer.ground_truth) for answer in answers]
+
+
+@score("bertscore_f1")
+def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None) -> list[float]:
+    """BERTScore of each response for its answer, F1, without weights by frequency and not rescaled (bertscore.py).
+
+    model: the folder of an encoder; layer: whose hidden states are compared, from 1; by default the last.
+    """
+    from trainer_ext.scoring.scores import bertscore
+
+    responses, references = [answer.response for answer in answers], [answer.ground_truth for answer in answers]
+    return bertscore.f1(_folder(model), layer, responses, references)
+
+
+@score("harmlessness")
+def harmlessness(answers: Sequence[Answer], model: str, label: str) -> list[float]:
+    """The probability that a classifier in the folder `model` gives to its label for a harmless text."""
+    return reward_models.label_probabilities(model, label, [answer.response for answer in answers])
+
+
+def _folder(path: str) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,82 @@
+"""APPS: programming problems, right when a program prints the expected outputs, or its function returns the results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_ext.scoring.rewards.unit_tests import reward  # noqa: F401  (a function of the task)
+from trainer_ext.scoring.tasks import TEST, Row, bad_row, humaneval, tables, task
+from trainer_ext.scoring.tasks.tables import demonstration, files  # noqa: F401  (functions of the task)
+
+_COLUMNS = ("question", "input_output")
+_STDIN = "Read the input from standard input and print the output."
+_CALL = "Write the function {name}."
+_ANSWER = "Answer with the whole program in one ```python block."
+
+
+@task("apps")
+def rows(task: Mapping[str, Any]) -> list[Row]:
+    """The problems of `task.train_path`, and those of the test file if there is one.
+
+    `task.train_path`: a hub name, whose test split comes with it, or a .jsonl (or .jsonl.gz) or .parquet file with
+    APPS' columns. `task.test_path`: such a file, or null. `task.humaneval_path`: data with HumanEval's columns, which
+    are the test prompts instead, or null. Says how many rows have no tests. Objection names the file and the line or
+    row of a problem that cannot be read.
+    """
+    chosen = task["difficulty"]
+    rows = _read(task["train_path"], "train", None, chosen)
+    if task["humaneval_path"] is not None:
+        return rows + humaneval.read(task["humaneval_path"], f"Complete the function. {_ANSWER}", TEST)
+    if task["test_path"] is not None:
+        return rows + _read(task["test_path"], "train", TEST, chosen)
+    return rows if tables.is_local(task["train_path"]) else rows + _read(task["train_path"], "test", TEST, chosen)
+
+
+def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> list[Row]:
+    rows, without = [], 0
+    for where, row in tables.lines_with(_COLUMNS, path, of_hub):
+        if difficulty is not None and row.get("difficulty") != difficulty:
+            continue
+        tests = _tests(row["input_output"], where)
+        if tests is None:
+            without += 1
+            continue
+        name = tests.get("entry_point")
+        parts = [row["question"].strip(), row.get("starter_code") or "", _CALL.format(name=name) if name else _STDIN]
+        prompt = "\n\n".join(part.strip() for part in [*parts, _ANSWER] if part.strip())
+        solutions = _json(row.get("solutions") or "[]", f"{where}: solutions")
+        worked = f"```python\n{solutions[0].strip()}\n```" if solutions else ""
+        metadata = {"problem_id": str(row.get("problem_id", "")), "difficulty": str(row.get("difficulty") or "")}
+        rows.append(Row(prompt, json.dumps(tests), split, worked, metadata=metadata))
+    if without:
+        print(f"{path}: {without} of {without + len(rows)} problems have no tests and are left out", file=sys.stderr)
+    return rows
+
+
+def _tests(text: str, where: str) -> dict[str, Any] | None:
+    """The tests in the column input_output; None: it has none."""
+    given = _json(text or "{}", f"{where}: input_output")
+    inputs, outputs = given.get("inputs") or [], given.get("outputs") or []
+    if len(inputs) != len(outputs):
+        raise bad_row(where, f"input_output has {len(inputs)} inputs and {len(outputs)} outputs; it needs as many")
+    if not inputs:
+        return None
+    if given.get("fn_name"):
+        either = ([one, *(one if isinstance(one, list) and len(one) == 1 else ())] for one in outputs)
+        return {"entry_point": given["fn_name"], "calls": [[one, *other] for one, other in zip(inputs, either)]}  # noqa: B905
+    return {"stdio": [[_lines(one), _lines(other)] for one, other in zip(inputs, outputs, strict=True)]}
+
+
+def _lines(value: str | Sequence[Any]) -> str:
+    """An input or output as text; some rows have lists of lines."""
+    return value if isinstance(value, str) else "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise bad_row(where, f"not JSON: {error}") from error
