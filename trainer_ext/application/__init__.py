@@ -78,9 +78,9 @@ class Application:
         {
             "trainer_ext.train:Preempted": FailureKind.PREEMPTED,
             "trainer_ext.train:Diverged": FailureKind.DIVERGED,
-            "trainer_ext.backends:Lost": FailureKind.LOST,
-            "trainer_ext.backends:NodeLost": FailureKind.NODE_FAILURE,
-            "trainer_ext.backends:Stalled": FailureKind.STALLED,
+            "trainer_ext.backends.protocol:Lost": FailureKind.LOST,
+            "trainer_ext.backends.protocol:NodeLost": FailureKind.NODE_FAILURE,
+            "trainer_ext.backends.protocol:Stalled": FailureKind.STALLED,
         }
     )
     study = "trainer_ext.application:study"
