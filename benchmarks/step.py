@@ -68,7 +68,7 @@ def setting(chosen: Size, folder: Path) -> dict[str, Any]:
     from tests.configuration import configuration
 
     rows = chosen.prompts * chosen.samples
-    model = [f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows // 2}"]
+    model = [f"verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}"]
     if chosen is not SIZES[0]:
         path = folder / "model"
         if not path.exists():

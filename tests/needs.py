@@ -1,7 +1,7 @@
 """What a test needs beyond Python, the installed packages and a POSIX shell: markers, reasons to skip, tiers to demand.
 
 A marker names a need. In a plain run, a test is skipped with the reason if its need is missing, or if the need is only
-met on request because the test starts programs for minutes. `--require latex,browser` runs the tests of these markers
+met on request because the test starts programs or takes long. `--require latex,browser` runs the tests of these markers
 and nothing else: a missing need is then an error before the first test. A gate can therefore not pass because a program
 is absent.
 """
@@ -109,13 +109,17 @@ NEEDS = {
     "browser": Need(
         "opens the report in a Chromium",
         lambda: None if chromium() else "no Chromium was found: apt-get install chromium",
+        "make test-programs",
     ),
     "latex": Need(
-        "compiles LaTeX", lambda: programs("texlive-latex-recommended texlive-fonts-recommended", "pdflatex")
+        "compiles LaTeX",
+        lambda: programs("texlive-latex-recommended texlive-fonts-recommended", "pdflatex"),
+        "make test-programs",
     ),
-    "bash": Need("types in a bash", lambda: programs("bash", "bash")),
-    "root": Need("mounts a file system or makes a process namespace", missing_root),
-    "namespaces": Need("runs programs in namespaces", missing_namespaces),
+    "bash": Need("types in a bash", lambda: programs("bash", "bash"), "make test-programs"),
+    "root": Need("mounts a file system or makes a process namespace", missing_root, "make test-runs"),
+    "namespaces": Need("runs programs in namespaces", missing_namespaces, "make test-runs"),
+    "simulation": Need("simulates experiments by the hundred", command="make test-runs"),
     "processes": Need("starts the programs that users start, and kills them", command="make test-runs"),
     "train": Need("trains with verl for minutes", command="make test-runs"),
     "peer": Need("compares with a slower implementation by others", command="make test-runs"),

@@ -330,6 +330,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("end", ["csv", "jsonl"])
 def test_a_report_takes_at_most_half_as_much_again_as_the_columns_asked_for(tmp_path: Path, end: str) -> None:
     peaks, rows, others = [], 300_000, "0.125,word" + 9 * ",7"

@@ -57,6 +57,7 @@ def simulated(function: str, *given: Any) -> list[Rate]:
     return found
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("case", KEPT, ids=lambda case: " ".join(map(str, case)))
 def test_a_promise_is_kept(case: tuple[Any, ...]) -> None:
     found = simulated(*case)
@@ -64,6 +65,7 @@ def test_a_promise_is_kept(case: tuple[Any, ...]) -> None:
     assert case[0] != "equivalences" or found[1].hits > 0  # the verdict is given, with its assumption
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("case", "count", "words", "least", "most"), CAUGHT, ids=lambda value: str(value)[:40])
 def test_a_promise_is_kept_that_an_earlier_method_breaks(
     case: tuple[Any, ...], count: int | None, words: str, least: float, most: float
@@ -93,6 +95,7 @@ def test_the_table_has_a_line_for_each_interval_and_a_column_for_each_number_of_
     assert line.split()[:4] == ["-", f"{next(rate.share for rate in found if 'IQM' in rate.name):.3f}", "-", "-"]
 
 
+@pytest.mark.simulation
 def test_looks_save_seeds_and_cost_little_power() -> None:
     found = {rate.name: rate for rate in simulated("added_power", 80)}
     assert found["seeds of 10 that were needed, 1.5 standard deviations, 1 methods"].most == 0.7

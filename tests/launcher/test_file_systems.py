@@ -102,6 +102,7 @@ CASES = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_file_system_lacks_is_named_before_anything_is_submitted(case: str, tmp_path: Path) -> None:

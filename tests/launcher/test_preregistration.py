@@ -281,6 +281,7 @@ def test_a_record_of_an_older_version_has_hypotheses_alone(story):
     assert found.declaration_of("H") == (0, 6) and found.declared == (6, 6)
 
 
+@pytest.mark.simulation
 def test_in_200_random_stories_no_late_choice_is_called_declared(tmp_path):
     """The oracle knows only what was launched when, and whether a run was done by then."""
     random = Random(34)

@@ -79,6 +79,7 @@ def test_the_file_has_the_stacks_of_all_threads_and_what_the_children_do(tmp_pat
     assert "test_the_file_has_the_stacks" in text and f"child {child.pid}: sleep 600; state S" in text
 
 
+@pytest.mark.processes
 def test_a_forked_child_writes_its_stack_into_the_same_file(tmp_path):
     attempt_folder(tmp_path, 1).mkdir(parents=True)
     program = f"""
@@ -135,6 +136,7 @@ print("ended", flush=True)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("group", [False, True])
 def test_a_worker_that_was_stopped_for_longer_than_the_limit_goes_on_and_one_that_hangs_ends(group, tmp_path):
     """The timer of a process that hangs does not expire while it, or its whole group, is stopped."""

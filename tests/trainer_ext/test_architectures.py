@@ -109,6 +109,7 @@ def test_the_cache_has_the_bytes_that_a_module_keeps(family: str, tmp_path: Path
     assert counted.parameters == sum(p.numel() for p in module.parameters())
 
 
+@pytest.mark.processes
 def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
     folder = saved(twin("qwen3_moe"), tmp_path)
     assert of_model(folder) == causal_models.count(folder, trust_remote_code=False)
@@ -151,6 +152,7 @@ def test_a_run_says_it_of_a_model_that_the_plan_has_not_seen(tmp_path: Path) -> 
             model_overrides(str(tmp_path), trust_remote_code=False)
 
 
+@pytest.mark.processes
 def test_code_that_comes_with_a_model(tmp_path: Path) -> None:
     """It is run if the user trusts it, and not before."""
     (tmp_path / "own.py").write_text(
