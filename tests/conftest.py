@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,13 @@ settings.load_profile("tests")
 # A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# Plans and runs are written durably, so a plain run waits for the disk half of its time. Main memory is a disk without
+# a wait; but it must be large enough, and a program may have to start from there.
+with suppress(OSError):
+    memory = os.statvfs("/dev/shm")
+    if memory.f_bavail * memory.f_frsize >= 4 << 30 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 #: The hooks that skip a test whose need is missing, and demand those of `--require`; the golden wording.
 pytest_plugins = ["tests.needs", "tests.wording"]

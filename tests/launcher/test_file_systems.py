@@ -22,15 +22,17 @@ from tests.analysis.test_importing import asked, config, events
 from tests.launcher.conftest import Sweeps
 
 ROOT = Path(__file__).parents[2]
-MEMORY = Path("/dev/shm")
+PLACES = (Path("/dev/shm"), Path("/tmp"))
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than tmp_path."""
-    if not os.access(MEMORY, os.W_OK) or MEMORY.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("/dev/shm is not a file system of its own")
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+    own = tmp_path.stat().st_dev
+    others = [place for place in PLACES if os.access(place, os.W_OK) and place.stat().st_dev != own]
+    if not others:
+        pytest.skip(f"{' and '.join(map(str, PLACES))} are no file systems of their own")
+    with tempfile.TemporaryDirectory(dir=others[0]) as folder:
         yield Path(folder)
 
 
