@@ -22,15 +22,20 @@ settings.load_profile("tests")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Plans and runs are written durably, so a plain run waits for the disk half of its time. Main memory is a disk without
-# a wait; but it must be large enough, and a program may have to start from there.
-with suppress(OSError):
-    memory = os.statvfs("/dev/shm")
-    if memory.f_bavail * memory.f_frsize >= 4 << 30 and not memory.f_flag & os.ST_NOEXEC:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
-
 #: The hooks that skip a test whose need is missing, and demand those of `--require`; the golden wording.
 pytest_plugins = ["tests.needs", "tests.wording"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the folders of a plain run in main memory, if it is large enough and programs may start from there.
+
+    Plans and runs are written durably, so the tests would wait for the disk half of their time.
+    """
+    with suppress(OSError):
+        memory = os.statvfs("/dev/shm")
+        large = memory.f_bavail * memory.f_frsize >= 4 << 30
+        if large and not memory.f_flag & os.ST_NOEXEC and not config.getoption("--require"):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
