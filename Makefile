@@ -33,7 +33,8 @@ PYTEST := $(BIN)/python -m pytest -q
 test: setup
 	$(PYTEST) -n auto --dist worksteal
 
-# Launchers with their workers, real training, simulations, and slower implementations by others. A file's tests share what they train.
+# Launchers with their workers, real training, simulations, and slower implementations by others. A file's tests share
+# what they train.
 test-runs: setup
 	$(PYTEST) -n auto --dist loadfile --require processes,train,peer,root,namespaces,simulation
 

@@ -31,7 +31,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     own = tmp_path.stat().st_dev
     others = [place for place in PLACES if os.access(place, os.W_OK) and place.stat().st_dev != own]
     if not others:
-        pytest.skip(f"{' and '.join(map(str, PLACES))} are no file systems of their own")
+        pytest.skip(f"there is no second file system at {' or '.join(map(str, PLACES))}")
     with tempfile.TemporaryDirectory(dir=others[0]) as folder:
         yield Path(folder)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.train import Preempted, train
 
 pytestmark = pytest.mark.train
+ROOT = Path(__file__).parents[2]
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 TRAINING = [name for name in METHODS if name not in DECODING]
 
@@ -129,3 +133,23 @@ def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):
             with pytest.raises(ValueError, match=rf"{newest} cannot be loaded \(.*\)\. Fix: move it away"):
                 train(config, run)
         path.write_bytes(whole)
+
+
+def test_a_run_imports_no_data_frames_which_verl_finds_when_it_asks_for_them(cache, tmp_path):
+    """pandas and datasets are 85 MB and half a second of each start."""
+    config = tmp_path / "config"
+    config.write_bytes(pickle.dumps(configuration(*SHORT)))
+    InProcess(configuration(*SHORT), cache)  # which makes what runs share
+    program = f"""
+import pickle, sys
+from pathlib import Path
+from trainer_ext.backends.in_process.trainer import InProcess
+InProcess(pickle.loads(Path({str(config)!r}).read_bytes()), Path({str(cache)!r})).step(1)
+assert not {{"pandas", "datasets"}} & sys.modules.keys()
+import verl.utils.dataset
+from verl.utils.dataset import RMDataset
+from verl.utils.dataset.rl_dataset import RLHFDataset
+assert verl.utils.dataset.RLHFDataset is RLHFDataset and verl.utils.dataset.RMDataset is RMDataset
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -113,9 +113,9 @@ class Backend(Protocol):
 
 
 def names() -> list[str]:
-    """The backends: the folders beside this file, but for what vLLM loads."""
-    folders = {module.name for module in pkgutil.iter_modules(backends.__path__) if module.ispkg}
-    return sorted(folders - {"vllm_qstar"})
+    """The backends: the folders beside this file that have a function `create`."""
+    folders = [module.name for module in pkgutil.iter_modules(backends.__path__) if module.ispkg]
+    return sorted(name for name in folders if hasattr(_folder(name), "create"))
 
 
 def create(config: Mapping[str, Any], cache: Path, nodes: Nodes) -> tuple[Backend, float]:
@@ -169,6 +169,10 @@ def _module(config: Mapping[str, Any]) -> Any:
     name = config["trainer"]["backend"]
     if name not in names():
         raise ValueError(f"trainer.backend={name!r} is unknown; available: {', '.join(names())}")
+    return _folder(name)
+
+
+def _folder(name: str) -> Any:
     return importlib.import_module(f"{backends.__name__}.{name}")
 
 

@@ -27,9 +27,10 @@ warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
 def _import_on_use(package: str) -> None:
     """Let modules of a package be imported before its __init__ has run; that runs when a name of it is asked for."""
-    spec = importlib.util.find_spec(package)
-    if package in sys.modules or spec is None or spec.loader is None:
+    if package in sys.modules:
         return
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.loader  # verl is installed
     module, loader = importlib.util.module_from_spec(spec), spec.loader
 
     def load(name: str) -> Any:
