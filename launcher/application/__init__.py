@@ -219,7 +219,7 @@ class Checks(Protocol):
         """The fix for a metric's name that is not complete; None: no metric is meant."""
 
     def close(self) -> None:
-        """End what the questions have started."""
+        """End what the questions have started. Another plan may ask further questions afterwards."""
 
 
 class Application(Protocol):

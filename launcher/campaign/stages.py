@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from analysis.spec.hypothesis import Declared
 from analysis.spec.validation import Distinct, Listed, Section, closest, each_once, objections, refusal, refusals
+from launcher.application import Checks, application
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer, as_override
 from launcher.errors import Diagnostics, InvalidPlan, Objection
@@ -144,7 +145,8 @@ _REFUSED_IN_STAGE = (*_REFUSED, CAMPAIGN, FORCE, "multirun", "budget.device_hour
 class Campaign:
     """A campaign as its file and the command line declare it.
 
-    words: those of the command line that hold for every stage; forced: the stages whose gates it forces.
+    words: those of the command line that hold for every stage; forced: the stages whose gates it forces; checks: what
+    the plans of all stages ask, each thing once.
     """
 
     root: Path
@@ -154,6 +156,7 @@ class Campaign:
     words: tuple[str, ...]
     forced: tuple[str, ...]
     spec: CampaignSpec
+    checks: Checks
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,8 @@ def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
         rule = f"must be a stage of the campaign: {', '.join(spec.stages)}"
         problems.add(COMMAND_LINE, FORCE, name, rule, closest(name, gates, otherwise="name one of them"))
     problems.raise_any()
-    return Campaign(root, composer, chosen[0], file, tuple(rest), tuple(dict.fromkeys(forced)), spec)
+    stages_forced, checks = tuple(dict.fromkeys(forced)), application().checks()
+    return Campaign(root, composer, chosen[0], file, tuple(rest), stages_forced, spec, checks)
 
 
 def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
@@ -307,7 +311,7 @@ def plan_stage(
     words += [as_override(f"analysis.hypotheses.{hypothesis}", gate[hypothesis]) for hypothesis in stage.declared]
     words += [*campaign.words, *(f"{group}={choice}" for group, choice in stage.choices.items())]
     try:
-        plan = planner.make(campaign.root, words, campaign.composer, added)
+        plan = planner.make(campaign.root, words, campaign.composer, added, campaign.checks)
     except InvalidPlan as invalid:
         raise InvalidPlan([_at_home(problem, campaign, name) for problem in invalid.problems]) from invalid
     decided = {key: value for key, value in values.items() if key in chosen}

@@ -22,7 +22,7 @@ from analysis.spec import registry
 from analysis.spec.settings import Settings
 from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
-from launcher.application import application
+from launcher.application import Checks, application
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity
 from launcher.config.hydra_compose import Composer, spelled
@@ -50,11 +50,15 @@ AddedSeeds = Mapping[str, Mapping[str, Iterable[int]]]
 
 
 def make(
-    root: Path, arguments: Sequence[str], composer: Composer | None = None, added: AddedSeeds | None = None
+    root: Path,
+    arguments: Sequence[str],
+    composer: Composer | None = None,
+    added: AddedSeeds | None = None,
+    checks: Checks | None = None,
 ) -> Plan:
     """Plan what the overrides ask for. `root` is the project's folder; `composer` that of its conf/ by default.
 
-    Several plans may share a composer while the files stay as they are. added: of experiments whose number of seeds
+    Several plans may share a composer and checks while the files stay as they are. added: of experiments whose number of seeds
     depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
     nothing.
     """
@@ -63,7 +67,7 @@ def make(
     command = command_line([word for word in arguments if not is_code_choice(word)])
     if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
         _try_entry_points(problems)
-    with closing(application().checks()) as checks:
+    with closing(checks or application().checks()) as checks:
         return continuation.continued(_plan(Planning(composer, given, problems, checks), root, command, added or {}))
 
 
