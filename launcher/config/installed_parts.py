@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,10 +12,15 @@ _SCHEDULERS = "rlsweep.schedulers"
 GROUPS = ("rlsweep.methods", "rlsweep.tasks", "rlsweep.analysis", "rlsweep.sources", _SCHEDULERS)
 
 
+@functools.cache
+def entries() -> EntryPoints:
+    """The entry points of all groups; read once in a process, because that opens a file of every distribution."""
+    return entry_points()
+
+
 def packages() -> frozenset[str]:
     """The top-level packages and modules that extend this project."""
-    entries = entry_points()  # once: it reads a file of every installed distribution
-    return frozenset(entry.module.partition(".")[0] for group in GROUPS for entry in entries.select(group=group))
+    return frozenset(entry.module.partition(".")[0] for group in GROUPS for entry in entries().select(group=group))
 
 
 @functools.cache
@@ -28,4 +33,4 @@ def folders() -> tuple[Path, ...]:
 
 def schedulers() -> Mapping[str, EntryPoint]:
     """The modules of schedulers (launcher.schedulers.protocol.Cluster), by the names that `cluster.name` gives them."""
-    return {entry.name: entry for entry in entry_points(group=_SCHEDULERS)}
+    return {entry.name: entry for entry in entries().select(group=_SCHEDULERS)}

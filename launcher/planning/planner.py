@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from analysis.spec.validation import NO_SUCH_KEY, Context, closest, objections
 from launcher import secrets
 from launcher.application import Checks, application
 from launcher.application.isolated import Ended, Isolated
-from launcher.config import hydra_compose, identity
+from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
 from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema, variants
@@ -58,14 +57,14 @@ def make(
 ) -> Plan:
     """Plan what the overrides ask for. `root` is the project's folder; `composer` that of its conf/ by default.
 
-    Several plans may share a composer and checks while the files stay as they are. added: of experiments whose number of seeds
-    depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem found; writes
-    nothing.
+    Several plans may share a composer and checks while the files stay as they are. added: of experiments whose number
+    of seeds depends on results, those beyond the plan that was frozen last. Raises InvalidPlan with every problem
+    found; writes nothing.
     """
     composer, problems = composer or hydra_compose.of_project(), Diagnostics()
     given = parse(composer, arguments, problems)
     command = command_line([word for word in arguments if not is_code_choice(word)])
-    if entry_points(group=registry.GROUP):  # the settings of the report import them in this process
+    if installed_parts.entries().select(group=registry.GROUP):  # the settings of the report import them in this process
         _try_entry_points(problems)
     with closing(checks or application().checks()) as checks:
         return continuation.continued(_plan(Planning(composer, given, problems, checks), root, command, added or {}))

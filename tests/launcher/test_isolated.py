@@ -13,6 +13,7 @@ import pytest
 
 from analysis.spec import registry as analysis_registry
 from launcher.application.isolated import Ended, Isolated
+from launcher.config import installed_parts
 from tests import registered
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusals, refused
@@ -165,9 +166,11 @@ def package(tmp_path, conf, monkeypatch):
     for name, text in FILES.items():
         (conf / f"{name}.yaml").write_text(text)
     monkeypatch.syspath_prepend(str(site))
-    registry.load.cache_clear()
+    for cached in (registry.load, installed_parts.entries):
+        cached.cache_clear()
     yield {"own.py": site / "own.py", **{f"{name[7:]}.yaml": conf / f"{name}.yaml" for name in FILES}}
-    registry.load.cache_clear()
+    for cached in (registry.load, installed_parts.entries):
+        cached.cache_clear()
 
 
 OWN = ["method=c0_grpo", "method/trust_region=tanh", "method/credit=[late]"]
