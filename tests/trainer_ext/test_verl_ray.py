@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,19 @@ def test_only_processes_with_a_handler_are_asked_for_their_stacks():
         assert not process._handles(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ExitStack() as alive:
+        kept = process._folder(alive)
+        if not (pid := os.fork()):
+            (process._folder(ExitStack()) / "log").write_text("x")
+            os._exit(0)  # as a process that is killed
+        os.waitpid(pid, 0)
+        assert len([*tmp_path.iterdir()]) == 2
+        with ExitStack() as mine:
+            folder = process._folder(mine)
+            assert {*tmp_path.iterdir()} == {kept, folder}
+        assert {*tmp_path.iterdir()} == {kept}
+    assert not any(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Imported by verl in every process of a run (model.external_lib): a CPU's platform and engine, our agent loop, server.
+"""Imported by verl in every process of a run (model.external_lib): a CPU's platform and engine, our servers.
 
 It registers each with verl under a name of its own, but for the engine of a device for which verl has none. On a GPU,
 policy, reference and target have verl's own engines.
@@ -12,7 +12,6 @@ import signal
 import warnings
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from trainer_ext.backends.in_process import platform
 
@@ -20,8 +19,6 @@ platform.use()  # before verl's engines read the device's name
 warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
 
 import torch.distributed as dist  # noqa: E402
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register  # noqa: E402
-from verl.utils.profiler import simple_timer  # noqa: E402
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead  # noqa: E402
 from verl.workers.rollout import base as rollout_base  # noqa: E402
@@ -30,7 +27,6 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
 from trainer_ext.backends.in_process import logits  # noqa: E402
 from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
 from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: E402, F401  (they register)
-from trainer_ext.backends.verl_ray.tree import AGENT_LOOP  # noqa: E402
 from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
 
 #: The kind of a critic's engine: verl's own needs flash attention, and is registered for GPUs.
@@ -59,30 +55,6 @@ class PackedValueEngine(FSDPEngineWithValueHead):
 
     def _build_module(self) -> Any:
         return value_module(self.model_config, with_weights=dist.get_rank() == 0)
-
-
-@register(AGENT_LOOP)
-class TokensLoop(AgentLoopBase):
-    """One turn from a prompt's tokens, which the trainer gives: every backend then has the same prompts."""
-
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        prompt = [int(token) for token in kwargs["prompt_tokens"]]
-        metrics: dict[str, Any] = {}
-        with simple_timer("generate_sequences", metrics):
-            output = await self.server_manager.generate(
-                request_id=uuid4().hex, prompt_ids=prompt, sampling_params=sampling_params
-            )
-        metrics["num_preempted"] = -1  # verl's word for unknown
-        return AgentLoopOutput(
-            prompt_ids=prompt,
-            response_ids=output.token_ids,
-            response_mask=[1] * len(output.token_ids),
-            response_logprobs=output.log_probs,
-            multi_modal_data={},
-            num_turns=2,
-            metrics=metrics,
-            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
-        )
 
 
 for _rollout, (_replica, _adapter) in servers.CLASSES.items():

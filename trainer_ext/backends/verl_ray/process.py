@@ -8,6 +8,7 @@ is a task of a Ray, the driver joins that one (shared.py).
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing.util
 import os
 import secrets
@@ -36,6 +37,7 @@ from trainer_ext.scoring.scores.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
 _DRIVER = "trainer_ext.backends.verl_ray.driver"
+_FOLDER = "rls-"
 _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
@@ -67,10 +69,7 @@ class VerlRay:
                 options["object-store-memory"] = node.OBJECTS
                 resources = [f"--{name}={count}" for name, count in options.items()]
                 self._ray = started.enter_context(nodes.ray(variables, resources))
-            # Ray opens its own folder to all users: it is below one that is this user's alone. It is short: the path
-            # of a socket may have 107 characters.
-            folder = Path(tempfile.mkdtemp(prefix="vr-"))
-            started.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = _folder(started)
             ours, theirs = socket.socketpair()
             command = [sys.executable, "-m", _DRIVER, str(theirs.fileno())]
             self._driver = subprocess.Popen(command, cwd=_ROOT, env=variables, pass_fds=[theirs.fileno()])
@@ -184,6 +183,27 @@ class VerlRay:
                     process.send_signal(signal.SIGUSR1)
         time.sleep(_STACKS_S)
         raise Stalled(f"{doing} {why}; the stacks of Ray's processes are in the attempt's stderr.log")
+
+
+def _folder(started: ExitStack) -> Path:
+    """A folder for Ray, until `started` is closed. Those of processes that were killed are removed.
+
+    Ray opens its own folder to all users: it is below one that is this user's alone. Its path is short, because that of
+    a socket may have 107 characters. Its process holds a lock of it, which ends with the process.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError), ExitStack() as looked:  # another user's, or of a process that lives
+            lock = os.open(left, os.O_RDONLY)
+            looked.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=f"new-{_FOLDER}"))
+    lock = os.open(made, os.O_RDONLY)
+    started.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = made.rename(made.with_name(made.name.removeprefix("new-")))  # with the lock, nobody removes it
+    started.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def environment(given: Mapping[str, str], several_nodes: bool = False, joins: bool = False) -> dict[str, str]:

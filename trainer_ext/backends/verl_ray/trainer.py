@@ -236,7 +236,7 @@ class Trainer(PPOTrainerSync):
         """
         actor, n = self.config.actor_rollout_ref.actor, int(self.config.actor_rollout_ref.rollout.n)
         self._in_order(batch, int(self.config.data.train_batch_size) * n)
-        self._now.row_of = {key: row for row, key in enumerate(batch.keys)}
+        self._now.row_of, batch.fields = {key: row for row, key in enumerate(batch.keys)}, [*workers.READ]
         size = min(int(actor.ppo_mini_batch_size) * n, len(batch))
         batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, self._ranks()))
         return batch
@@ -426,7 +426,9 @@ class Trainer(PPOTrainerSync):
 
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
         fields = TensorDict(dict(columns), batch_size=len(batch))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        written = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        written.fields = [*workers.READ]
+        return written
 
 
 def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> KVBatchMeta:

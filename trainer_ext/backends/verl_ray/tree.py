@@ -17,8 +17,6 @@ from trainer_ext.fits.architectures import SDPA, causal_models
 from trainer_ext.fits.devices import Parallel
 from trainer_ext.methods.update import Method
 
-#: The agent loop's name there.
-AGENT_LOOP = "rlsweep_tokens"
 _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
 
 
@@ -78,7 +76,7 @@ def whole_tree(
         )
         if config["trainer"]["rollout"] == "vllm":
             rollout.update(servers.vllm_section(config, model, target))
-        rollout.agent.update(default_agent_loop=AGENT_LOOP, num_workers=1)
+        rollout.agent.num_workers = 1
         each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
         rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
         tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 import ray
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
 from torch import Tensor
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
@@ -23,6 +25,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
+from verl.utils.profiler import simple_timer
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 from verl.workers.utils.padding import no_padding_2_padding
@@ -41,6 +44,8 @@ _COLUMNS = (
     *("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "ref_log_prob"),
     *("pair_weight", "values", "returns"),
 )
+#: The columns that the ranks read, of those that there are. verl would send them all, and move each to the device.
+READ = ("input_ids", "position_ids", "prompts", "responses", "loss_mask", *_COLUMNS)
 #: Reported values that agg_loss has multiplied by the number of ranks already.
 _LOSSES = ("actor/pg_loss", "actor/sft_loss", "critic/vf_loss")
 
@@ -242,15 +247,37 @@ class RowClient(LLMServerClient):
 class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered."""
 
-    async def _run_agent_loop(self, sampling_params: dict[str, Any], trajectory: Any, **kwargs: Any) -> Any:
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: Any, *, agent_name: str, trace: bool = True, **kwargs: Any
+    ) -> None:
+        """One turn from a prompt's tokens, which the trainer gives: every backend then has the same prompts.
+
+        verl would make an agent loop of its own for each response, from its configuration.
+        """
         rollout, purpose, session = self.config.actor_rollout_ref.rollout, kwargs["purpose"], int(kwargs["session_id"])
         evaluating = purpose == "evaluate"
         row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
         key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
         # `seed` is also a field of vLLM's sampling parameters
         params = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
+        prompt = [int(token) for token in kwargs["prompt_tokens"]]
+        metrics: dict[str, Any] = {"num_preempted": -1}  # verl's word for unknown
         try:
-            return await super()._run_agent_loop(params, trajectory, **kwargs)
+            with simple_timer("generate_sequences", metrics):
+                drawn = await self.llm_client.generate(
+                    request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params
+                )
+            output = AgentLoopOutput(
+                prompt_ids=prompt,
+                response_ids=drawn.token_ids,
+                response_mask=[1] * len(drawn.token_ids),
+                response_logprobs=drawn.log_probs,
+                multi_modal_data={},
+                num_turns=2,
+                metrics=metrics,
+                extra_fields={**drawn.extra_fields, "turn_scores": [], "tool_rewards": []},
+            )
+            await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
         except Exception as error:
             await report(error, row)
             raise
