@@ -1,4 +1,4 @@
-"""The policy in training, and a critic: verl's TrainingWorker and FSDP engines on padded batches, in this process."""
+"""The policy in training, and a critic: verl's FSDP engines on padded batches, in this process."""
 
 from __future__ import annotations
 
@@ -53,10 +53,8 @@ from verl.utils import hf_tokenizer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.utils.model import get_hf_auto_model_class  # noqa: E402
-from verl.workers.config import TrainingWorkerConfig  # noqa: E402
 from verl.workers.engine import EngineRegistry  # noqa: E402
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead  # noqa: E402
-from verl.workers.engine_workers import TrainingWorker  # noqa: E402
 
 from trainer_ext.backends.in_process.logits import entropy, log_probs  # noqa: E402
 from trainer_ext.fits import devices  # noqa: E402
@@ -254,20 +252,23 @@ def local(tensor: Tensor) -> Tensor:
 
 
 class Trained:
-    """A model that verl's TrainingWorker updates on padded batches, and whose weights can be read and written."""
+    """A model that an engine of verl updates on padded batches, and whose weights can be read and written.
+
+    verl's TrainingWorker around an engine gathers metrics of all ranks and counts operations. It also imports Ray's
+    actors and HTTP servers.
+    """
 
     def __init__(self, kind: str, model: Any, engine: Any, optimizer: Any, checkpoint: Any):
-        self.worker = TrainingWorker(
-            TrainingWorkerConfig(
-                model_type=f"{_PADDED}{kind}",
-                model_config=model,
-                engine_config=engine,
-                optimizer_config=optimizer,
-                checkpoint_config=checkpoint,
-            )
+        model.model_type = f"{_PADDED}{kind}"
+        self.engine = EngineRegistry.new(
+            model_type=model.model_type,
+            backend=engine.strategy,
+            model_config=model,
+            engine_config=engine,
+            optimizer_config=optimizer,
+            checkpoint_config=checkpoint,
         )
-        self.worker.reset()
-        self.engine = self.worker.engine
+        self.engine.initialize()
 
     @property
     def learning_rate(self) -> float:
@@ -278,8 +279,9 @@ class Trained:
         """The parameters by name; they share the memory that the optimizer writes."""
         return {name: local(tensor.detach()) for name, tensor in self.engine.module.named_parameters()}
 
-    def update(self, batch: TensorDict, loss: Loss, **info: Any) -> dict[str, Any]:
-        """One optimizer step on `batch`, in micro-batches of the configured size.
+    def update(self, batch: TensorDict, loss: Loss, ends_step: bool = False, **info: Any) -> dict[str, Any]:
+        """One optimizer step on `batch`, in micro-batches of the configured size; ends_step: the last one of a step,
+        after which the learning rate is that of the next.
 
         batch: columns input_ids, attention_mask, position_ids (B, P + T), responses and loss_mask (B, T), and those of
         the loss; info: plain values that engine and loss read (temperature, global_batch_size).
@@ -287,8 +289,11 @@ class Trained:
         """
         size = min(self.engine.engine_config.micro_batch_size_per_gpu, len(batch))
         tu.assign_non_tensor(batch, micro_batch_size_per_gpu=size, use_dynamic_bsz=False, **info)
-        self.worker.set_loss_fn(loss)
-        return dict(tu.get(self.worker.train_batch(batch), "metrics"))
+        with self.engine.train_mode():
+            metrics = self.engine.train_batch(batch, loss_function=loss)["metrics"]
+        if ends_step:
+            self.engine.lr_scheduler_step()
+        return dict(metrics)
 
 
 class Actor(Trained):

@@ -182,7 +182,7 @@ class InProcess:
                 self._updated_tokens += int(part["response_mask"].sum())
                 last = epoch == config.ppo_epochs - 1 and index == len(parts) - 1
                 info |= {"temperature": rollout.temperature, "global_batch_size": len(part)}
-                yield model.update(part.clone(), loss, update_lr_scheduler=last, **info)
+                yield model.update(part.clone(), loss, ends_step=last, **info)
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
         training, controller = {"samples": self.samples, "tokens": self.tokens}, self._method.controller
