@@ -27,7 +27,7 @@ setup-gpu: .venv-gpu/installed
 	.venv-gpu/bin/python -m pip install --no-deps --no-build-isolation --editable .
 	touch $@
 
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q --durations=15
 
 # What needs only the installed packages; tests/needs.py says what the others need. The rest is skipped with its reason.
 test: setup
