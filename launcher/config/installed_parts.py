@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 _SCHEDULERS = "rlsweep.schedulers"
 GROUPS = ("rlsweep.methods", "rlsweep.tasks", "rlsweep.analysis", "rlsweep.sources", _SCHEDULERS)
 
 
 @functools.cache
-def entries() -> EntryPoints:
-    """The entry points of all groups; read once in a process, because that opens a file of every distribution."""
+def entries() -> Any:
+    """importlib.metadata.entry_points(); read once in a process, because that opens a file of every distribution."""
     return entry_points()
 
 
