@@ -20,6 +20,7 @@ from analysis.data.sweep import read_sweep
 from analysis.tables.levels import condition_lines
 from hydra_plugins.rlsweep import RlsweepSweeper
 from launcher import files
+from launcher.application.isolated import Isolated
 from launcher.campaign import campaign, stages
 from launcher.campaign.forecast import document, show
 from launcher.commands import sweeper
@@ -147,6 +148,13 @@ def test_with_every_gate_met_all_stages_run_in_order_and_again_nothing_changes(w
     assert world.launch() == 0
     assert path.read_bytes() == before and [list(plan.runs) for plan in world.swept[4:]] == ids
     assert [stage.met for stage in world.record().stages] == [True, True, True, True]
+
+
+def test_a_users_code_is_asked_once_for_all_stages(world, monkeypatch):
+    asked, call = [], Isolated.call
+    monkeypatch.setattr(Isolated, "call", lambda *given: asked.append(repr(given[1:])) or call(*given))
+    world.launch()
+    assert asked and len(asked) == len(set(asked))
 
 
 def test_an_unmet_gate_stops_with_the_figure_that_fell_short(world, capsys, worded):
