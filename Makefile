@@ -30,8 +30,10 @@ setup-gpu: .venv-gpu/installed
 PYTEST := $(BIN)/python -m pytest -q --durations=15
 
 # What needs only the installed packages; tests/needs.py says what the others need. The rest is skipped with its reason.
+# Those of the launcher are processes of their own: none of them imports torch, without which a fork takes half the time.
 test: setup
-	$(PYTEST) -n auto --dist worksteal
+	$(PYTEST) -n auto --dist worksteal tests/launcher
+	$(PYTEST) -n auto --dist worksteal --ignore tests/launcher
 
 # Launchers with their workers, real training, simulations, and slower implementations by others. A file's tests share
 # what they train.

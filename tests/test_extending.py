@@ -15,7 +15,6 @@ from launcher.config import installed_parts
 from launcher.config.hydra_compose import Composer
 from launcher.planning import planner
 from tests import registered
-from trainer_ext import registry
 
 ROOT = Path(__file__).parents[1]
 #: A name in backquotes ends the paragraph before each block of a file.
@@ -49,11 +48,8 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of an installed package that this process can import."""
     registered.put_back(monkeypatch)
     monkeypatch.syspath_prepend(str(site))
-    for cached in (installed_parts.folders, registry.load):
-        cached.cache_clear()
-    yield site
-    for cached in (installed_parts.folders, registry.load):
-        cached.cache_clear()
+    with registered.other_packages():
+        yield site
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_parts"]:
         del sys.modules[name]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from launcher.application import Shape
-from launcher.config import installed_parts
 from launcher.execution import sweep
 from launcher.planning import planner
 from launcher.run import launch_record
@@ -19,6 +18,7 @@ from launcher.schedulers.batch import scheduler as batch_scheduler
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Phase, Refusal, Refused, Unanswered
 from launcher.schedulers.protocol import SchedulerError
+from tests import registered
 from tests.launcher import fake_batch
 from tests.launcher.batch_conformance import *  # noqa: F403
 from tests.launcher.batch_conformance import Batch
@@ -255,11 +255,6 @@ def test_a_closed_launch_does_not_wait_for_runs_that_it_will_not_start(tmp_path,
     assert [ended.folder.name for ended in launched.poll()] == ["a0", "a1"]
 
 
-def forget_installed() -> None:
-    installed_parts.entries.cache_clear()
-    installed_parts.folders.cache_clear()
-
-
 @pytest.mark.processes
 def test_a_scheduler_of_another_package_runs_a_sweep(fake, tmp_path, monkeypatch):
     """It brings an entry point and a file of conf/cluster, and nothing of this project names it."""
@@ -276,12 +271,9 @@ def test_a_scheduler_of_another_package_runs_a_sweep(fake, tmp_path, monkeypatch
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-package\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[rlsweep.schedulers]\nfake = fake_package.scheduler\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    forget_installed()
-    try:
+    with registered.other_packages():
         words = ["experiment.name=adhoc", "method=c0_grpo", "seed=0,1,2", "trainer.steps=3", "cluster=fake"]
         planned = planner.make(ROOT, [*words, f"multirun={tmp_path}/m"])
         outcome = sweep.launch(ROOT, planned, list(planned.runs), "tests.launcher.steps:train")
-    finally:
-        forget_installed()
     assert [state.state for state in outcome.states.values()] == [RunState.DONE] * 3
     until(lambda: [job.phase for job in fake.jobs("rlsweep-").values()] == [Phase.ENDED] * 3)

@@ -13,7 +13,6 @@ import pytest
 
 from analysis.spec import registry as analysis_registry
 from launcher.application.isolated import Ended, Isolated
-from launcher.config import installed_parts
 from tests import registered
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusals, refused
@@ -166,11 +165,8 @@ def package(tmp_path, conf, monkeypatch):
     for name, text in FILES.items():
         (conf / f"{name}.yaml").write_text(text)
     monkeypatch.syspath_prepend(str(site))
-    for cached in (registry.load, installed_parts.entries):
-        cached.cache_clear()
-    yield {"own.py": site / "own.py", **{f"{name[7:]}.yaml": conf / f"{name}.yaml" for name in FILES}}
-    for cached in (registry.load, installed_parts.entries):
-        cached.cache_clear()
+    with registered.other_packages():
+        yield {"own.py": site / "own.py", **{f"{name[7:]}.yaml": conf / f"{name}.yaml" for name in FILES}}
 
 
 OWN = ["method=c0_grpo", "method/trust_region=tanh", "method/credit=[late]"]

@@ -20,7 +20,6 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,16 +77,11 @@ def get(name: str) -> ModuleType:
     Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
     its runs.
     """
-    here = _included()
-    for module in [name] if name in here else here:
-        importlib.import_module(f"{__name__}.{module}")
+    if f"{__name__}.{name}" not in sys.modules:  # listing the folder would take longer than most rewards
+        here = [module.name for module in pkgutil.iter_modules(__path__)]
+        for module in [name] if name in here else here:
+            importlib.import_module(f"{__name__}.{module}")
     return sys.modules[task.get(name).function.__module__]
-
-
-@cache
-def _included() -> list[str]:
-    """The modules in this folder. Listing them for each reward would take longer than most rewards."""
-    return [module.name for module in pkgutil.iter_modules(__path__)]
 
 
 _ROW_FIX = "correct the file, or the key of the section task that names the column"
