@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,7 +156,7 @@ class Campaign:
     words: tuple[str, ...]
     forced: tuple[str, ...]
     spec: CampaignSpec
-    checks: Checks
+    checks: Checks = field(default_factory=lambda: application().checks())
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,7 @@ def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
         rule = f"must be a stage of the campaign: {', '.join(spec.stages)}"
         problems.add(COMMAND_LINE, FORCE, name, rule, closest(name, gates, otherwise="name one of them"))
     problems.raise_any()
-    stages_forced, checks = tuple(dict.fromkeys(forced)), application().checks()
-    return Campaign(root, composer, chosen[0], file, tuple(rest), stages_forced, spec, checks)
+    return Campaign(root, composer, chosen[0], file, tuple(rest), tuple(dict.fromkeys(forced)), spec)
 
 
 def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:

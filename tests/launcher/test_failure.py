@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -195,9 +196,7 @@ def _reward(response: str) -> None:
     if response.startswith("memory"):
         raise MemoryError(f"CUDA out of memory. Tried to allocate {response}")
     if response.startswith("tensor"):
-        import torch
-
-        torch.zeros(2) @ torch.zeros(len(response))
+        np.zeros(2) @ np.zeros(len(response))
     assert response.startswith("0"), f"{object()} has no number in {response!r}"
 
 

@@ -131,15 +131,17 @@ def test_only_processes_with_a_handler_are_asked_for_their_stacks():
 
 def test_the_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    theirs = tmp_path / "rls-results"  # of the user, whatever its name
+    theirs.mkdir()
     with ExitStack() as alive:
         kept = process._folder(alive)
         if not (pid := os.fork()):
             (process._folder(ExitStack()) / "log").write_text("x")
             os._exit(0)  # as a process that is killed
         os.waitpid(pid, 0)
-        assert len([*tmp_path.iterdir()]) == 2
+        assert len([*tmp_path.iterdir()]) == 3
         with ExitStack() as mine:
             folder = process._folder(mine)
-            assert {*tmp_path.iterdir()} == {kept, folder}
-        assert {*tmp_path.iterdir()} == {kept}
-    assert not any(tmp_path.iterdir())
+            assert {*tmp_path.iterdir()} == {theirs, kept, folder}
+        assert {*tmp_path.iterdir()} == {theirs, kept}
+    assert [*tmp_path.iterdir()] == [theirs]

@@ -37,7 +37,7 @@ from trainer_ext.scoring.scores.evaluation import Answer
 
 _ROOT = Path(__file__).parents[3]
 _DRIVER = "trainer_ext.backends.verl_ray.driver"
-_FOLDER = "rls-"
+_FOLDER, _LOCK = "rls-", "rlsweep.lock"
 _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
@@ -189,19 +189,16 @@ def _folder(started: ExitStack) -> Path:
     """A folder for Ray, until `started` is closed. Those of processes that were killed are removed.
 
     Ray opens its own folder to all users: it is below one that is this user's alone. Its path is short, because that of
-    a socket may have 107 characters. Its process holds a lock of it, which ends with the process.
+    a socket may have 107 characters. The file _LOCK says whose it is: its process holds a lock of it until it ends.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        with suppress(OSError), ExitStack() as looked:  # another user's, or of a process that lives
-            lock = os.open(left, os.O_RDONLY)
-            looked.callback(os.close, lock)
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_LOCK}"):
+        with suppress(OSError), left.open() as lock:  # of another user, or of a process that lives
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=f"new-{_FOLDER}"))
-    lock = os.open(made, os.O_RDONLY)
-    started.callback(os.close, lock)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    folder = made.rename(made.with_name(made.name.removeprefix("new-")))  # with the lock, nobody removes it
+            shutil.rmtree(left.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    made = folder / "new"
+    fcntl.flock(started.enter_context(made.open("w")), fcntl.LOCK_EX)
+    made.rename(folder / _LOCK)  # with the lock, so that nobody removes it
     started.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -236,7 +236,8 @@ class Trainer(PPOTrainerSync):
         """
         actor, n = self.config.actor_rollout_ref.actor, int(self.config.actor_rollout_ref.rollout.n)
         self._in_order(batch, int(self.config.data.train_batch_size) * n)
-        self._now.row_of, batch.fields = {key: row for row, key in enumerate(batch.keys)}, [*workers.READ]
+        self._now.row_of = {key: row for row, key in enumerate(batch.keys)}
+        batch.fields = [*workers.READ]
         size = min(int(actor.ppo_mini_batch_size) * n, len(batch))
         batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, self._ranks()))
         return batch
