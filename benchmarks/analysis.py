@@ -37,9 +37,8 @@ from analysis.data.sweep import read_sweep
 from analysis.stats import resample
 from benchmarks.size import exit_code, size
 from launcher import files
-from launcher.run.folder import metrics_path, run_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import RunState, State, write_state
 
 TASKS, RUNS, ALGORITHMS = 26, 5, 5
 RESAMPLES, PEER_RESAMPLES, PROFILE_RESAMPLES, PEER_PROFILES = 50_000, 1000, 2000, 100

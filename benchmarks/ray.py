@@ -25,10 +25,9 @@ from launcher.application import shape
 from launcher.execution import progress
 from launcher.execution.reconciler import Interruption, Reconciler
 from launcher.planning import freeze, planner
-from launcher.run import claim, launch_record
-from launcher.run.folder import read_state, write_state
+from launcher.run import launch_record, lifecycle
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RunState, WorkerExit
+from launcher.run.lifecycle import RunState, WorkerExit, read_state, write_state
 from launcher.schedulers.local.pool import cores
 from launcher.schedulers.protocol import Order
 from launcher.schedulers.ray import driver
@@ -43,16 +42,16 @@ LIMIT_S = 10.0
 
 def nothing(folder: Path, job: str, work: Work, asked_devices: int) -> int:
     """A task whose run ends as soon as it has begun."""
-    with claim.locked(folder):
-        mine = claim.acquire(folder, 1)
+    with lifecycle.locked(folder):
+        mine = lifecycle.acquire(folder, 1)
         assert mine is not None
         state = read_state(folder).replace(
             state=RunState.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), launch_id=job
         )
         write_state(folder, state)
-    with claim.locked(folder):
+    with lifecycle.locked(folder):
         write_state(folder, state.replace(state=RunState.DONE, finished=time.time()))
-        claim.release(folder, mine)
+        lifecycle.release_claim(folder, mine)
     return WorkerExit.DONE
 
 

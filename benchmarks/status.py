@@ -17,10 +17,9 @@ from pathlib import Path
 
 from benchmarks.size import exit_code, size
 from launcher import files
-from launcher.run import claim
-from launcher.run.folder import metrics_path, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import FORMAT, State
+from launcher.run import lifecycle
+from launcher.run.folder import FORMAT, metrics_path, run_folder
+from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.status import index
 
 WARM_S, COLD_S = 2.0, 10.0
@@ -58,7 +57,7 @@ def make(multirun: Path, runs: int) -> list[Path]:
         cause = f"ValueError: run {number} ends here" if state == RunState.FAILED else None
         write_state(folder, State(run_id, state, attempt=1, started=1e9, finished=1e9 + STEPS, message=cause))
         if state == RunState.RUNNING:
-            claim.acquire(folder, 1)
+            lifecycle.acquire(folder, 1)
         made.append(folder)
     entries = [
         {"id": folder.name, "group": f"group {number % GROUPS}", "seed": number, "factors": {}}

@@ -24,8 +24,9 @@ from launcher.planning.plan import Experiment
 from launcher.run.campaign_record import CampaignRecord
 from launcher.run.code import Code
 from launcher.run.evaluations import EvaluationRow
+from launcher.run.folder import FrozenConfig, Manifest, Provenance, Record
 from launcher.run.launch_record import Launch
-from launcher.run.records import Claim, FrozenConfig, Manifest, Provenance, Record, State
+from launcher.run.lifecycle import Claim, State
 from launcher.run.stop_request import StopRequest
 from launcher.tracking import settings as tracking
 

@@ -26,19 +26,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from launcher import files
-from launcher.run.claim import SILENCE_S
 from launcher.run.folder import (
     checkpoint_name,
     checkpoints_folder,
-    find_state,
     metrics_path,
     read_config,
     read_provenance,
-    read_state,
     read_summary,
     runs_folder,
 )
-from launcher.run.lifecycle import RunState
+from launcher.run.lifecycle import SILENCE_S, RunState, find_state, read_state
 from tests.launcher.made import read_log
 from tests.launcher.steps import walk
 from tests.waiting import DEADLINE, until

@@ -25,18 +25,17 @@ from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import BadPlan as BadPlan
 from analysis.spec.validation import Objection
 from launcher.errors import missing_extra
-from launcher.run import compute, whole
+from launcher.run import lifecycle, whole
 from launcher.run.folder import (
+    PLAN_FORMAT,
     cache_folder,
     metrics_path,
     read_config,
     read_provenance,
-    read_state,
     read_summary,
     run_folder,
 )
-from launcher.run.lifecycle import RunState
-from launcher.run.records import PLAN_FORMAT, State
+from launcher.run.lifecycle import RunState, State, read_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -269,7 +268,7 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         code = record.code_ids()
         if record.device_seconds:
             device_seconds = sum(record.device_seconds.values())
-            unfinished = compute.unfinished(record.device_seconds, record.attempt, record.state)
+            unfinished = lifecycle.unfinished_seconds(record.device_seconds, record.attempt, record.state)
         state, attempt, finished = record.state, record.attempt, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"

@@ -27,7 +27,7 @@ from analysis.numbers import format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.registry import figure
-from launcher.run.compute import HOUR_S
+from launcher.run.lifecycle import HOUR_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,16 +27,16 @@ from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Objection,
 from launcher import files
 from launcher.run import whole
 from launcher.run.folder import (
+    FORMAT,
+    PLAN_FORMAT,
     RESERVED,
     can_be_named,
     metrics_path,
     read_provenance,
     run_folder,
     runs_folder,
-    write_state,
 )
-from launcher.run.lifecycle import RunState
-from launcher.run.records import FORMAT, PLAN_FORMAT, State
+from launcher.run.lifecycle import RunState, State, write_state
 
 _LISTED = 20
 _DIFFER = 6  # keys named

@@ -19,7 +19,7 @@ from analysis.tables import wording
 from analysis.tables.compute import checks, used_by
 from analysis.tables.levels import averaged_over, level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
-from launcher.run.compute import unit
+from launcher.run.lifecycle import compute_unit
 
 #: The columns of a comparison.
 COLUMNS = ("difference", "better in", "p adjusted", "verdict")
@@ -307,7 +307,7 @@ def cost(study: Study) -> Table:
         row += [format_number(value, 3) or "-" for value in values]
         entries.append((group, row, record))
     heads = [f"{label} {count}" for label in COSTS.values() for count in ("a run", "in all")]
-    hours = unit(run.provenance for run in study.sweep.runs)
+    hours = compute_unit(run.provenance for run in study.sweep.runs)
     heads += [f"{hours} a run", f"{hours} in all", "of them in unfinished attempts"]
     notes = (
         "Training time, steps, responses and tokens: as the runs reported at their end; a run that did not end well "

@@ -9,7 +9,7 @@ from analysis.findings.outcomes import collapse
 from analysis.findings.study import Study
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, table
-from launcher.run.compute import HOUR_S
+from launcher.run.lifecycle import HOUR_S
 
 
 def used_by(runs: Iterable[Run]) -> tuple[float | None, float | None, float | None]:

@@ -10,7 +10,7 @@ from launcher.campaign.stages import PlannedStage, shared_budget
 from launcher.execution.costs import Forecast, budget_line, print_costs, sized, storage_words, totals
 from launcher.planning import hypotheses
 from launcher.planning.plan import Plan
-from launcher.run import catalog
+from launcher.run import lifecycle
 from launcher.run.campaign_record import CampaignRecord
 from launcher.run.folder import run_folder
 from launcher.text import counted, hours
@@ -32,7 +32,7 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
     `power` what the seeds can find, in words (null: it is not computed); `figures` what the reports said of them.
     """
     plan = whole(stages)
-    states = {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    states = {run_id: lifecycle.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
     forecast = Forecast(plan, states)
     return {
         "campaign": campaign,

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
-from launcher.run import catalog, claim
-from launcher.run.folder import find_state, run_folder
-from launcher.run.transitions import ASKED, cancel
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import find_state
+from launcher.run.stop_request import ASKED, cancel
 from launcher.text import counted
 
 HELP = "cancel an experiment's runs, or some of them: waiting ones at once, running ones after a checkpoint"
@@ -53,5 +54,5 @@ def _lines(answers: Mapping[str, str]) -> Iterator[str]:
 def _cancel(multirun: Path, run_id: str) -> str:
     try:
         return cancel(multirun, run_id)
-    except claim.Locked:
+    except lifecycle.Locked:
         return _LOCKED

@@ -33,9 +33,9 @@ from launcher.commands.logs import last_lines
 from launcher.commands.verify import first_difference, metrics, prepare, records
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
-from launcher.run import catalog
-from launcher.run.folder import attempt_folder, multirun_of, read_config, read_state
-from launcher.run.lifecycle import RESUMABLE, RunState
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import attempt_folder, multirun_of, read_config
+from launcher.run.lifecycle import RESUMABLE, RunState, read_state
 
 if TYPE_CHECKING:
     from launcher.schedulers.local.pool import Pool
@@ -194,7 +194,7 @@ def repeat(
         files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "at": at, "step": step})
     ended, left = _attempts(workers, folders, more), folders
     for _ in range(_ATTEMPTS):
-        left = [folder for folder in left if catalog.present_state(folder) in RESUMABLE]
+        left = [folder for folder in left if lifecycle.present_state(folder) in RESUMABLE]
         _attempts(workers, left, more)
     return [(folder, ended[folder] != 0) for folder in folders]
 

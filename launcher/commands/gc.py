@@ -21,9 +21,9 @@ from pathlib import Path
 from launcher import files, text
 from launcher.commands import output
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, claim, launch_record, whole
-from launcher.run.folder import checkpoints, checkpoints_folder, find_state, metrics_path, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run import catalog, launch_record, lifecycle, whole
+from launcher.run.folder import checkpoints, checkpoints_folder, metrics_path, run_folder
+from launcher.run.lifecycle import RunState, find_state
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
 # Files that a live process is writing or freezing are younger.
@@ -108,7 +108,7 @@ def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage
     planned = planned_ids(multirun)
     for run_id in dict.fromkeys(item.run for item in items if item.run is not None):
         paths = {item.path for item in items if item.run == run_id}
-        with suppress(claim.Locked), claim.locked(run_folder(multirun, run_id), claim.PATIENCE_S):
+        with suppress(lifecycle.Locked), lifecycle.locked(run_folder(multirun, run_id), lifecycle.PATIENCE_S):
             again = [item for item in of_run(multirun, run_id, planned, policy) if item.path in paths]
             deleted += [item for item in again if remove(item.path)]
     paths = {item.path for item in items if item.run is None}
@@ -134,7 +134,7 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
         state = find_state(folder)
     except files.BadRunFolder:
         return []
-    if state is None or claim.live_claim(folder) is not None:
+    if state is None or lifecycle.live_claim(folder) is not None:
         return []
     began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))
     fresh = state.state == RunState.PLANNED and state.attempt == 0 and not any(path.exists() for path in began)

@@ -33,9 +33,8 @@ from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, ROOT
-from launcher.run.folder import attempt_folder, find_state, read_state, read_summary, run_folder
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.folder import attempt_folder, read_summary, run_folder
+from launcher.run.lifecycle import RunState, State, find_state, read_state
 from launcher.secrets import mask
 from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication

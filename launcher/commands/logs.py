@@ -16,10 +16,9 @@ from typing import Any
 from launcher import files, text
 from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog
-from launcher.run.folder import attempt_folder, find_state, read_state, run_folder
-from launcher.run.lifecycle import RETRYABLE, RunState
-from launcher.run.records import State
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import attempt_folder, run_folder
+from launcher.run.lifecycle import RETRYABLE, RunState, State, find_state, read_state
 
 HELP = "show why a run failed, and the end of its output"
 _LINES = 20
@@ -55,7 +54,7 @@ class _Run:
 
     @property
     def present(self) -> str:
-        return catalog.true_state(self.folder, self.state.state)
+        return lifecycle.true_state(self.folder, self.state.state)
 
     @property
     def log(self) -> Path:

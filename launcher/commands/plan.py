@@ -17,10 +17,9 @@ from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE
-from launcher.run import catalog
-from launcher.run.folder import run_folder
+from launcher.run import lifecycle
+from launcher.run.folder import read_object, run_folder
 from launcher.run.lifecycle import NEW
-from launcher.run.records import read_object
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
 
@@ -51,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
     planned = planner.make(project.root(), given.overrides)
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
     checks.refuse(planned, None, launches=False, plugin=plugin)
-    states = {run_id: catalog.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
+    states = {run_id: lifecycle.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
     changed = code_changes.find(planned)
     states |= dict.fromkeys(code_changes.run_anew(planned, changed), NEW)
     forecast = Forecast(planned, states)

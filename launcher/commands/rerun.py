@@ -13,8 +13,8 @@ import sys
 
 from launcher.commands import selection
 from launcher.commands.resume import run_again
-from launcher.run.archive import archive
 from launcher.run.folder import run_folder
+from launcher.run.lifecycle import archive
 
 HELP = "archive runs and run them anew, with the experiment's own command"
 

@@ -24,9 +24,9 @@ from launcher import application
 from launcher.commands import selection
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
-from launcher.run import catalog, claim, transitions
-from launcher.run.folder import find_state, read_config, run_folder, write_state
-from launcher.run.lifecycle import RETRYABLE, RunState
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import read_config, run_folder
+from launcher.run.lifecycle import RETRYABLE, RunState, find_state, write_state
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -88,7 +88,7 @@ def run_again(
                     continue
                 try:
                     prepared += [run_id] if prepare(run_id) else []
-                except claim.Locked as error:
+                except lifecycle.Locked as error:
                     print(f"{run_id} stays as it is: {error}; repeat this command", file=sys.stderr)
             print(f"{', '.join(given.names)}: {counted(len(prepared), 'run')} to {verb}", flush=True)
             code = EXIT_FINE if len(prepared) == len(chosen) else EXIT_FAILED
@@ -193,13 +193,13 @@ def _stdout_to_stderr() -> Iterator[None]:
 def reset(multirun: Path, run_id: str) -> bool:
     """Make a failed, diverged or cancelled run planned again; whether it is to run now: an interrupted one is, too.
 
-    Its attempts and checkpoints stay. claim.Locked: another process, perhaps a stopped one, holds the run's lock.
+    Its attempts and checkpoints stay. lifecycle.Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = run_folder(multirun, run_id)
     if not folder.is_dir():
         return True
-    with claim.locked(folder, claim.PATIENCE_S):
+    with lifecycle.locked(folder, lifecycle.PATIENCE_S):
         state = find_state(folder)
         if state is not None and state.state in RETRYABLE:
-            write_state(folder, transitions.retried(state))
+            write_state(folder, lifecycle.retried(state))
         return state is None or state.state != RunState.DONE

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, launch_record
+from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import NEW
 from launcher.status import tables
@@ -46,7 +46,7 @@ def run(given: argparse.Namespace) -> int:
                 "group": entry.get("group"),
                 "factors": entry.get("factors") or {},
                 "seed": entry.get("seed"),
-                "state": NEW if row is None else catalog.true_state(folder, row.state),
+                "state": NEW if row is None else lifecycle.true_state(folder, row.state),
                 "kind": row.failure_kind if row is not None else None,
                 "cause": row.message if row is not None else None,
                 "job": jobs[row.launch_id].get(entry["id"]) if row is not None else None,

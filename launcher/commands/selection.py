@@ -10,7 +10,8 @@ from pathlib import Path
 from launcher.commands import completion
 from launcher.errors import Usage
 from launcher.run import catalog, whole
-from launcher.run.folder import checkpoints, is_imported, read_state
+from launcher.run.folder import checkpoints, is_imported
+from launcher.run.lifecycle import read_state
 
 
 def add(parser: argparse.ArgumentParser, nargs: str = "+", default: str = "") -> None:

@@ -22,9 +22,8 @@ from launcher import files
 from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import find_state, is_imported, last_final_step, read_state, run_folder
-from launcher.run.lifecycle import RESUMABLE, RunState
-from launcher.run.records import read_object
+from launcher.run.folder import is_imported, last_final_step, read_object, run_folder
+from launcher.run.lifecycle import RESUMABLE, RunState, find_state, read_state
 
 if TYPE_CHECKING:
     from launcher.tracking.settings import Labels, Settings

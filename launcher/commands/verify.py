@@ -27,7 +27,7 @@ from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
-from launcher.run import catalog, code, evaluations, launch_record, transitions
+from launcher.run import catalog, code, evaluations, launch_record, lifecycle
 from launcher.run.folder import (
     base_path,
     histograms_path,
@@ -36,13 +36,11 @@ from launcher.run.folder import (
     multirun_of,
     read_config,
     read_provenance,
-    read_state,
     read_summary,
     responses_path,
     run_folder,
-    write_state,
 )
-from launcher.run.lifecycle import RunState
+from launcher.run.lifecycle import RunState, read_state, write_state
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
@@ -191,7 +189,7 @@ def prepare(folder: Path, scratch: Path) -> Path:
     if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
         start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
     files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    write_state(again, transitions.created(folder.name))
+    write_state(again, lifecycle.created(folder.name))
     return again
 
 

@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from launcher.errors import Diagnostics
 from launcher.planning import freeze
 from launcher.planning.plan import CodeChoice, Plan
-from launcher.run import claim, code
-from launcher.run.archive import archive, archive_folder
+from launcher.run import code, lifecycle
 from launcher.run.code import OtherCode
-from launcher.run.folder import find_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, archive, archive_folder, find_state
 from launcher.text import counted
 
 #: The runs of other code, by experiment.
@@ -78,7 +77,7 @@ def carry_out(plan: Plan, others: Others) -> None:
     for run_id in run_anew(plan, others):
         try:
             archived += archive(plan.multirun, run_id) is not None
-        except claim.Locked as error:
+        except lifecycle.Locked as error:
             print(f"{run_id} is not run anew: {error}", flush=True)
     if archived:
         where = archive_folder(plan.multirun)

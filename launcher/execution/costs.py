@@ -28,9 +28,9 @@ from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
 from launcher.planning import added_seeds, preregistration
 from launcher.planning.plan import Experiment, Plan, PlannedRun
-from launcher.run import compute
-from launcher.run.folder import find_state, last_final_step, read_config, read_summary, run_folder, runs_folder
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle
+from launcher.run.folder import last_final_step, read_config, read_summary, run_folder, runs_folder
+from launcher.run.lifecycle import RunState, find_state
 from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
@@ -201,7 +201,7 @@ class Forecast:
         done = [run_id for run_id, state in states.items() if state == RunState.DONE]
         self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
         devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
-        self.unit = compute.DEVICE_HOURS if devices else compute.CPU_HOURS
+        self.unit = lifecycle.DEVICE_HOURS if devices else lifecycle.CPU_HOURS
         self.slots = protocol.slots(planned)
         self.taken_over: dict[str, int] = {}
         self.left: dict[str, Work] = {}
@@ -212,7 +212,7 @@ class Forecast:
                 self.taken_over[run.id] = state.prefix_step
             self.left[run.id] = self._history.expected(run, self.taken_over.get(run.id, 0))
         charged = {*planned.runs, *planned.charged}
-        self.spent = sum(compute.spent(planned.multirun, charged, time.time()).values()) / compute.HOUR_S
+        self.spent = sum(lifecycle.spent_seconds(planned.multirun, charged, time.time()).values()) / lifecycle.HOUR_S
 
     def estimate(self, ids: Iterable[str]) -> Estimate:
         """The cost of the runs with these ids that are not done."""
@@ -220,7 +220,7 @@ class Forecast:
         sizes = [work.size for work in works]
         seconds = [work.device_seconds() / work.units for work in works]
         return Estimate(
-            device_hours=sum(work.device_seconds() for work in works) / compute.HOUR_S,
+            device_hours=sum(work.device_seconds() for work in works) / lifecycle.HOUR_S,
             wall_seconds=None if self.slots is None else makespan(seconds, self.slots),
             storage_bytes=None if None in sizes else float(sum(filter(None, sizes))),
         )
@@ -237,7 +237,7 @@ class Forecast:
             works = [self._history.expected(self._runs[run_id]) for run_id in ids]
             runs += round(more * len(ids))
             seconds += more * sum(work.device_seconds() for work in works)
-        return runs, seconds / compute.HOUR_S
+        return runs, seconds / lifecycle.HOUR_S
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
@@ -260,7 +260,7 @@ class Budget:
     def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
         self.hours = hours
         self._multirun, self._work = multirun, work
-        self._spent = compute.spent(multirun, charged, time.time())
+        self._spent = lifecycle.spent_seconds(multirun, charged, time.time())
         #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
         self._submitted: dict[str, tuple[float, float]] = {}
         self._next_look = 0.0
@@ -285,7 +285,7 @@ class Budget:
             for submitted, (before, expected) in self._submitted.items()
         )
         committed = self.spent + reserved
-        return committed < self.hours * compute.HOUR_S and committed + more <= self.hours * compute.HOUR_S
+        return committed < self.hours * lifecycle.HOUR_S and committed + more <= self.hours * lifecycle.HOUR_S
 
     def expected(self, run_id: str) -> float:
         """The device-seconds from the run's newest checkpoint to its end."""
@@ -307,7 +307,7 @@ class Budget:
             self._next_look = time.monotonic() + _LOOK_EVERY_S
 
     def _look(self, run_ids: Collection[str]) -> None:
-        self._spent.update(compute.spent(self._multirun, run_ids, time.time()))
+        self._spent.update(lifecycle.spent_seconds(self._multirun, run_ids, time.time()))
 
 
 def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:

@@ -16,11 +16,10 @@ from launcher import text
 from launcher.execution.costs import Budget
 from launcher.execution.progress import Display
 from launcher.files import size_of
-from launcher.run import claim, compute, launch_record, lifecycle, stop_request, transitions
-from launcher.run.folder import last_final_step, read_state, run_folder, stacks_path, write_state
+from launcher.run import launch_record, lifecycle, stop_request
+from launcher.run.folder import last_final_step, run_folder, stacks_path
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
-from launcher.run.records import Claim, State
+from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker.process import handling
 
@@ -97,7 +96,7 @@ class Reconciler:
         self._launch = launch
         self._circuit_breaker = circuit_breaker
         self._budget = budget
-        self._witness = claim.Witness()
+        self._witness = lifecycle.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()
         self._waiting: dict[str, Ended | None] = {}  # if it was our job: with what the scheduler said of its end
@@ -158,7 +157,7 @@ class Reconciler:
         if self._budget is None or self._closed:
             return
         self._budget.watch(self._waiting)
-        if self._budget.spent >= self._budget.hours * compute.HOUR_S:
+        if self._budget.spent >= self._budget.hours * lifecycle.HOUR_S:
             self._closed = True
             # A scheduler may start an attempt by itself, such as that of a preempted job.
             launch_record.closed(launch_record.path_of(self._multirun, self._launch)).touch()
@@ -176,7 +175,7 @@ class Reconciler:
     def _stop_for_budget(self) -> None:
         assert self._budget is not None
         self.outcome.left_out = list(self._queue)
-        used = text.hours(self._budget.spent / compute.HOUR_S)
+        used = text.hours(self._budget.spent / lifecycle.HOUR_S)
         self._trip(f"budget.device_hours = {self._budget.hours:g}, of which {used} are used")
 
     @contextmanager
@@ -198,7 +197,7 @@ class Reconciler:
                 raise
             self._display.released(run_id)
             self._trip(f"{self._folder(run_id)}: {lifecycle.described(error)}")
-        except claim.Locked as error:
+        except lifecycle.Locked as error:
             self._display.released(run_id)
             self._display.say(f"{error}; waiting for it")
             self._waiting.setdefault(run_id, None)
@@ -226,15 +225,15 @@ class Reconciler:
     def _dispatch(self, run_id: str) -> None:
         """Submit a run, unless another launcher has it or it has ended since the plan was made."""
         folder = self._folder(run_id)
-        with claim.locked(folder, claim.PATIENCE_S):
+        with lifecycle.locked(folder, lifecycle.PATIENCE_S):
             state = read_state(folder)
             owner = self._witness.owner(folder)
             if owner is None and state.state in RESUMABLE:
-                state = transitions.with_lost_attempt(folder, state)
-                cancelled = transitions.pending_cancellation(folder, state)
+                state = lifecycle.with_lost_attempt(folder, state)
+                cancelled = stop_request.pending_cancellation(folder, state)
                 devices = self._devices[run_id]
-                write_state(folder, cancelled or transitions.submitted(state, self._launch.token, devices))
-                claim.discard(folder)
+                write_state(folder, cancelled or lifecycle.submitted(state, self._launch.token, devices))
+                lifecycle.discard_claim(folder)
                 state = cancelled or state
         if state.state not in RESUMABLE:
             self._end(run_id, state)
@@ -273,7 +272,7 @@ class Reconciler:
     def _job_ended(self, run_id: str, ended: Ended) -> None:
         """Read the state that a job left, and queue the run again if the state allows it."""
         folder = ended.folder
-        with claim.locked(folder, claim.PATIENCE_S):
+        with lifecycle.locked(folder, lifecycle.PATIENCE_S):
             state = read_state(folder)
             owner = self._witness.owner(folder)
             ours = state.launch_id in (self._launch.token, ended.launch_id)
@@ -281,7 +280,7 @@ class Reconciler:
             if owner is None and ours and unfinished and ended.exit_code != WorkerExit.BUSY:
                 state = self._ended_silently(folder, state, ended)
                 write_state(folder, state)
-                claim.discard(folder)
+                lifecycle.discard_claim(folder)
                 unfinished = False
         if self._budget is not None:
             self._budget.ended(run_id)
@@ -316,13 +315,13 @@ class Reconciler:
             kind, message = FailureKind.STALLED, f"it hung; see {stacks_path(folder, state.attempt)}; {message}"
         if ended.failure_kind is not None:
             kind, message = ended.failure_kind, ended.message or message
-        request = stop_request.find(folder, claim.read_claim(folder))
+        request = stop_request.find(folder, lifecycle.read_claim(folder))
         if request is not None:
             kind, message = request.failure_kind, f"{request.message}; {message}"
         elif self._interruption.count and kind != FailureKind.DISK_FULL:
             how = "twice" if self._interruption.count > 1 else "once, and did not stop in time"
             kind, message = FailureKind.PREEMPTED, f"interrupted {how}; {message}"
-        return transitions.ended(state, kind, message, self._launch.retry, transitions.progressed(folder, state))
+        return lifecycle.ended(state, kind, message, self._launch.retry, lifecycle.progressed(folder, state))
 
     def _end(self, run_id: str, state: State) -> None:
         self.outcome.states[run_id] = state

@@ -23,11 +23,10 @@ from launcher.planning import added_seeds, continuation, freeze, hypotheses, pre
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
-from launcher.run import catalog, compute, launch_record, lifecycle
-from launcher.run.folder import find_state, run_folder
+from launcher.run import catalog, launch_record, lifecycle
+from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State, find_state
 from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
@@ -167,7 +166,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
 
     try:
         forecast = Forecast(
-            plan, {run_id: catalog.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+            plan, {run_id: lifecycle.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
         )
         asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
         lines = (budget_line(plan, forecast), *asked, *continuation.sentences(plan))
@@ -224,7 +223,10 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
         if groups:
             listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
             print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
-    spent = sum(compute.spent(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values()) / compute.HOUR_S
+    spent = (
+        sum(lifecycle.spent_seconds(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values())
+        / lifecycle.HOUR_S
+    )
     needed = spent + forecast.estimate(left_out).device_hours
     more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from analysis.spec.settings import Sequential
 from launcher.errors import Diagnostics
 from launcher.planning.overrides import COMMAND_LINE, Arguments
 from launcher.planning.plan import Experiment
-from launcher.run import catalog
+from launcher.run import lifecycle
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
 
@@ -79,7 +79,7 @@ def check_unchanged(
     """
     before, now = frozen.analysis.get("sequential"), rule.model_dump() if rule is not None else None
     if before == now or not any(
-        catalog.present_state(run_folder(multirun, run_id)) == RunState.DONE for run_id in frozen.members
+        lifecycle.present_state(run_folder(multirun, run_id)) == RunState.DONE for run_id in frozen.members
     ):
         return
     said = "fixes the number of seeds" if before is None else f"has seeds: {_in_words(before)}"

@@ -12,10 +12,9 @@ from launcher.config import content, hydra_compose, identity
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import preregistration
 from launcher.planning.plan import Plan, PlannedRun
-from launcher.run import transitions
-from launcher.run.folder import base_path, create_state, find_state, read_config, run_folder
-from launcher.run.lifecycle import RESUMABLE, RunState
-from launcher.run.records import FORMAT
+from launcher.run import lifecycle
+from launcher.run.folder import FORMAT, base_path, read_config, run_folder
+from launcher.run.lifecycle import RESUMABLE, RunState, create_state, find_state
 from launcher.text import one_line
 
 
@@ -45,9 +44,7 @@ def freeze(plan: Plan) -> None:
             files.write_atomic(folder / "config.yaml", _frozen(run))
         if not (folder / "state.json").is_file():  # the state is written after the configuration
             prefix = plan.prefixes.get(run.id)
-            create_state(
-                folder, transitions.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ()))
-            )
+            create_state(folder, lifecycle.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ())))
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"

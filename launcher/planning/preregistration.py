@@ -23,9 +23,9 @@ from launcher import files
 from launcher.config import identity
 from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan
-from launcher.run import archive, claim
-from launcher.run.folder import find_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, find_state
 
 FORMAT = 1
 NAME = "hypotheses.json"
@@ -37,7 +37,7 @@ def declare(multirun: Path, experiment: Experiment) -> None:
     ValueError: the file has another format.
     """
     folder, said = multirun / experiment.name, _said(experiment)
-    with claim.locked(folder):  # two launches at once must not overwrite each other's declaration
+    with lifecycle.locked(folder):  # two launches at once must not overwrite each other's declaration
         earlier = _read(folder / NAME)
         last = declaration.registration(earlier[-1:], experiment.document(), Declaration(1, 1))
         if last is not None and last.plan is not None and not last.changes:
@@ -94,7 +94,7 @@ def _results(
     plans = [plan, *(entry["plan"] for entry in declaration.of_scale(kept, plan) if "plan" in entry)]
     known = list(dict.fromkeys(run["id"] for document in plans for run in document["runs"]))
     seen = {run_id for entry in earlier for run_id in entry["done"]}
-    archived = archive.archived(multirun)
+    archived = lifecycle.archived(multirun)
     folders = {run_id: [run_folder(multirun, run_id), *archived.get(run_id, ())] for run_id in known}
     return known, [run_id for run_id in known if run_id in seen or any(map(_has_result, folders[run_id]))]
 

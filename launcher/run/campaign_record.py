@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from launcher.run import claim
-from launcher.run.records import Record, read_record, write_record
+from launcher.run import lifecycle
+from launcher.run.folder import Record, read_record, write_record
 
 NAME = "campaign.json"
 FORMAT: Literal[1] = 1
@@ -116,7 +116,7 @@ def update(multirun: Path, campaign: str, change: Callable[[CampaignRecord | Non
     other."""
     folder = multirun / campaign
     folder.mkdir(parents=True, exist_ok=True)
-    with claim.locked(folder):
+    with lifecycle.locked(folder):
         before = find(multirun, campaign)
         after = change(before)
         if after != before:

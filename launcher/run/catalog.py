@@ -18,10 +18,7 @@ from launcher import project
 from launcher.application import application
 from launcher.errors import Usage
 from launcher.project import CONF
-from launcher.run import claim
-from launcher.run.folder import find_state, read_config, run_folder, runs_folder
-from launcher.run.lifecycle import NEW, RunState
-from launcher.run.records import PLAN_FORMAT
+from launcher.run.folder import PLAN_FORMAT, read_config, run_folder, runs_folder
 from launcher.text import nearest, shown
 
 _LISTED = 5
@@ -170,23 +167,6 @@ def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, list
     many = ", ".join(existing[:_LISTED]) + (f" and {len(existing) - _LISTED} more" if len(existing) > _LISTED else "")
     meant = f"did you mean {close}? " if close else ""
     return f"{shown(name)}: no such {what} in {multirun}; {meant}existing: {many or 'none'}"
-
-
-def present_state(folder: Path) -> str:
-    """A run's present state: `new` without a folder, `lost` if it says running but no process owns it."""
-    state = find_state(folder)
-    return NEW if state is None else true_state(folder, state.state)
-
-
-def true_state(folder: Path, state: str) -> str:
-    """The state from a state file, but `lost` if it was running and no process owns the run."""
-    if state != RunState.RUNNING or claim.live_claim(folder) is not None:
-        return state
-    # The run may have ended between the two checks.
-    again = find_state(folder)
-    if again is None:
-        return NEW
-    return RunState.LOST if again.state == RunState.RUNNING and claim.live_claim(folder) is None else again.state
 
 
 def command(multirun: Path, *words: str) -> str:

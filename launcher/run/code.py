@@ -27,9 +27,8 @@ from launcher import project
 from launcher.application import application, packages
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
-from launcher.run.folder import latest_checkpoint, run_folder
+from launcher.run.folder import FORMAT, LATER, Record, latest_checkpoint, read_record, run_folder, to_json
 from launcher.run.lifecycle import RunState
-from launcher.run.records import FORMAT, LATER, Record, read_record, to_json
 
 #: In an experiment's folder.
 CHOICES = "code_choices.jsonl"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.files import ASIDE, BadRunFolder, fsync_folder
-from launcher.run.records import Record
+from launcher.run.folder import Record
 
 _OWN = ("prompt", "split", "sample", "reward")
 _NAME = re.compile(r"(\d+)\.(json\.gz|parquet)")

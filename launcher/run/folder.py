@@ -1,28 +1,166 @@
 """The format of a run folder: multirun/README.md lists its files, and docs/schemas says what each holds.
 
-state.json is replaced atomically. summary.json, and then manifest.json, are written just before `done`. Only the
-standard library is imported at the top, so that every reader (analysis, commands, a worker) can afford it.
+A record is a frozen dataclass that msgspec validates, because its import takes a fifth of the time of pydantic's. On
+disk some fields keep older names (`JSON_KEYS`), so that every version reads the folders of every other. state.json
+(launcher.run.lifecycle) is replaced atomically. summary.json, and then manifest.json, are written just before `done`.
+Only light modules are imported at the top, so that every reader (analysis, commands, a worker) can afford it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, TypeVar
 
-from launcher.files import BadRunFolder, create_atomic, load_yaml, write_atomic
-from launcher.run.lifecycle import RunState
-from launcher.run.records import UNREADABLE, FrozenConfig, Provenance, State, parse, read_object, read_record, to_json
+import msgspec
+
+from launcher.files import BadRunFolder, load_yaml, write_json
+
+FORMAT: Literal[1] = 1  # of a run folder
+PLAN_FORMAT = 1  # version of plan.json
+
+#: A field's name in the file, where it is not its name here.
+JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "failure_counts": "ends"}
+#: Metadata of a field that a file has only if it says something: a file of an older version is written back as it was.
+LATER: Mapping[str, Any] = {"later": True}
+# Not a regular file, or not readable. Retrying will not help.
+UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
+
+AnyRecord = TypeVar("AnyRecord", bound="Record")
+
+
+class Record:
+    """The base of all records, with their pydantic configuration. Unknown keys are ignored: another version may have
+    written them."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
+        "alias_generator": lambda name: JSON_KEYS.get(name, name),
+        "extra": "ignore",
+    }
+
+
+@dataclass(frozen=True)
+class Manifest(Record):
+    """manifest.json of a done run or a checkpoint: the sha256 of each file by its path. `times`: of a run, when each
+    was changed, in ns; a file that has the same time is not read again. `run`: of a checkpoint, the run's logs then."""
+
+    files: Mapping[str, str]
+    times: Mapping[str, int] = field(default_factory=dict)
+    run: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FrozenConfig(Record):
+    """config.yaml of a run, rewritten only if the files that an unfinished run names have moved. `base` names the
+    frozen tree to which the application's sections hold differences.
+    `inputs` has the hash of each local file and folder that the configuration names, by absolute path; runs of older
+    versions have `data`, with the data files alone. `fork`: the run that it continues, and from where.
+
+    Readers get the mapping as it is. A run that another tool made has fewer keys.
+    """
+
+    format: Literal[1] = field(kw_only=True)
+    id: str | None = None
+    identity: Mapping[str, Any] | None = None
+    base: str | None = None
+    seed: int | None = None
+    method: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    fork: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provenance(Record):
+    """provenance.json of a run: where its last attempt came from. Without git, `commit` and `dirty` are null.
+
+    `patch` says whether dirty.patch is exact, and which new files it leaves out. `user_code` has the hash, repository,
+    commit and patch of each package and file from outside of the project, by path. `imported`: another tool made the
+    run.
+    """
+
+    commit: str | None = None
+    dirty: bool | None = None
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    user_code: Mapping[str, Any] = field(default_factory=dict)
+    command: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    host: str | None = None
+    cpu_count: int | None = None
+    devices: Mapping[str, Any] = field(default_factory=dict)
+    threads: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    attempt: int | None = None
+    pid: int | None = None
+    imported: Mapping[str, Any] | None = None
+
+
+# ---------------------------------------------------------------- files
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """A record as its file has it."""
+    unset = {item.name for item in dataclasses.fields(record) if item.metadata == LATER}
+    values = dataclasses.asdict(record).items()
+    return {JSON_KEYS.get(name, name): value for name, value in values if value or name not in unset}
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Replace a record's file atomically."""
+    write_json(path, to_json(record))
+
+
+def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:
+    """A record from its file. FileNotFoundError: there is none; BadRunFolder: it cannot be read, and why."""
+    return parse(model, path, read_object(path))
+
+
+def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
+    """A record from the content of its file. BadRunFolder: the first key that is wrong."""
+    fields = {name: value[key] for name, key in _keys(model) if key in value}  # type: ignore[arg-type]
+    try:
+        return msgspec.convert(fields, model, strict=True)
+    except msgspec.ValidationError as error:
+        raise BadRunFolder(path, str(error)) from error
+
+
+@functools.cache
+def _keys(model: Any) -> list[tuple[str, str]]:
+    """The fields of a record, each with its name in the file."""
+    return [(item.name, JSON_KEYS.get(item.name, item.name)) for item in dataclasses.fields(model)]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Errors as in `read_record`."""
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read())
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise BadRunFolder(path, f"not JSON ({error})") from error
+    except UNREADABLE as error:
+        raise BadRunFolder(path, str(error.strerror)) from error
+    if not isinstance(value, dict):
+        raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")
+    return value
+
+
+# ---------------------------------------------------------------- paths
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
 #: Names in multirun that no experiment may have, in upper or lower case: some file systems ignore case.
 RESERVED = ("archive", "bases", "cache", "code", "launches", "runs", "verdicts")
 #: The name of an experiment, and of its folder.
 NAME = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"
-
-
-# ---------------------------------------------------------------- paths
 
 
 def can_be_named(name: str) -> bool:
@@ -85,39 +223,11 @@ def checkpoints_folder(folder: Path) -> Path:
     return folder / "checkpoints"
 
 
-# ---------------------------------------------------------------- state and configuration
-
-
-def write_state(folder: Path, state: State) -> None:
-    """Replace state.json atomically."""
-    write_atomic(folder / "state.json", _state_text(state))
-
-
-def create_state(folder: Path, state: State) -> bool:
-    """Write a new run's first state. Returns False if another launcher wrote it before."""
-    return create_atomic(folder / "state.json", _state_text(state))
-
-
-def _state_text(state: State) -> str:
-    RunState(state.state)  # ValueError: there is no such state
-    return json.dumps(to_json(state), indent=1) + "\n"
-
-
-def read_state(folder: Path) -> State:
-    """The run's state. FileNotFoundError: there is no such run; BadRunFolder: the file cannot be read."""
-    return read_record(State, folder / "state.json")
-
-
-def find_state(folder: Path) -> State | None:
-    """The run's state, or None where the run does not exist."""
-    try:
-        return read_state(folder)
-    except FileNotFoundError:
-        return None
+# ---------------------------------------------------------------- configuration, summary and provenance
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The frozen configuration, as records.FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
+    """The frozen configuration, as FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
     import yaml
 
     path = folder / "config.yaml"
@@ -142,7 +252,7 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """Where the run came from, as records.Provenance has it, or None before its first attempt."""
+    """Where the run came from, as Provenance has it, or None before its first attempt."""
     path = folder / "provenance.json"
     try:
         value = read_object(path)

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.files import write_atomic, write_json
-from launcher.run.folder import read_provenance
-from launcher.run.records import LATER, Record, read_record, write_record
+from launcher.run.folder import LATER, Record, read_provenance, read_record, write_record
 
 #: The provenance of code from outside of the project: by path (provenance.collect).
 USER_CODE = "user_code"

@@ -8,16 +8,34 @@ worker dies without writing a state, it still gives the reason.
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.files import BadRunFolder
-from launcher.run.claim import is_here, live_claim
-from launcher.run.lifecycle import FailureKind
-from launcher.run.records import Claim, Record, read_record, write_record
+from launcher.run.folder import Record, read_record, run_folder, write_record
+from launcher.run.lifecycle import (
+    PATIENCE_S,
+    RESUMABLE,
+    Claim,
+    FailureKind,
+    RunState,
+    State,
+    discard_claim,
+    ended,
+    hostname,
+    is_here,
+    live_claim,
+    locked,
+    read_claim,
+    read_state,
+    with_lost_attempt,
+    write_state,
+)
 
 NAME = "stop.json"
 
@@ -64,3 +82,46 @@ def find(folder: Path, owner: Claim | None) -> StopRequest | None:
 def clear(folder: Path) -> None:
     """Remove a request that an earlier attempt left. The caller holds the folder's lock."""
     (folder / NAME).unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------- to cancel a run
+
+# What `cancel` returns if it asked the run's worker to stop.
+ASKED = "asked"
+
+
+def cancel(multirun: Path, run_id: str) -> str:
+    """Cancel a run; what happened: "cancelled", "asked", or the terminal state that the run already had.
+
+    "asked": its worker, on whatever host, saves a checkpoint and ends as `cancelled`. FileNotFoundError: no such run;
+    Locked: another process, perhaps a stopped one, holds the run's lock.
+    """
+    folder = run_folder(multirun, run_id)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: this run does not exist")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # the user has no name on this machine
+        user = f"user {os.getuid()}"
+    message = f"cancelled by {user} on {hostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
+    with locked(folder, PATIENCE_S):
+        state = read_state(folder)
+        if state.state not in RESUMABLE:
+            return state.state
+        if send_to_owner(folder, FailureKind.CANCELLED, message) is not None:
+            return ASKED
+        state = with_lost_attempt(folder, state)
+        discard_claim(folder)
+        write_state(folder, ended(state, FailureKind.CANCELLED, message, {}, progressed=False))
+        return RunState.CANCELLED
+
+
+def pending_cancellation(folder: Path, state: State) -> State | None:
+    """The cancelled state of a run whose owner died, or ended otherwise, before it saw the request to cancel the run.
+
+    None: there is no such request. The caller holds the folder's lock, and has not removed the claim.
+    """
+    request = find(folder, read_claim(folder))
+    if request is None or request.failure_kind != FailureKind.CANCELLED or state.state not in RESUMABLE:
+        return None
+    return ended(state, FailureKind.CANCELLED, request.message, {}, progressed=False, error=state.error)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from launcher import files
 from launcher.run import catalog
-from launcher.run.folder import is_imported, metrics_path, multirun_of
-from launcher.run.lifecycle import RunState
-from launcher.run.records import Manifest, State, read_record, write_record
+from launcher.run.folder import Manifest, is_imported, metrics_path, multirun_of, read_record, write_record
+from launcher.run.lifecycle import RunState, State
 
 MANIFEST = "manifest.json"
 _LOGS = frozenset({"config.yaml", "metrics.jsonl", "histograms.jsonl", "responses.jsonl", "evaluations"})

@@ -18,9 +18,9 @@ from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any
 
-from launcher.run import claim, launch_record, stop_request, transitions
-from launcher.run.folder import read_state, run_folder
-from launcher.run.lifecycle import FailureKind, RunState
+from launcher.run import launch_record, lifecycle, stop_request
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import FailureKind, RunState, read_state
 from launcher.schedulers.protocol import Ended, SchedulerError
 from launcher.worker import process as worker_process
 
@@ -69,7 +69,7 @@ class HydraLauncher:
         ended = [
             folder
             for folder in self._running
-            if over or (read_state(folder).state not in _UNFINISHED and claim.live_claim(folder) is None)
+            if over or (read_state(folder).state not in _UNFINISHED and lifecycle.live_claim(folder) is None)
         ]
         self._running = [folder for folder in self._running if folder not in ended]
         if over:
@@ -81,7 +81,7 @@ class HydraLauncher:
     def withdraw(self) -> int:
         """Keep the waiting runs of the batch from starting."""
         launch_record.closed(self._record).touch()
-        return sum(map(transitions.withdraw, self._running))
+        return sum(map(lifecycle.withdraw, self._running))
 
     def cancel(self, kill: bool = False) -> None:
         """Ask the running runs, on whatever host, to save a checkpoint and stop; keep the waiting ones from starting.
@@ -90,10 +90,10 @@ class HydraLauncher:
         """
         self.withdraw()
         for folder in self._running:
-            with suppress(claim.Locked), claim.locked(folder, claim.PATIENCE_S):
+            with suppress(lifecycle.Locked), lifecycle.locked(folder, lifecycle.PATIENCE_S):
                 owner = stop_request.send_to_owner(folder, FailureKind.PREEMPTED, "interrupted")
                 if kill and owner is not None:
-                    claim.kill(owner)
+                    lifecycle.kill_owner(owner)
 
     def close(self) -> None:
         """Ask the remaining runs to stop, and wait until the plugin returns."""

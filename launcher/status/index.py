@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run import compute, whole
-from launcher.run.folder import metrics_path, read_state, runs_folder
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle, whole
+from launcher.run.folder import metrics_path, runs_folder
+from launcher.run.lifecycle import RunState, read_state
 
 FORMAT = 6
 UNREADABLE = "unreadable"
@@ -153,7 +153,7 @@ def _read(folder: Path, key: tuple[int, int, int], metrics: Collection[str]) -> 
         metrics=values,
         launch_id=state.launch_id,
         device_seconds=sum(state.device_seconds.values()),
-        unfinished_seconds=compute.unfinished(state.device_seconds, state.attempt, state.state),
+        unfinished_seconds=lifecycle.unfinished_seconds(state.device_seconds, state.attempt, state.state),
         started=state.started,
         devices=state.devices,
         stamp=stamp,

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.run import catalog
-from launcher.run.compute import HOUR_S
-from launcher.run.folder import run_folder
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import JSON_KEYS, run_folder
 from launcher.run.launch_record import jobs_of
-from launcher.run.lifecycle import NEW, RESUMABLE, RunState
-from launcher.run.records import JSON_KEYS
+from launcher.run.lifecycle import HOUR_S, NEW, RESUMABLE, RunState
 from launcher.status.index import UNREADABLE, Index, Row
 from launcher.text import clean, counted, without_numbers
 
@@ -130,7 +128,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     ids = catalog.entries(plan)
     rows = index.refresh(ids, [metric] if metric else [])
     states = {
-        run_id: catalog.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
+        run_id: lifecycle.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
         for run_id in ids
     }
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run

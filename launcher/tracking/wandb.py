@@ -26,10 +26,8 @@ import psutil
 import wandb
 
 from launcher import files
-from launcher.run.archive import generation
-from launcher.run.folder import last_final_step, multirun_of, read_config
-from launcher.run.lifecycle import RESUMABLE, RunState
-from launcher.run.records import read_object
+from launcher.run.folder import last_final_step, multirun_of, read_config, read_object
+from launcher.run.lifecycle import RESUMABLE, RunState, generation
 from launcher.text import one_line
 from launcher.tracking import Row, rows
 from launcher.tracking.settings import Labels, Settings, labels

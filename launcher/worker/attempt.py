@@ -15,7 +15,6 @@ from launcher import files
 from launcher.config import identity
 from launcher.nodes import ONE, Nodes
 from launcher.run import evaluations, stop_request, whole
-from launcher.run.claim import Heartbeat
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
     attempt_folder,
@@ -30,7 +29,7 @@ from launcher.run.folder import (
     multirun_of,
     responses_path,
 )
-from launcher.run.lifecycle import FailureKind
+from launcher.run.lifecycle import FailureKind, Heartbeat
 from launcher.tracking import Tracker
 
 

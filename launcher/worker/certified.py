@@ -18,9 +18,8 @@ from typing import Any
 from launcher import files
 from launcher.config.identity import content_hash
 from launcher.nodes import ONE, Nodes
-from launcher.run.claim import Heartbeat
-from launcher.run.folder import checkpoints_folder, multirun_of
-from launcher.run.records import read_object
+from launcher.run.folder import checkpoints_folder, multirun_of, read_object
+from launcher.run.lifecycle import Heartbeat
 from launcher.worker.attempt import Attempt, Lines
 
 ASKED, TRACE = "certify.json", "trace.jsonl"

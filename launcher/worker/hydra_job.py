@@ -35,8 +35,7 @@ from launcher import files
 from launcher.application import KEY
 from launcher.config import content
 from launcher.project import COPIES, ROOT
-from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of
-from launcher.run.records import read_object
+from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of, read_object
 from launcher.worker import current, loaded
 from launcher.worker.attempt import Attempt
 from launcher.worker.hydra_app import NAME

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from launcher import files
 from launcher.application import application
-from launcher.run import claim, evaluations, whole
+from launcher.run import evaluations, lifecycle, whole
 from launcher.run.folder import (
     checkpoint_name,
     checkpoints,
     checkpoints_folder,
-    find_state,
     histograms_path,
     latest_checkpoint,
     metrics_path,
@@ -27,8 +26,7 @@ from launcher.run.folder import (
     responses_path,
     run_folder,
 )
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import RunState, State, find_state
 
 
 def attempts(folder: Path, state: State) -> int:
@@ -46,7 +44,7 @@ def adopt(folder: Path, state: State) -> State:
     if not _is_pending(folder, state):
         return state
     source, step = _source(folder, state), state.prefix_step or 0
-    with suppress(FileNotFoundError), claim.locked(source):  # `gc` deletes checkpoints under this lock
+    with suppress(FileNotFoundError), lifecycle.locked(source):  # `gc` deletes checkpoints under this lock
         before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
         is_done = before is not None and before.state == RunState.DONE and not whole.problem(source, before)
         if before and is_done and checkpoint is not None:

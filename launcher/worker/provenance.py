@@ -31,7 +31,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is the same for all runs of a launch (records.Provenance), and the patch of a tree with changes, or None.
+    """What is the same for all runs of a launch (folder.Provenance), and the patch of a tree with changes, or None.
 
     In the record, `user_code` has the texts of its patches in place of their names.
     """

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from launcher.run.claim import HEARTBEAT_S
 from launcher.run.folder import stacks_path
+from launcher.run.lifecycle import HEARTBEAT_S
 from launcher.text import duration
 
 #: Without `cluster.stall_s`: so many times the median step, but at least so many seconds.

@@ -26,19 +26,10 @@ from launcher.application import application
 from launcher.config import content, identity
 from launcher.nodes import ONE, Nodes
 from launcher.project import COPIES, NO_DEVICES, ROOT
-from launcher.run import claim, code, launch_record, lifecycle, stop_request, transitions, whole
-from launcher.run.folder import (
-    attempt_folder,
-    last_final_step,
-    latest_checkpoint,
-    multirun_of,
-    read_config,
-    read_state,
-    write_state,
-)
+from launcher.run import code, launch_record, lifecycle, stop_request, whole
+from launcher.run.folder import attempt_folder, last_final_step, latest_checkpoint, multirun_of, read_config
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, WorkerExit
-from launcher.run.records import Claim, State
+from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
 from launcher.text import one_line
 from launcher.worker import loaded, prefix
 from launcher.worker.attempt import Attempt, prepare
@@ -92,7 +83,7 @@ def execute(
         if claimed is None:
             return WorkerExit.BUSY
         return _run_claimed(folder, *claimed, train, launch or Launch(), orphaned, nodes)
-    except claim.ClaimLost as error:
+    except lifecycle.ClaimLost as error:
         _say(str(error))
         return WorkerExit.BUSY
     except OSError as error:
@@ -105,7 +96,7 @@ def execute(
 def _run_claimed(
     folder: Path, owner: Claim, state: State, train: str, launch: Launch, orphaned: Callable[[], Reason], nodes: Nodes
 ) -> int:
-    heartbeat = claim.Heartbeat(folder, owner)
+    heartbeat = lifecycle.Heartbeat(folder, owner)
     kind = CertifiedAttempt if (multirun_of(folder) / ASKED).exists() else Attempt
     attempt = kind(folder, state.attempt, heartbeat, nodes)
     watchdog = Watchdog(folder, state.attempt, launch.stall_s)
@@ -121,15 +112,15 @@ def _run_claimed(
     finally:
         heartbeat.stop()
         watchdog.close()
-    with claim.locked(folder):
-        if not claim.owns(folder, owner):
+    with lifecycle.locked(folder):
+        if not lifecycle.owns(folder, owner):
             return WorkerExit.BUSY
         # If the request to cancel came too late to stop the attempt, the run must still not be resumed.
-        final = transitions.pending_cancellation(folder, final) or final
+        final = stop_request.pending_cancellation(folder, final) or final
         try:
             write_state(folder, final)
         finally:
-            claim.release(folder, owner)
+            lifecycle.release_claim(folder, owner)
     return _EXITS[final.state]
 
 
@@ -159,48 +150,48 @@ def _on_beat(attempt: Attempt, watchdog: Watchdog, owner: Claim, launch: Launch)
 
 def _end_stalled(folder: Path, owner: Claim, kind: FailureKind, message: str, launch: Launch) -> None:
     """Write the end of an attempt whose own thread hangs, and end this process."""
-    with claim.locked(folder):
+    with lifecycle.locked(folder):
         state = read_state(folder)
-        if not claim.owns(folder, owner) or state.state != RunState.RUNNING:
+        if not lifecycle.owns(folder, owner) or state.state != RunState.RUNNING:
             return
-        write_state(
-            folder, transitions.ended(state, kind, message, launch.retry, transitions.progressed(folder, state))
-        )
-        claim.release(folder, owner)
+        write_state(folder, lifecycle.ended(state, kind, message, launch.retry, lifecycle.progressed(folder, state)))
+        lifecycle.release_claim(folder, owner)
         os._exit(WorkerExit.CANCELLED if kind == FailureKind.CANCELLED else WorkerExit.PREEMPTED)
 
 
 def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
     """Claim the run and write that it is running; None if it is owned, needs no work, or its launch is closed."""
-    witness = claim.Witness()
+    witness = lifecycle.Witness()
     while (
-        (owner := witness.owner(folder)) is not None and not claim.is_here(owner) and not claim.is_alive(folder, owner)
+        (owner := witness.owner(folder)) is not None
+        and not lifecycle.is_here(owner)
+        and not lifecycle.is_alive(folder, owner)
     ):
         time.sleep(_CHECK_S)  # the owner on another host seems dead: wait until that is certain
-    with claim.locked(folder):
+    with lifecycle.locked(folder):
         state = read_state(folder)
         record = launch_record.launches_folder(multirun_of(folder)) / f"{launch_id}.json"
         if state.state not in RESUMABLE or (launch_id is not None and launch_record.closed(record).exists()):
             return None
         cancelled = None
         if witness.owner(folder) is None:
-            state = transitions.with_lost_attempt(folder, state)
-            cancelled = transitions.pending_cancellation(folder, state)
+            state = lifecycle.with_lost_attempt(folder, state)
+            cancelled = stop_request.pending_cancellation(folder, state)
         if cancelled is not None:
             write_state(folder, cancelled)
-            claim.discard(folder)
+            lifecycle.discard_claim(folder)
             return None
-        owner = claim.acquire(folder, prefix.attempts(folder, state) + 1, witness)
+        owner = lifecycle.acquire(folder, prefix.attempts(folder, state) + 1, witness)
         if owner is None:
             return None
         try:
             stop_request.clear(folder)
             state = prefix.adopt(folder, state)
             prepare(folder, owner.attempt)
-            state = transitions.started(state, owner, launch_id, last_final_step(folder))
+            state = lifecycle.started(state, owner, launch_id, last_final_step(folder))
             write_state(folder, state)
         except BaseException:
-            claim.release(folder, owner)
+            lifecycle.release_claim(folder, owner)
             raise
     return owner, state
 
@@ -216,8 +207,8 @@ def _attempt(
     def on_first_step() -> None:
         nonlocal state
         state = _with_code(folder, state, config, commits)
-        with claim.locked(folder):
-            if claim.owns(folder, owner):
+        with lifecycle.locked(folder):
+            if lifecycle.owns(folder, owner):
                 write_state(folder, state)
 
     try:
@@ -249,8 +240,8 @@ def _attempt(
         gap = whole.log_problem(folder, length.steps, attempt.first_step) if length.logs_every_step else None
         if gap is not None:
             raise RuntimeError(f"{gap}. Fix: `resume` resumes the run from a checkpoint before that step")
-        return transitions.finished(state, whole.seal(folder))
-    except claim.ClaimLost:
+        return lifecycle.finished(state, whole.seal(folder))
+    except lifecycle.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
         return _failed(folder, state, lifecycle.kind_of(error, failures), error, attempt, launch)
@@ -263,7 +254,7 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
         if why is None:
             break
         aside = attempt_folder(folder, state.attempt) / "checkpoints" / newest[1].name
-        with claim.locked(folder):
+        with lifecycle.locked(folder):
             attempt.check()
             shutil.rmtree(aside, ignore_errors=True)
             os.renames(newest[1], aside)
@@ -287,18 +278,18 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: M
 def _failed(
     folder: Path, state: State, kind: FailureKind, error: BaseException, attempt: Attempt, launch: Launch
 ) -> State:
-    progressed = transitions.progressed(folder, state)
+    progressed = lifecycle.progressed(folder, state)
     if kind in (FailureKind.PREEMPTED, FailureKind.LOST):
         attempt.check_stop_request()
     # SLURM's SIGTERM goes to all processes of a job: one may die of it before the trainer has stopped.
     if kind == FailureKind.PREEMPTED or (kind == FailureKind.LOST and attempt.stop_requested()):
         message = attempt.stop_message or one_line(str(error))
         _say(f"{one_line(str(error))}: {attempt.stop_kind}: {message}")  # it was asked to, so its stack says nothing
-        return transitions.ended(state, attempt.stop_kind, message, launch.retry, progressed)
+        return lifecycle.ended(state, attempt.stop_kind, message, launch.retry, progressed)
     _say("".join(traceback.format_exception(error)).rstrip())
     text = "\n".join("".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:])
     record = {"type": type(error).__name__, "message": str(error), "place": lifecycle.place(error), "traceback": text}
-    return transitions.ended(state, kind, lifecycle.described(error), launch.retry, progressed, record)
+    return lifecycle.ended(state, kind, lifecycle.described(error), launch.retry, progressed, record)
 
 
 def _say(text: str) -> None:

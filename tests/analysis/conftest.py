@@ -21,8 +21,8 @@ from analysis.findings.outcomes import Ground, Reason
 from analysis.findings.study import Block, Study, study
 from analysis.findings.verdicts import Verdict
 from launcher import files
-from launcher.run.folder import metrics_path, run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import State, write_state
 
 GROUPS = {"C0": "C0 (GRPO)", "C1": "C1 (BNTO minimal)", "asymmetric_clip": "asymmetric clip", "PTRW": "PTRW"}
 GAIN = {"C0": 0.0, "C1": 0.05, "asymmetric_clip": 0.02, "PTRW": -0.08}

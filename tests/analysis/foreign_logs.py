@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from launcher import files
-from launcher.run.folder import run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import State, write_state
 from tests.analysis.conftest import Lines, MakeSweep
 
 RETURN, LENGTH = "eval/return", "eval/length"

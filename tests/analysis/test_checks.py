@@ -6,7 +6,8 @@ import json
 
 from analysis.report import write
 from launcher import files
-from launcher.run.folder import find_state, read_summary, run_folder, write_state
+from launcher.run.folder import read_summary, run_folder
+from launcher.run.lifecycle import find_state, write_state
 from tests.analysis import qstar
 from tests.analysis.conftest import MakeSweep
 from trainer_ext.methods.health import Health

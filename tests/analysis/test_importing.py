@@ -26,9 +26,8 @@ from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from launcher import files
 from launcher.__main__ import main as launcher
-from launcher.run.folder import histograms_path, read_state, run_folder, runs_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.folder import histograms_path, run_folder, runs_folder
+from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.tracking import Row, rows
 from launcher.tracking.tensorboard import EventFiles
 from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal

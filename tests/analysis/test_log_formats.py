@@ -21,9 +21,8 @@ from analysis.data.sweep import read_sweep
 from analysis.sources import BadImport, ImportRequest, Naming, import_runs, source
 from analysis.sources.source import LoggedRun
 from launcher import files
-from launcher.run.folder import metrics_path, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.folder import metrics_path
+from launcher.run.lifecycle import RunState, State, write_state
 from tests.analysis.conftest import MakeSweep, refusal
 
 Rows = Sequence[tuple[int, float]]

@@ -18,8 +18,8 @@ from analysis.data.metric_log import Curves, parse
 from analysis.data.normalized import added
 from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
-from launcher.run.folder import metrics_path, run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import State, write_state
 from tests.analysis.conftest import Lines, MakeSweep, refusal
 from tests.wording import Worded
 

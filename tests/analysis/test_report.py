@@ -16,8 +16,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.report.files import write_all
-from launcher.run.folder import metrics_path, run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import State, write_state
 from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, replan, without
 
 ROOT = Path(__file__).parents[2]

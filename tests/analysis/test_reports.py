@@ -20,7 +20,8 @@ from analysis.report import Report, write
 from analysis.spec.settings import REWARD, settings
 from analysis.tables import wording
 from launcher import files
-from launcher.run.folder import find_state, read_provenance, read_summary, run_folder, write_state
+from launcher.run.folder import read_provenance, read_summary, run_folder
+from launcher.run.lifecycle import find_state, write_state
 from tests.analysis import qstar
 from tests.analysis.conftest import UP, LinesOf, MakeSweep, ended, logging, metrics, replan, without
 from tests.wording import Worded

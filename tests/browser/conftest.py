@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from launcher.run.folder import run_folder, write_state
-from launcher.run.records import State
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import State, write_state
 from tests import needs
 from tests.analysis import qstar
 from tests.analysis.conftest import sweeps_in

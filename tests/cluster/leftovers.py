@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from tests.waiting import until
 
 #: In the environment of all that a test process starts: its id and start time. Its clusters' folders hold it too.
@@ -20,7 +20,7 @@ _OWNER = "owner"
 
 def mark() -> str:
     """This process's own."""
-    return f"{os.getpid()}:{claim.process_start(os.getpid())}"
+    return f"{os.getpid()}:{lifecycle.process_start(os.getpid())}"
 
 
 def folder(parent: Path, prefix: str) -> Path:
@@ -61,4 +61,4 @@ def _orphans() -> Iterator[int]:
 
 def _is_gone(mark: str) -> bool:
     pid, _, start = mark.partition(":")
-    return str(claim.process_start(int(pid))) != start
+    return str(lifecycle.process_start(int(pid))) != start

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launcher.run import claim
-from launcher.run.folder import find_state, metrics_path, read_config, run_folder, runs_folder
-from launcher.run.records import State
+from launcher.run import lifecycle
+from launcher.run.folder import metrics_path, read_config, run_folder, runs_folder
+from launcher.run.lifecycle import State, find_state
 from tests.cluster import leftovers
 from tests.launcher.made import read_log
 from tests.waiting import until
@@ -62,7 +62,7 @@ class Lab:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def alive(self, program: str) -> bool:
-        return claim.process_start(int((self.state / "run" / f"{program}.pid").read_text())) is not None
+        return lifecycle.process_start(int((self.state / "run" / f"{program}.pid").read_text())) is not None
 
     def ask(self, *command: str) -> str:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)

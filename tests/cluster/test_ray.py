@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from launcher.run.folder import latest_checkpoint
-from launcher.run.transitions import cancel
+from launcher.run.stop_request import cancel
 from tests.cluster import rays
 from tests.cluster.rays import ROOT, Rays
 from tests.launcher.test_hydra_sweep import PROGRAM, edited_while_it_waits
@@ -57,7 +57,7 @@ def past_a_checkpoint(multirun: Path, count: int = 2) -> list[Path]:
     """The folders of the runs, once so many run and have a checkpoint."""
 
     def found() -> list[Path]:
-        runs = [path for path in multirun.glob("runs/*") if latest_checkpoint(path) and claim.live_claim(path)]
+        runs = [path for path in multirun.glob("runs/*") if latest_checkpoint(path) and lifecycle.live_claim(path)]
         return runs if len(runs) >= count else []
 
     return sorted(until(found))
@@ -67,7 +67,7 @@ def assert_whole(multirun: Path, expected: dict[str, list[tuple[int, int]]]) -> 
     """Every run is done, with every step once, and nobody owns it."""
     assert {state["state"] for state in states(multirun).values()} == {"done"}
     assert walked(multirun) == expected
-    assert not [path for path in multirun.glob("runs/*") if claim.read_claim(path)]
+    assert not [path for path in multirun.glob("runs/*") if lifecycle.read_claim(path)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.application import Shape
-from launcher.run.records import State
+from launcher.run.lifecycle import State
 from launcher.schedulers.slurm import system
 from tests.cluster.slurm import ROOT, Lab, run_on, states, whole
 from tests.launcher.batch_conformance import *  # noqa: F403

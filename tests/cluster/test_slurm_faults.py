@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from launcher.run.folder import latest_checkpoint, run_folder
 from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import ended, until
@@ -192,9 +192,9 @@ def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Pat
     launcher = slurm.launch(tmp_path / "m", "seed=0", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 1)
     hit = fail_node(slurm, tmp_path / "m", "--keep-jobs")
-    orphan = claim.read_claim(run_folder(tmp_path / "m", hit))
+    orphan = lifecycle.read_claim(run_folder(tmp_path / "m", hit))
     time.sleep(3)
-    assert orphan is not None and claim.process_start(orphan.pid) == orphan.process_start
+    assert orphan is not None and lifecycle.process_start(orphan.pid) == orphan.process_start
     until(lambda: states(tmp_path / "m")[hit].attempt == 2)
     gate.unlink()
     said, _ = launcher.communicate(timeout=200)
@@ -233,7 +233,7 @@ def test_without_slurmdbd(plain: Lab, gate: Path, tmp_path: Path) -> None:
     launcher = plain.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
     run_id = next(iter(states(tmp_path / "m")))
-    owner = claim.read_claim(run_folder(tmp_path / "m", run_id))
+    owner = lifecycle.read_claim(run_folder(tmp_path / "m", run_id))
     assert owner is not None
     task = int(Path(f"/proc/{owner.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
     for pid in (task, owner.pid):  # dies without a word, and so does what speaks for it

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from tests.cluster import rays
 from tests.cluster.rays import Rays
 from tests.cluster.test_ray_in_slurm import RUN, STEPS
@@ -70,7 +70,7 @@ def test_two_runs_at_a_time_and_one_over_two_nodes_that_loses_one(ray: Rays, tmp
     one, two = tmp_path / "one", tmp_path / "two"
     alone = launched(ray, one, "model.resources.cpus=2")
     nodes = [ray.node("--num-cpus", "1") for _ in range(2)]
-    until(lambda: any(map(claim.live_claim, one.glob("runs/*"))) or alone.poll() is not None, 300)
+    until(lambda: any(map(lifecycle.live_claim, one.glob("runs/*"))) or alone.poll() is not None, 300)
     assert alone.poll() is None, alone.communicate()[0]
     spread = launched(ray, two, "model.resources.nodes=2")
     until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or spread.poll() is not None, 300)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launcher.planning.plan import Plan
-from launcher.run import claim
+from launcher.run import lifecycle
 from tests import registered, results
 from tests.sharing import shared_folder
 from tests.waiting import DEADLINE
@@ -114,7 +114,7 @@ class Sweeps:
 
     def alive(self) -> list[Path]:
         """Runs whose claim has a living owner."""
-        return [path for path in self.multirun.glob("runs/*") if claim.live_claim(path)]
+        return [path for path in self.multirun.glob("runs/*") if lifecycle.live_claim(path)]
 
 
 def mounted(place: Path, size: str) -> Iterator[Path]:

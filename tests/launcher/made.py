@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.run.folder import checkpoint_name, checkpoints_folder, metrics_path, run_folder, write_state
-from launcher.run.records import FORMAT, State
+from launcher.run.folder import FORMAT, checkpoint_name, checkpoints_folder, metrics_path, run_folder
+from launcher.run.lifecycle import State, write_state
 
 METRIC = "analysis/reward_sum_mean"
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import Any
 
-from launcher.run import claim, stop_request
+from launcher.run import lifecycle, stop_request
 from launcher.run.lifecycle import FailureKind
 
 PACE = "STEPS_SECONDS"  # seconds a step
@@ -59,7 +59,7 @@ def train(config: Any, run: Any) -> dict[str, Any]:
         if step == 3 and end == "words":
             raise ValueError(f"no number in the response {'abcdefghijklmnopqrst'[: config['seed'] + 1]!r}")
         if step == 3 and end == "late":  # cancelled when it has no eyes for that any more
-            owner = claim.read_claim(run.folder)
+            owner = lifecycle.read_claim(run.folder)
             assert owner is not None
             stop_request.ask(run.folder, owner, FailureKind.CANCELLED, "too late")
             raise ValueError("of another reason")

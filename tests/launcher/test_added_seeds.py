@@ -12,8 +12,8 @@ from launcher.__main__ import main
 from launcher.execution import sweep
 from launcher.planning import freeze, preregistration
 from launcher.planning.plan import Plan
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make, planner, refused
 from tests.wording import Worded

@@ -11,9 +11,9 @@ from launcher.application import Shape
 from launcher.execution import sweep
 from launcher.planning import planner
 from launcher.run import launch_record
-from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import FailureKind, RunState
+from launcher.run.lifecycle import FailureKind, RunState, read_state, write_state
 from launcher.schedulers.batch import scheduler as batch_scheduler
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Phase, Refusal, Refused, Unanswered

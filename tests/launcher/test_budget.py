@@ -16,11 +16,10 @@ from launcher.execution import costs
 from launcher.execution.costs import Budget, Rate, Work
 from launcher.execution.reconciler import Interruption, Outcome, Reconciler
 from launcher.planning import freeze
-from launcher.run import claim, launch_record, transitions
-from launcher.run.compute import HOUR_S
-from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run import launch_record, lifecycle
+from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
+from launcher.run.lifecycle import HOUR_S, RESUMABLE, FailureKind, RunState, read_state, write_state
 from launcher.schedulers.protocol import Ended
 from tests.launcher.experiments import make
 from tests.launcher.made import make_run
@@ -76,11 +75,11 @@ class Simulated:
         self.attempts.append((started, self.clock[0]))
         state = read_state(folder)
         if kind is None:
-            state = transitions.finished(state)
+            state = lifecycle.finished(state)
         else:
-            state = transitions.ended(state, kind, "as drawn", RETRY, progressed=False)
+            state = lifecycle.ended(state, kind, "as drawn", RETRY, progressed=False)
         write_state(folder, state)
-        claim.discard(folder)
+        lifecycle.discard_claim(folder)
         if self.queues and kind == FailureKind.PREEMPTED and not closed:
             self.waiting.append(folder)
             return []
@@ -90,13 +89,13 @@ class Simulated:
         while self.waiting and len(self.running) < self.slots:
             folder = self.waiting.pop(0)
             state = read_state(folder)
-            owner = claim.acquire(folder, state.attempt + 1)
-            write_state(folder, transitions.started(state, owner, self.launch.token, 0))
+            owner = lifecycle.acquire(folder, state.attempt + 1)
+            write_state(folder, lifecycle.started(state, owner, self.launch.token, 0))
             end = self.clock[0] + self.draw.uniform(0.2, self.longest) * EXPECTED_S
             heapq.heappush(self.running, (end, next(self._count), folder, self.draw.choice(KINDS), self.clock[0]))
 
     def withdraw(self) -> int:
-        return sum(transitions.withdraw(folder) for folder in self.waiting)
+        return sum(lifecycle.withdraw(folder) for folder in self.waiting)
 
     def cancel(self, kill: bool = False) -> None:
         raise AssertionError("nobody interrupts this launch")

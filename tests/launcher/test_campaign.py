@@ -30,8 +30,8 @@ from launcher.execution.reconciler import Outcome
 from launcher.execution.sweep import Swept
 from launcher.planning import freeze, planner
 from launcher.run import campaign_record
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.experiments import SHIPPED, refusal, refused, shipped, write_experiment
 from tests.waiting import DEADLINE, ended, until

@@ -12,10 +12,9 @@ import pytest
 
 from launcher import files
 from launcher.planning import freeze
-from launcher.run import claim, stop_request, transitions
-from launcher.run.folder import metrics_path, read_state, run_folder, write_state
-from launcher.run.lifecycle import FailureKind, RunState, WorkerExit
-from launcher.run.records import Claim, State
+from launcher.run import lifecycle, stop_request
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.test_sweep import SMALL
@@ -24,15 +23,15 @@ from tests.waiting import DEADLINE, ended, until
 
 def test_an_unknown_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="runs/nosuch: this run does not exist"):
-        transitions.cancel(tmp_path, "nosuch")
+        stop_request.cancel(tmp_path, "nosuch")
 
 
 @pytest.mark.processes
 def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     launcher = sweeps.start_held(*SMALL)
     victim = until(sweeps.logging)[0]
-    assert transitions.cancel(sweeps.multirun, victim.name) == "asked"
-    until(lambda: claim.read_claim(victim) is None)
+    assert stop_request.cancel(sweeps.multirun, victim.name) == "asked"
+    until(lambda: lifecycle.read_claim(victim) is None)
     sweeps.release()
     ended(launcher, 1)
     state = sweeps.states()[victim.name]
@@ -53,8 +52,8 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     """As on another host: only the file system is shared."""
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
-    owner = claim.read_claim(victim)
-    with claim.locked(victim):
+    owner = lifecycle.read_claim(victim)
+    with lifecycle.locked(victim):
         stop_request.ask(victim, owner, FailureKind.CANCELLED, "somebody elsewhere")
     launcher.communicate()
     assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
@@ -79,8 +78,8 @@ def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, 
     command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
     until(lambda: metrics_path(folder).exists())
-    with claim.locked(folder):
-        stop_request.send(folder, claim.read_claim(folder), kind, "the cluster")
+    with lifecycle.locked(folder):
+        stop_request.send(folder, lifecycle.read_claim(folder), kind, "the cluster")
     assert process.wait(DEADLINE) == code
     ended = read_state(folder)
     assert (ended.state, ended.failure_kind, ended.message) == (state, kind, "the cluster")
@@ -92,7 +91,7 @@ def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
         *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
     )
     victim = until(sweeps.logging)[0]
-    assert transitions.cancel(sweeps.multirun, victim.name) == "asked"
+    assert stop_request.cancel(sweeps.multirun, victim.name) == "asked"
     launcher.communicate()
     state = sweeps.states()[victim.name]
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
@@ -110,7 +109,7 @@ def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_ag
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
     (folder,) = (sweeps.multirun / "runs").iterdir()
-    dead = Claim(claim.hostname(), 2**30, 1, claim.boot_id(), "dead", 1)
+    dead = Claim(lifecycle.hostname(), 2**30, 1, lifecycle.boot_id(), "dead", 1)
     stop_request.ask(folder, dead, FailureKind.CANCELLED, "nobody wants it")
     for state in (RunState.RUNNING, RunState.PREEMPTED):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))

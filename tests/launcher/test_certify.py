@@ -15,10 +15,9 @@ from launcher.application import KEY
 from launcher.commands import certify
 from launcher.commands.verify import first_difference
 from launcher.config import identity
-from launcher.run import transitions
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import FORMAT
+from launcher.run import lifecycle
+from launcher.run.folder import FORMAT, run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_hydra_sweep import command
@@ -35,7 +34,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(parents=True)
     record = {"format": FORMAT, "id": folder.name, "identity": {"version": identity.VERSION, "hash": digest}}
     files.write_atomic(folder / "config.yaml", files.dump_yaml({**record, "base": "none", **config}))
-    write_state(folder, transitions.created(folder.name))
+    write_state(folder, lifecycle.created(folder.name))
     return folder
 
 

@@ -21,12 +21,10 @@ from launcher.errors import InvalidPlan
 from launcher.execution import code_changes
 from launcher.files import content_digest
 from launcher.planning import freeze
-from launcher.run import archive, claim, code
+from launcher.run import code, lifecycle
 from launcher.run.code import Code
-from launcher.run.folder import find_state, read_config, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
-from launcher.run.transitions import started
+from launcher.run.folder import read_config, run_folder
+from launcher.run.lifecycle import Claim, RunState, State, find_state, read_state, started, write_state
 from launcher.worker import loaded
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusal
@@ -400,7 +398,7 @@ def test_a_run_that_would_be_resumed_by_other_code_counts_if_it_has_a_checkpoint
 
 
 def test_an_attempt_from_the_beginning_forgets_the_code_of_earlier_ones():
-    owner = claim.Claim("h", 1, 1, "b", "t", 2)
+    owner = Claim("h", 1, 1, "b", "t", 2)
     state = State("a", RunState.PREEMPTED, attempt=1, code={"1": "x"})
     assert started(state, owner, None, 4).code == {"1": "x"}
     assert started(state, owner, None, 0).code == {}
@@ -417,16 +415,16 @@ def test_an_archived_run_loses_nothing_and_is_planned_anew(half_done, capsys):
     assert set(freeze.missing(planned)) == set(planned.runs)
     freeze.freeze(planned)
     assert read_state(folder).state == RunState.PLANNED
-    assert archive.archive(multirun, done[0]) == multirun / "archive" / f"{done[0]}.2"
-    assert archive.archive(multirun, done[0]) is None
+    assert lifecycle.archive(multirun, done[0]) == multirun / "archive" / f"{done[0]}.2"
+    assert lifecycle.archive(multirun, done[0]) is None
 
 
 def test_a_run_that_a_process_owns_is_not_archived(half_done):
     multirun, done = half_done
     folder = run_folder(multirun, done[0])
-    with claim.locked(folder):
-        assert claim.acquire(folder, 1) is not None
-    assert archive.archive(multirun, done[0]) is None and find_state(folder) is not None
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 1) is not None
+    assert lifecycle.archive(multirun, done[0]) is None and find_state(folder) is not None
 
 
 def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.commands.resume import _overrides, reset
-from launcher.run import claim
-from launcher.run.folder import checkpoints, read_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle
+from launcher.run.folder import checkpoints, run_folder
+from launcher.run.lifecycle import RunState, read_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_checkpoint, make_plan, make_run
 from tests.waiting import ended, until
@@ -106,10 +106,10 @@ def test_the_folder_of_a_command_is_named_once(multirun):
 
 @pytest.mark.processes  # waits for what does not answer
 def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
-    with claim.locked(run_folder(multirun, "wait")), claim.locked(run_folder(multirun, "fail")):
+    with lifecycle.locked(run_folder(multirun, "wait")), lifecycle.locked(run_folder(multirun, "fail")):
         assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1
         answers = json.loads(capsys.readouterr().out)
-        with pytest.raises(claim.Locked):
+        with pytest.raises(lifecycle.Locked):
             reset(multirun, "fail")
     assert (answers["wait"], answers["half"]) == ("locked", "cancelled")
     assert {name: state for name, state in states(multirun).items() if name in ("done", "wait", "fail", "memo")} == {

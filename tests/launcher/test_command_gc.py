@@ -12,9 +12,9 @@ from launcher.__main__ import main
 from launcher.commands import gc as command
 from launcher.commands.gc import Policy
 from launcher.planning import freeze, planner
-from launcher.run import claim
-from launcher.run.folder import checkpoints, checkpoints_folder, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle
+from launcher.run.folder import checkpoints, checkpoints_folder, run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import age, make_checkpoint, make_plan, make_run
 
@@ -83,8 +83,8 @@ def test_it_lists_first_and_deletes_only_what_it_listed(multirun, capsys):
 
 
 def own(multirun, run_id):
-    with claim.locked(run_folder(multirun, run_id)):
-        assert claim.acquire(run_folder(multirun, run_id), 2) is not None
+    with lifecycle.locked(run_folder(multirun, run_id)):
+        assert lifecycle.acquire(run_folder(multirun, run_id), 2) is not None
 
 
 def with_manifests(multirun):
@@ -140,8 +140,8 @@ def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun
     policy = Policy()
     found = command.find(multirun, policy)
     failed = run_folder(multirun, "failed")
-    with claim.locked(failed):
-        claim.acquire(failed, 2)
+    with lifecycle.locked(failed):
+        lifecycle.acquire(failed, 2)
     make_plan(multirun, "late", {"A": ["orphan"]})
     gone = {os.path.relpath(one.path, multirun) for one in command.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
@@ -205,7 +205,7 @@ def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
 def test_a_run_whose_lock_somebody_holds_is_left_as_it_is(multirun, capsys):
     place = checkpoints_folder(run_folder(multirun, "done"))
     before = sorted(path.name for path in place.iterdir())
-    with claim.locked(run_folder(multirun, "done")):
+    with lifecycle.locked(run_folder(multirun, "done")):
         gone = paths(multirun, gc(multirun, capsys, "--delete"))
     assert gone and not any(path.startswith("runs/done/") for path in gone)
     assert sorted(path.name for path in place.iterdir()) == before

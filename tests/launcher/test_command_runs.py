@@ -11,8 +11,8 @@ import pytest
 from launcher import files
 from launcher.__main__ import main
 from launcher.run import catalog, launch_record
-from launcher.run.folder import find_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, find_state
 from launcher.tracking.settings import labels
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from launcher.__main__ import main
-from launcher.run import claim
+from launcher.run import lifecycle
 from launcher.run.catalog import read_plan
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.status.index import Index
 from launcher.status.standing import RunningRun, stand
 from launcher.text import clean, duration
@@ -65,8 +65,8 @@ def test_a_running_run_has_its_own_number_of_steps(tmp_path):
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("steps: 10", "steps: 6"))
     make_plan(tmp_path, "study", {"C": ["c1"]})
-    with claim.locked(folder):
-        assert claim.acquire(folder, 1) is not None
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 1) is not None
     now = stand(tmp_path, read_plan(tmp_path, "study"), Index(tmp_path))
     assert now.running == {"c1": RunningRun(3, 6, 6.0)}  # the longest run of the experiment has 10
 

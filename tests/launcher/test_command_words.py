@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from launcher import __main__ as program
 from launcher.errors import Usage
 from launcher.run import catalog
-from launcher.run.folder import read_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 

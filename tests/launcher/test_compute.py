@@ -9,11 +9,9 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.run import claim, compute, transitions
-from launcher.run.archive import archive
-from launcher.run.folder import find_state, read_state, run_folder, write_state
-from launcher.run.lifecycle import FailureKind, RunState
-from launcher.run.records import Claim, State, to_json
+from launcher.run import lifecycle, stop_request
+from launcher.run.folder import run_folder, to_json
+from launcher.run.lifecycle import Claim, FailureKind, RunState, State, archive, find_state, read_state, write_state
 from tests.launcher.experiments import make
 from tests.launcher.made import make_plan, make_run
 
@@ -29,27 +27,27 @@ def clock(monkeypatch):
 
 
 def test_each_attempt_counts_with_its_devices_and_how_it_ended(clock):
-    state = transitions.submitted(transitions.created("aa"), "launch", devices=4)
+    state = lifecycle.submitted(lifecycle.created("aa"), "launch", devices=4)
     clock[0] += 500  # it waits in a queue
-    state = transitions.started(state, OWNER, "launch", 0)
+    state = lifecycle.started(state, OWNER, "launch", 0)
     clock[0] += 10
-    state = transitions.ended(state, FailureKind.LOST, "gone", {}, progressed=False)
+    state = lifecycle.ended(state, FailureKind.LOST, "gone", {}, progressed=False)
     clock[0] += 100
-    state = transitions.submitted(state, "launch", devices=2)
+    state = lifecycle.submitted(state, "launch", devices=2)
     second = Claim("elsewhere", 1, 1, "boot", "token", 2)
-    state = transitions.started(state, second, "launch", 0)
+    state = lifecycle.started(state, second, "launch", 0)
     clock[0] += 30
-    assert compute.running(state, clock[0]) == 60
-    state = transitions.finished(state)
-    assert state.device_seconds == {"1": 40.0, "2": 60.0} and compute.running(state, clock[0]) == 0
-    assert compute.unfinished(state.device_seconds, state.attempt, state.state) == 40
-    assert compute.unfinished(state.device_seconds, state.attempt, RunState.FAILED) == 100
+    assert lifecycle.running_seconds(state, clock[0]) == 60
+    state = lifecycle.finished(state)
+    assert state.device_seconds == {"1": 40.0, "2": 60.0} and lifecycle.running_seconds(state, clock[0]) == 0
+    assert lifecycle.unfinished_seconds(state.device_seconds, state.attempt, state.state) == 40
+    assert lifecycle.unfinished_seconds(state.device_seconds, state.attempt, RunState.FAILED) == 100
 
 
 def test_a_clock_that_was_set_back_takes_nothing_away(clock):
-    state = transitions.started(transitions.created("aa"), OWNER, None, 0)
+    state = lifecycle.started(lifecycle.created("aa"), OWNER, None, 0)
     clock[0] -= 500
-    assert transitions.finished(state).device_seconds == {"1": 0.0}
+    assert lifecycle.finished(state).device_seconds == {"1": 0.0}
 
 
 def test_a_state_without_attempts_is_written_as_older_versions_did():
@@ -63,12 +61,12 @@ def test_a_lost_attempt_counts_until_its_last_sign(tmp_path, clock):
     files.write_json(folder / "claim.json", to_json(OWNER))
     os.utime(folder / "claim.json", (1070.0, 1070.0))
     clock[0] = 90_000.0  # somebody looks the next day
-    assert compute.spent(tmp_path, ["aa"], clock[0]) == {"aa": 140.0}
-    state = transitions.with_lost_attempt(folder, read_state(folder))
+    assert lifecycle.spent_seconds(tmp_path, ["aa"], clock[0]) == {"aa": 140.0}
+    state = lifecycle.with_lost_attempt(folder, read_state(folder))
     assert state.device_seconds == {"1": 140.0} and state.state == RunState.RUNNING
-    later = transitions.ended(state, FailureKind.CANCELLED, "enough", {}, progressed=False)
+    later = lifecycle.ended(state, FailureKind.CANCELLED, "enough", {}, progressed=False)
     assert later.device_seconds == {"1": 140.0}, "it was counted before"
-    assert transitions.with_lost_attempt(folder, later) is later
+    assert lifecycle.with_lost_attempt(folder, later) is later
 
 
 def test_cancelling_a_dead_run_does_not_count_the_time_since_its_death(tmp_path, clock):
@@ -76,7 +74,7 @@ def test_cancelling_a_dead_run_does_not_count_the_time_since_its_death(tmp_path,
     for path in folder.iterdir():
         os.utime(path, (1030.0, 1030.0))
     clock[0] = 90_000.0
-    assert transitions.cancel(tmp_path, "aa") == "cancelled"
+    assert stop_request.cancel(tmp_path, "aa") == "cancelled"
     assert find_state(folder).device_seconds == {"1": 30.0}
 
 
@@ -87,7 +85,7 @@ def test_archived_attempts_and_unreadable_runs(tmp_path):
     archive(tmp_path, "aa")
     make_run(tmp_path, "aa", RunState.DONE, attempt=2, device_seconds={"1": 1.0, "2": 11.0})
     (make_run(tmp_path, "bb", RunState.DONE) / "state.json").write_text("{")
-    assert compute.spent(tmp_path, ["aa", "bb", "cc"], 0.0) == {"aa": 24.0, "bb": 0.0, "cc": 0.0}
+    assert lifecycle.spent_seconds(tmp_path, ["aa", "bb", "cc"], 0.0) == {"aa": 24.0, "bb": 0.0, "cc": 0.0}
 
 
 def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, capsys):
@@ -98,9 +96,9 @@ def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, cap
     main(["status", "study", "--multirun", str(tmp_path)])
     line = "compute until now: 1.75 hours, 0.75 of them in attempts that failed or were interrupted"
     assert line in capsys.readouterr().out.splitlines()
-    with claim.locked(running):
-        owner = claim.acquire(running, 1)
-    write_state(running, transitions.started(read_state(running), owner, None, 0))
+    with lifecycle.locked(running):
+        owner = lifecycle.acquire(running, 1)
+    write_state(running, lifecycle.started(read_state(running), owner, None, 0))
     started = read_state(running)
     write_state(running, started.replace(started=started.started - 7200))
     main(["status", "study", "--json", "--multirun", str(tmp_path)])

@@ -18,17 +18,14 @@ from launcher.planning import continuation, freeze
 from launcher.run import code
 from launcher.run.folder import (
     checkpoints,
-    find_state,
     histograms_path,
     latest_checkpoint,
     metrics_path,
     read_config,
-    read_state,
     responses_path,
     run_folder,
-    write_state,
 )
-from launcher.run.lifecycle import RunState
+from launcher.run.lifecycle import RunState, find_state, read_state, write_state
 from launcher.worker import prefix
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint

@@ -22,15 +22,9 @@ from launcher.commands import exit_code, selection
 from launcher.errors import Usage
 from launcher.planning import freeze
 from launcher.run import evaluations
-from launcher.run.folder import (
-    histograms_path,
-    metrics_path,
-    read_state,
-    responses_path,
-    run_folder,
-    write_state,
-)
+from launcher.run.folder import histograms_path, metrics_path, responses_path, run_folder
 from launcher.run.launch_record import Launch
+from launcher.run.lifecycle import read_state, write_state
 from launcher.worker import worker
 from launcher.worker.attempt import Attempt
 from tests.launcher.experiments import make

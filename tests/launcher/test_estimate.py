@@ -15,9 +15,9 @@ from launcher.__main__ import main
 from launcher.execution import costs
 from launcher.execution.costs import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, makespan
 from launcher.planning import freeze
-from launcher.run import catalog
-from launcher.run.folder import find_state, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run import lifecycle
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, find_state, read_state, write_state
 from tests.launcher.experiments import make
 
 SMALL = ("method=c0_grpo,ptrw", "experiment.name=adhoc", "experiment.baseline=c0_grpo", "seed=0,1", "trainer.steps=10")
@@ -47,7 +47,7 @@ def history(planned):
 
 def cost(planned):
     """What the plan costs by the states of its runs now."""
-    states = {one: catalog.present_state(run_folder(planned.multirun, one)) for one in planned.runs}
+    states = {one: lifecycle.present_state(run_folder(planned.multirun, one)) for one in planned.runs}
     return costs.Forecast(planned, states).estimate(planned.runs)
 
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from launcher import nodes
 from launcher.application import application
 from launcher.execution import reconciler
-from launcher.run import lifecycle, transitions
-from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState
-from launcher.run.records import State
+from launcher.run import lifecycle
+from launcher.run.lifecycle import RESUMABLE, RETRYABLE, FailureKind, RunState, State
 from launcher.schedulers.local import pool
 from launcher.worker import worker
 from tests.launcher import steps
@@ -110,7 +109,7 @@ UNLIMITED = ("preempted", "lost", "node_failure", "revoked", "time_out", "stalle
 def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
     state = State("0123", RunState.RUNNING)
     for kind in kinds:
-        state = transitions.ended(state.replace(state=RunState.RUNNING), kind, "why", rules, further)
+        state = lifecycle.ended(state.replace(state=RunState.RUNNING), kind, "why", rules, further)
         again = state.state in RESUMABLE
         assert again != (state.state in RETRYABLE)
         ended = kinds[: sum(state.failure_counts.values())]
@@ -139,7 +138,7 @@ def test_a_run_is_taken_up_as_often_as_its_rule_says(kinds, rules, further):
     ],
 )
 def test_each_cause_leaves_its_state(kind, rules, found):
-    assert transitions.ended(State("0123", RunState.RUNNING), kind, "why", rules, progressed=True).state == found
+    assert lifecycle.ended(State("0123", RunState.RUNNING), kind, "why", rules, progressed=True).state == found
 
 
 # ---------------------------------------------------------------- slots

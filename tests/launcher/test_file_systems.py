@@ -14,10 +14,7 @@ import pytest
 
 from analysis.sources import import_runs
 from launcher import files
-from launcher.run.archive import archive
-from launcher.run.folder import read_state, write_state
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import RunState, State, archive, read_state, write_state
 from tests.analysis.test_importing import asked, config, events
 from tests.launcher.conftest import Sweeps
 

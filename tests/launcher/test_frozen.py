@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from launcher.planning import freeze
-from launcher.run.folder import metrics_path, read_state, run_folder
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import read_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusal
 

@@ -21,8 +21,8 @@ import yaml
 
 from launcher.__main__ import main
 from launcher.run import launch_record
-from launcher.run.folder import metrics_path, read_config, read_provenance, read_state, write_state
-from launcher.run.records import parse, to_json
+from launcher.run.folder import metrics_path, parse, read_config, read_provenance, to_json
+from launcher.run.lifecycle import read_state, write_state
 from tests.launcher.conftest import ROOT, Sweeps
 from tests.launcher.made import read_log
 from tests.launcher.steps import walk

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize
 
-from launcher.run.folder import metrics_path, read_state, run_folder, runs_folder
+from launcher.run.folder import metrics_path, run_folder, runs_folder
+from launcher.run.lifecycle import read_state
 from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
 from tests.results import learned
 from tests.waiting import ended, until

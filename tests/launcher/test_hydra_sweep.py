@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from launcher.run.folder import find_state, metrics_path, read_config, read_summary, runs_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import metrics_path, read_config, read_summary, runs_folder
+from launcher.run.lifecycle import RunState, find_state
 from tests.launcher.made import read_log
 from tests.waiting import until
 

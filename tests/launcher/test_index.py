@@ -8,8 +8,8 @@ import os
 import pytest
 
 from launcher import files
-from launcher.run.folder import metrics_path, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.status import index
 from launcher.status.index import Index
 from tests.launcher.made import METRIC, make_run

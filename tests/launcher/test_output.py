@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run.folder import read_state, runs_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import runs_folder
+from launcher.run.lifecycle import RunState, read_state
 from tests.launcher.made import make_plan, make_run
 
 ROOT = Path(__file__).parents[2]

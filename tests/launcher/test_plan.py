@@ -18,7 +18,8 @@ from launcher.application import shape
 from launcher.config.identity import SECTIONS
 from launcher.planning import freeze
 from launcher.planning.plan import Experiment
-from launcher.run.folder import read_config, read_state, run_folder
+from launcher.run.folder import read_config, run_folder
+from launcher.run.lifecycle import read_state
 from launcher.tracking import settings as tracking
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import by_group, levels, make, refused, shipped, write_experiment

@@ -9,7 +9,7 @@ import signal
 import psutil
 import pytest
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from tests.launcher.conftest import Sweeps, mounted
 from tests.launcher.test_sweep import SMALL
 from tests.waiting import DEADLINE, ended, until
@@ -32,7 +32,7 @@ def test_runs_that_ask_for_no_device_see_none(sweeps):
     """Forks of a server that has not started CUDA, which none of its forks could use then."""
     launcher = sweeps.start_held(*SMALL, "seed=0,1", CUDA_VISIBLE_DEVICES="4,7")
     folder = until(sweeps.logging)[0]
-    of_server = psutil.Process(claim.read_claim(folder).pid).environ()
+    of_server = psutil.Process(lifecycle.read_claim(folder).pid).environ()
     assert of_server["CUDA_VISIBLE_DEVICES"] == "" and of_server["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
     sweeps.release()
     ended(launcher)
@@ -44,7 +44,7 @@ def test_runs_that_ask_for_no_device_see_none(sweeps):
 def test_a_stopped_owner_is_named_and_waited_for(sweeps):
     first = sweeps.start_held(*SMALL, "seed=0")
     folder = until(sweeps.logging)[0]
-    owner = claim.read_claim(folder)
+    owner = lifecycle.read_claim(folder)
     os.kill(owner.pid, signal.SIGSTOP)
     try:
         first.kill()

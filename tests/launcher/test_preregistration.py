@@ -20,9 +20,8 @@ from analysis.tables.comparison import main
 from launcher.config.hydra_compose import as_override
 from launcher.errors import InvalidPlan
 from launcher.planning import freeze, planner, preregistration
-from launcher.run.archive import archive
-from launcher.run.folder import metrics_path, read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import RunState, archive, read_state, write_state
 from tests.analysis.conftest import metrics
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import SHIPPED, make

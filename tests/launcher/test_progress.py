@@ -9,9 +9,9 @@ import pytest
 from launcher.commands import sweeper
 from launcher.execution import progress
 from launcher.execution.progress import Display
-from launcher.run import catalog, claim
-from launcher.run.folder import cache_folder, read_state, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run import catalog, lifecycle
+from launcher.run.folder import cache_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.status.index import Index
 from launcher.status.standing import remaining_seconds, stand
 from tests.launcher.made import make_plan, make_run
@@ -26,8 +26,8 @@ def look(tmp_path, monkeypatch):
     for run_id, state, steps in (("aa", "running", 4), ("bb", "running", 0), ("cc", "submitted", 0)):
         folder = make_run(tmp_path, run_id, RunState.PLANNED, steps=steps)
         if state == "running":
-            with claim.locked(folder):
-                assert claim.acquire(folder, 1) is not None
+            with lifecycle.locked(folder):
+                assert lifecycle.acquire(folder, 1) is not None
         write_state(folder, read_state(folder).replace(state=RunState(state), pid=os.getpid()))
     make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc"]})
     index = Index(tmp_path)

@@ -20,10 +20,9 @@ from launcher import secrets
 from launcher.commands import verify
 from launcher.config import content, identity
 from launcher.run import code, launch_record
-from launcher.run.folder import base_path, metrics_path, read_config, read_state, run_folder, write_state
+from launcher.run.folder import base_path, metrics_path, read_config, run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.worker import loaded, provenance
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from launcher.execution import sweep
 from launcher.execution.progress import Display
 from launcher.execution.reconciler import interruptible
 from launcher.planning import freeze, planner
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.conftest import ROOT
 from tests.waiting import DEADLINE
 

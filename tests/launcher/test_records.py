@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.files import BadRunFolder
-from launcher.run.folder import read_state, write_state
-from launcher.run.lifecycle import FailureKind, RunState
-from launcher.run.records import State, parse, to_json
+from launcher.run.folder import parse, to_json
+from launcher.run.lifecycle import FailureKind, RunState, State, read_state, write_state
 
 TEXTS = st.text(max_size=5)
 TIMES = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 2**40)

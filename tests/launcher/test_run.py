@@ -18,24 +18,19 @@ import pytest
 
 from launcher import files
 from launcher.files import BadRunFolder
-from launcher.run import claim, evaluations, stop_request
-from launcher.run.claim import Heartbeat
+from launcher.run import evaluations, lifecycle, stop_request
 from launcher.run.evaluations import EvaluationRow
 from launcher.run.folder import (
     attempt_folder,
     checkpoint_name,
     checkpoints,
     checkpoints_folder,
-    create_state,
     histograms_path,
     metrics_path,
-    read_state,
     responses_path,
-    write_state,
 )
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import FailureKind, RunState
-from launcher.run.records import State
+from launcher.run.lifecycle import FailureKind, Heartbeat, RunState, State, create_state, read_state, write_state
 from launcher.worker import attempt, worker
 from launcher.worker.attempt import Attempt
 from tests.launcher.made import read_log
@@ -58,8 +53,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def mine(folder):
-    with claim.locked(folder):
-        taken = claim.acquire(folder, 1)
+    with lifecycle.locked(folder):
+        taken = lifecycle.acquire(folder, 1)
     assert taken is not None
     return taken
 
@@ -194,18 +189,18 @@ def test_a_second_checkpoint_of_a_step_never_leaves_a_moment_without_one(owned):
 
 
 def test_a_run_has_one_owner(folder, mine):
-    with claim.locked(folder):
-        assert claim.acquire(folder, 2) is None
-        claim.release(folder, mine)
-        assert claim.acquire(folder, 2) is not None
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 2) is None
+        lifecycle.release_claim(folder, mine)
+        assert lifecycle.acquire(folder, 2) is not None
 
 
 @pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"process_start": 1}])
 def test_a_claim_of_a_process_that_is_gone_is_taken_over_at_once(folder, mine, change):
     files.write_json(folder / "claim.json", asdict(replace(mine, **change)))
-    with claim.locked(folder):
-        taken = claim.acquire(folder, 2)
-    assert taken is not None and claim.owns(folder, taken)
+    with lifecycle.locked(folder):
+        taken = lifecycle.acquire(folder, 2)
+    assert taken is not None and lifecycle.owns(folder, taken)
 
 
 @pytest.fixture
@@ -218,25 +213,25 @@ def elsewhere(folder, mine):
 def test_who_waits_for_a_lock_gives_up_in_time(folder):
     """Its holder may be a stopped process."""
     with (
-        claim.locked(folder),
-        pytest.raises(claim.Locked, match=r"runs/0123: another process has held its lock"),
-        claim.locked(folder, 0.05),
+        lifecycle.locked(folder),
+        pytest.raises(lifecycle.Locked, match=r"runs/0123: another process has held its lock"),
+        lifecycle.locked(folder, 0.05),
     ):
         pass
-    with claim.locked(folder, 0.05):
+    with lifecycle.locked(folder, 0.05):
         pass
 
 
 def test_on_another_host_a_run_is_free_once_somebody_watched_its_silence(folder, elsewhere):
-    witness = claim.Witness(silence=0.2)
-    with claim.locked(folder):
-        assert claim.acquire(folder, 2, witness) is None
+    witness = lifecycle.Witness(silence=0.2)
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 2, witness) is None
         until(lambda: witness.owner(folder) is None)
-        assert claim.acquire(folder, 2, witness) is not None
+        assert lifecycle.acquire(folder, 2, witness) is not None
 
 
 def test_a_heartbeat_on_another_host_keeps_its_run(folder, elsewhere):
-    witness = claim.Witness(silence=0.2)
+    witness = lifecycle.Witness(silence=0.2)
     for beat in range(10):
         os.utime(elsewhere, (beat, beat))
         assert witness.owner(folder) is not None
@@ -245,8 +240,8 @@ def test_a_heartbeat_on_another_host_keeps_its_run(folder, elsewhere):
 
 def test_a_clock_that_was_set_does_not_make_an_owner_look_dead(folder, elsewhere):
     os.utime(elsewhere, (0, 0))
-    with claim.locked(folder):
-        assert claim.acquire(folder, 2) is None
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 2) is None
 
 
 @pytest.mark.parametrize("age", [0, 60])
@@ -260,7 +255,7 @@ def test_who_may_not_write_still_learns_of_an_owner_on_another_host(mine, age):
         user = os.geteuid()
         os.seteuid(65534 if user == 0 else user)
         try:
-            assert claim.is_alive(place, other) == (age == 0)
+            assert lifecycle.is_alive(place, other) == (age == 0)
         finally:
             os.seteuid(user)
             place.chmod(0o755)
@@ -270,9 +265,9 @@ def test_who_may_not_write_still_learns_of_an_owner_on_another_host(mine, age):
 def test_a_zombie_is_gone():
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert claim.process_start(child.pid) is None
+    assert lifecycle.process_start(child.pid) is None
     child.wait()
-    assert claim.process_start(os.getpid()) is not None
+    assert lifecycle.process_start(os.getpid()) is not None
 
 
 def test_a_full_disk_leaves_whole_lines_and_the_log_goes_on_when_there_is_space(owned, monkeypatch):
@@ -302,9 +297,9 @@ def test_who_lost_the_claim_stops_writing(folder, mine, owned):
     files.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
     assert owned._heartbeat.lost.wait(10)
     assert owned.stop_requested()
-    with pytest.raises(claim.ClaimLost):
+    with pytest.raises(lifecycle.ClaimLost):
         owned.log(2, {"value": 1.0})
-    with pytest.raises(claim.ClaimLost), owned.checkpoint(2):
+    with pytest.raises(lifecycle.ClaimLost), owned.checkpoint(2):
         pass
     assert steps(metrics_path(folder)) == [1] and not checkpoints(folder)
 
@@ -316,7 +311,7 @@ def test_who_was_stopped_looks_before_it_writes(folder, mine):
     late.log(1, {"value": 1.0})
     files.write_json(folder / "claim.json", asdict(replace(mine, token="another")))
     beat._confirmed -= 3 * 3600
-    with pytest.raises(claim.ClaimLost):
+    with pytest.raises(lifecycle.ClaimLost):
         late.log(2, {"value": 1.0})
     assert steps(metrics_path(folder)) == [1]
     beat.stop()

@@ -15,10 +15,10 @@ from launcher.application import Shape
 from launcher.config import content
 from launcher.planning import freeze
 from launcher.project import PACKAGES
-from launcher.run import claim, launch_record
-from launcher.run.folder import metrics_path, read_config, read_state, run_folder
+from launcher.run import launch_record, lifecycle
+from launcher.run.folder import metrics_path, read_config, run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RunState, WorkerExit
+from launcher.run.lifecycle import RunState, WorkerExit, read_state
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Array, Refusal, Unanswered
@@ -228,7 +228,7 @@ def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
     folder = make_run(tmp_path, "waits", RunState.SUBMITTED, steps=0, launch_id=launch.token)
     launch_record.closed(launch_record.write(tmp_path, launch)).touch()
     assert worker.execute(folder, "nothing:trains", launch, launch.token) == WorkerExit.BUSY
-    assert read_state(folder).state == RunState.SUBMITTED and claim.read_claim(folder) is None
+    assert read_state(folder).state == RunState.SUBMITTED and lifecycle.read_claim(folder) is None
 
 
 # ---------------------------------------------------------------- the copy of the code

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from launcher.run import claim
-from launcher.run.claim import HEARTBEAT_S
+from launcher.run import lifecycle
 from launcher.run.folder import attempt_folder, stacks_path
+from launcher.run.lifecycle import HEARTBEAT_S
 from launcher.worker import stall
 from launcher.worker.stall import FIRST_S, LEAST_S, Watchdog, limit_of
 from tests.launcher.conftest import ROOT
@@ -164,7 +164,7 @@ def test_a_run_that_is_stopped_longer_than_the_limit_is_done_with_one_attempt(sw
     words = ("method=c0_grpo", "seed=0", "trainer.steps=12", "trainer.checkpoint_every=4", "cluster.slots=1")
     launcher = sweeps.start_held(*words, "cluster.stall_s=2")
     (folder,) = until(sweeps.logging)
-    owner = claim.read_claim(folder)
+    owner = lifecycle.read_claim(folder)
     assert owner is not None
     os.kill(owner.pid, signal.SIGSTOP)
     time.sleep(20)  # 2 s, 2 s to stop, two heartbeats

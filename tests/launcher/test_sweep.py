@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from launcher.run import claim
+from launcher.run import lifecycle
 from launcher.run.lifecycle import RunState
 from tests.waiting import ended, until
 
@@ -159,7 +159,7 @@ def test_interrupted_twice_the_runs_are_killed_and_the_command_goes_on_later(who
 def test_what_a_worker_started_ends_with_it(sweeps):
     sweeps.run(*SMALL, "seed=3", "cluster.retry.lost=0", STEPS_END=json.dumps({"3": "orphan"}))
     (pid,) = (int(path.read_text()) for path in sweeps.multirun.glob("runs/*/child"))
-    until(lambda: claim.process_start(pid) is None)
+    until(lambda: lifecycle.process_start(pid) is None)
 
 
 @pytest.mark.processes

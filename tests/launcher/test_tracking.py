@@ -16,16 +16,8 @@ import psutil
 import pytest
 
 from launcher import files, tracking
-from launcher.run.archive import archive, archive_folder
-from launcher.run.folder import (
-    histograms_path,
-    metrics_path,
-    multirun_of,
-    run_folder,
-    write_state,
-)
-from launcher.run.lifecycle import RunState
-from launcher.run.records import State
+from launcher.run.folder import histograms_path, metrics_path, multirun_of, run_folder
+from launcher.run.lifecycle import RunState, State, archive, archive_folder, write_state
 from launcher.tracking.settings import Labels, Settings, labels, read_settings
 from launcher.worker import attempt as attempts
 from tests.launcher.experiments import make

@@ -15,8 +15,8 @@ from analysis.sources.source import LoggedRun, source
 from analysis.spec.validation import Diagnostics
 from launcher.files import BadRunFolder
 from launcher.run import whole
-from launcher.run.folder import metrics_path, read_state, run_folder
-from launcher.run.lifecycle import RunState
+from launcher.run.folder import metrics_path, run_folder
+from launcher.run.lifecycle import RunState, read_state
 
 _FILE, _KEYS = "plan.json", {"id", "group", "seed"}
 

@@ -13,7 +13,8 @@ from launcher.application import packages
 from launcher.errors import Usage
 from launcher.project import CONF, COPIES, PACKAGES
 from launcher.run import code, launch_record
-from launcher.run.folder import multirun_of, read_provenance, read_state
+from launcher.run.folder import multirun_of, read_provenance
+from launcher.run.lifecycle import read_state
 from launcher.schedulers.protocol import Order
 from launcher.text import one_line
 from launcher.worker.loaded import Source, sources

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.application import Shape
-from launcher.run import claim, launch_record, lifecycle, stop_request, transitions
-from launcher.run.folder import read_state, run_folder, write_state
-from launcher.run.lifecycle import FailureKind, RunState, WorkerExit
-from launcher.run.records import State
+from launcher.run import launch_record, lifecycle, stop_request
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import FailureKind, RunState, State, WorkerExit, read_state, write_state
 from launcher.schedulers.batch.system import INDEX
 from launcher.worker import process
 
@@ -99,15 +98,15 @@ class Task:
             return None
         return FailureKind.TIME_OUT, f"the time limit of {self.job}, {limit} s, expired"
 
-    def end_if_silent(self, witness: claim.Witness, kind: FailureKind, message: str) -> None:
+    def end_if_silent(self, witness: lifecycle.Witness, kind: FailureKind, message: str) -> None:
         """End a run of this job whose worker died before it could write a state."""
-        with claim.locked(self.folder):
+        with lifecycle.locked(self.folder):
             state = read_state(self.folder)
             ours = state.launch_id == self.token and witness.owner(self.folder) is None
             if ours and state.state == RunState.RUNNING:
-                state = transitions.with_lost_attempt(self.folder, state)  # it may have died long ago
-                self._write_end(state, kind, message, transitions.progressed(self.folder, state))
-                claim.discard(self.folder)
+                state = lifecycle.with_lost_attempt(self.folder, state)  # it may have died long ago
+                self._write_end(state, kind, message, lifecycle.progressed(self.folder, state))
+                lifecycle.discard_claim(self.folder)
 
     def warn(self, number: int) -> None:
         """Pass a signal of the system on, with its reason. This is a signal handler; only the first signal counts."""
@@ -118,8 +117,8 @@ class Task:
         self.warning = interrupted if self.closed else self.reason(number)
         if self._process is None or self._process.poll() is not None:
             return
-        owner = claim.read_claim(self.folder)
-        if owner is not None and claim.is_here(owner) and owner.pid == self._process.pid:
+        owner = lifecycle.read_claim(self.folder)
+        if owner is not None and lifecycle.is_here(owner) and owner.pid == self._process.pid:
             stop_request.send(self.folder, owner, *self.warning)
         else:
             self._process.terminate()  # it has not claimed the run yet
@@ -136,34 +135,34 @@ class Task:
             if self.warning is not None:
                 self._replace_reason(*self.warning)
                 kind, message = self.warning[0], f"{self.warning[1]}; {message}"
-            self.end_if_silent(claim.Witness(), kind, message)
+            self.end_if_silent(lifecycle.Witness(), kind, message)
         return code
 
     def _replace_reason(self, kind: FailureKind, message: str) -> None:
         """Put the reason into the state of a worker that the system's signal stopped before this process asked it."""
-        with claim.locked(self.folder):
+        with lifecycle.locked(self.folder):
             state = read_state(self.folder)
-            ours = state.launch_id == self.token and claim.live_claim(self.folder) is None
+            ours = state.launch_id == self.token and lifecycle.live_claim(self.folder) is None
             if ours and state.state == RunState.PREEMPTED and (state.message or "").startswith("signal "):
                 counts = dict(state.failure_counts)
                 counts[FailureKind.PREEMPTED] = counts.get(FailureKind.PREEMPTED, 1) - 1
                 counts = {name: count for name, count in counts.items() if count}
                 before = state.replace(failure_counts=counts)
-                self._write_end(before, kind, message, transitions.progressed(self.folder, state))
+                self._write_end(before, kind, message, lifecycle.progressed(self.folder, state))
 
     def _fail_if_never_started(self) -> None:
         """If the time limit expires before training starts, the run fails; requeued, that would repeat for ever."""
         if self.warning is None or self.warning[0] != FailureKind.TIME_OUT:
             return
-        with claim.locked(self.folder):
+        with lifecycle.locked(self.folder):
             state = read_state(self.folder)
-            if state.state == RunState.SUBMITTED and claim.live_claim(self.folder) is None:
+            if state.state == RunState.SUBMITTED and lifecycle.live_claim(self.folder) is None:
                 message = f"{self.warning[1]}, before the run began"
                 self._write_end(state, FailureKind.TIME_OUT, message, progressed=False)
 
     def _write_end(self, state: State, kind: FailureKind, message: str, progressed: bool) -> None:
         rules = launch_record.read(self.record).retry
-        write_state(self.folder, transitions.ended(state, kind, message, rules, progressed))
+        write_state(self.folder, lifecycle.ended(state, kind, message, rules, progressed))
 
     def _is_to_continue(self) -> bool:
         """Whether this job, which the system is about to end, is to resume the run later."""

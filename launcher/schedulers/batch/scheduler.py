@@ -25,9 +25,8 @@ from typing import Any
 
 from launcher import files
 from launcher.application import Shape
-from launcher.run import claim, launch_record, stop_request, transitions
-from launcher.run.folder import read_state
-from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
+from launcher.run import launch_record, lifecycle, stop_request
+from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, read_state
 from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, System, Unanswered
 from launcher.schedulers.protocol import Ended, SchedulerError
 
@@ -120,7 +119,7 @@ class BatchScheduler:
     def withdraw_collected(self) -> int:
         """Withdraw the runs that are in no array yet; how many."""
         for folder in self._collected:
-            transitions.withdraw(folder)
+            lifecycle.withdraw(folder)
         count, self._collected = len(self._collected), []
         return count
 
@@ -128,7 +127,7 @@ class BatchScheduler:
         """Take back the runs that have not started; how many."""
         count = self.withdraw_collected()
         requeued = self._waiting() if launch_record.closed(self._record).exists() else []
-        waiting = [run for run in self._submitted.values() if transitions.withdraw(run.folder) or run in requeued]
+        waiting = [run for run in self._submitted.values() if lifecycle.withdraw(run.folder) or run in requeued]
         self._cancel(waiting)
         self._next_check = 0.0
         return count + len(waiting)
@@ -296,10 +295,10 @@ class BatchScheduler:
     def _stop_runs(self) -> None:
         """After an interruption: ask the runs with an owner to stop, and make the others planned again."""
         for run in self._submitted.values():
-            with suppress(claim.Locked), claim.locked(run.folder, claim.PATIENCE_S):
-                owner = claim.live_claim(run.folder)
+            with suppress(lifecycle.Locked), lifecycle.locked(run.folder, lifecycle.PATIENCE_S):
+                owner = lifecycle.live_claim(run.folder)
                 if owner is None:
-                    transitions.withdraw_unowned(run.folder)
+                    lifecycle.withdraw_unowned(run.folder)
                 elif stop_request.find(run.folder, owner) is None:
                     stop_request.send(run.folder, owner, FailureKind.PREEMPTED, "its launcher was interrupted")
 
@@ -309,7 +308,7 @@ class BatchScheduler:
             run
             for run in self._submitted.values()
             if read_state(run.folder).state in (RunState.PLANNED, RunState.PREEMPTED)
-            and claim.live_claim(run.folder) is None
+            and lifecycle.live_claim(run.folder) is None
         ]
 
     def _drop_waiting(self) -> None:
@@ -343,7 +342,7 @@ class BatchScheduler:
         for run in list(self._submitted.values()):
             state = read_state(run.folder)
             # A run in a resumable state may be about to be resumed by its own job.
-            if state.state not in RESUMABLE and claim.live_claim(run.folder) is None:
+            if state.state not in RESUMABLE and lifecycle.live_claim(run.folder) is None:
                 self._end(run)
                 if state.launch_id != run.token or state.state == RunState.CANCELLED:
                     idle.append(run)  # another process was faster: the job need not start

@@ -23,10 +23,9 @@ from types import ModuleType
 from launcher.application import application
 from launcher.nodes import ONE, Nodes
 from launcher.project import NO_DEVICES, ONE_THREAD, python_path
-from launcher.run import claim, stop_request
+from launcher.run import lifecycle, stop_request
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import FailureKind
-from launcher.run.records import Claim
+from launcher.run.lifecycle import Claim, FailureKind
 from launcher.schedulers.protocol import Ended, Scheduler, SchedulerError
 from launcher.worker import warm, worker
 
@@ -102,7 +101,7 @@ class _Running:
 
     def claim(self) -> Claim | None:
         """Its claim on the run; None before it has started, and after it has ended."""
-        owner = claim.read_claim(self.folder)
+        owner = lifecycle.read_claim(self.folder)
         return owner if owner is not None and owner.pid == self.process.pid else None
 
 
@@ -239,8 +238,8 @@ class Pool(Scheduler):
         owner = running.claim()
         if owner is None:
             return  # it has not started yet, or has ended
-        with suppress(claim.Locked):  # tried again after the next second
-            with claim.locked(running.folder, claim.PATIENCE_S):
+        with suppress(lifecycle.Locked):  # tried again after the next second
+            with lifecycle.locked(running.folder, lifecycle.PATIENCE_S):
                 stop_request.ask(running.folder, owner, FailureKind.TIME_OUT, message)
             running.ask()
 
@@ -251,7 +250,7 @@ def _end_group(process: ForkServerProcess) -> None:
     A worker whose server died is still running; it keeps them.
     """
     assert process.pid
-    if claim.process_start(process.pid) is None:
+    if lifecycle.process_start(process.pid) is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 

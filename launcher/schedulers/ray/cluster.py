@@ -19,7 +19,7 @@ from launcher.application import Shape, shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.project import python_path
-from launcher.run import claim, transitions
+from launcher.run import lifecycle
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.local.pool import cores, visible_devices
@@ -146,12 +146,12 @@ class RayCluster(Scheduler):
     def cancel(self, kill: bool = False) -> None:
         """Ask every run to save a checkpoint and stop; kill: end those on this host, and the other Ray workers."""
         for folder in self._running:
-            with claim.locked(folder):
-                owner = claim.live_claim(folder)
+            with lifecycle.locked(folder):
+                owner = lifecycle.live_claim(folder)
                 if owner is None:
-                    transitions.withdraw_unowned(folder)
+                    lifecycle.withdraw_unowned(folder)
                 elif kill:
-                    claim.kill(owner)
+                    lifecycle.kill_owner(owner)
         self._send("cancel", kill)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from launcher.application import Shape
 from launcher.project import ONE_THREAD
-from launcher.run import claim, stop_request
+from launcher.run import lifecycle, stop_request
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.protocol import Ended
 from launcher.schedulers.ray.placement import OBJECTS, bundle
@@ -136,7 +136,7 @@ class Driver:
     def _leave(self) -> None:
         """Make the runs of a launcher that is gone save a checkpoint and stop."""
         for folder in list(self._refs):
-            with claim.locked(folder):
+            with lifecycle.locked(folder):
                 stop_request.send_to_owner(folder, FailureKind.PREEMPTED, "launcher gone")
         self._cancel(force=False)
         end = time.monotonic() + float(self._work.cluster.get("grace_s") or 0.0) + _LAST_S

@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.nodes import ONE, Nodes, SharedRay
 from launcher.project import NO_DEVICES
-from launcher.run import claim, launch_record
+from launcher.run import launch_record, lifecycle
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.local.pool import Pool
 from launcher.worker.process import handling
@@ -75,6 +75,6 @@ def _nodes(group: str) -> Nodes:
 def orphaned() -> Reason:
     """Why a run stops whose Ray worker is gone: whether Ray itself ended on this node."""
     raylet = int(os.environ.get("RAY_RAYLET_PID", 0))
-    if raylet and claim.process_start(raylet) is None:
+    if raylet and lifecycle.process_start(raylet) is None:
         return FailureKind.NODE_FAILURE, f"Ray ended on this node: its raylet (process {raylet}) is gone"
     return FailureKind.LOST, "the Ray worker that ran it died"

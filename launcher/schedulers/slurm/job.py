@@ -8,9 +8,8 @@ import sys
 import time
 
 from launcher.application import seconds
-from launcher.run import claim, stop_request
-from launcher.run.folder import read_state
-from launcher.run.lifecycle import FailureKind
+from launcher.run import lifecycle, stop_request
+from launcher.run.lifecycle import FailureKind, read_state
 from launcher.schedulers.batch import job
 from launcher.schedulers.slurm import system
 
@@ -32,7 +31,7 @@ class SlurmTask(job.Task):
         """After a requeue: stop a worker of the earlier start that still runs, and write its end if it could not."""
         if not int(os.environ.get("SLURM_RESTART_COUNT", 0)):
             return
-        witness, asked = claim.Witness(), False
+        witness, asked = lifecycle.Witness(), False
         while self.warning is None and read_state(self.folder).launch_id == self.token:
             owner = witness.owner(self.folder)
             if owner is None:
@@ -40,7 +39,7 @@ class SlurmTask(job.Task):
             if not asked:
                 asked = True
                 message = f"SLURM started {self.job} again elsewhere while it was still running"
-                with claim.locked(self.folder):
+                with lifecycle.locked(self.folder):
                     stop_request.send(self.folder, owner, FailureKind.NODE_FAILURE, message)
             time.sleep(_CHECK_S)
         reason = system.last_end(_job_id())
