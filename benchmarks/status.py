@@ -20,7 +20,7 @@ from launcher import files
 from launcher.run import lifecycle
 from launcher.run.folder import FORMAT, metrics_path, run_folder
 from launcher.run.lifecycle import RunState, State, read_state, write_state
-from launcher.status import index
+from launcher.status import standing
 
 WARM_S, COLD_S = 2.0, 10.0
 ROOT = Path(__file__).parents[1]
@@ -94,7 +94,7 @@ def main() -> int:
         peer, _ = timed(sys.executable, "-c", PEER, str(multirun / "runs"))
         cat, _ = timed("find", str(multirun / "runs"), "-name", "state.json", "-exec", "cat", "{}", "+")
         cold, first = timed(*status)
-        kept = index.path_of(multirun).stat().st_size
+        kept = standing.index_path(multirun).stat().st_size
         warm, second = timed(*status)
         for folder in made[:TOUCHED]:
             write_state(folder, read_state(folder).replace(state=RunState.CANCELLED))

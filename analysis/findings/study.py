@@ -283,7 +283,7 @@ def registered(sweep: Sweep) -> Registration | None:
     """How the plan of a sweep compares with what was declared; None if that is not recorded, or cannot be read.
 
     The launcher keeps every declaration in multirun/<experiment>/hypotheses.json, with the runs that were done by then
-    (launcher/planning/preregistration.py has the format).
+    (launcher/planning/freeze.py has the format).
     """
     runs = {run.id: run.done for run in sweep.runs}
     try:

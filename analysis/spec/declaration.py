@@ -1,6 +1,6 @@
 """What an experiment declares, and what of it was changed after results.
 
-A declaration is an entry of multirun/<experiment>/hypotheses.json (launcher/planning/preregistration.py). Only those at
+A declaration is an entry of multirun/<experiment>/hypotheses.json (launcher/planning/freeze.py). Only those at
 the scale of the plan count (`scale=tiny` in its command): a rehearsal says nothing about another scale.
 """
 

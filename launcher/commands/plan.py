@@ -24,7 +24,7 @@ from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
 
 if TYPE_CHECKING:
-    from launcher.execution.code_changes import Others
+    from launcher.execution.checks import Others
     from launcher.execution.costs import Forecast
     from launcher.planning.plan import Experiment, Plan
 
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """The dry run, as tables or as JSON."""
     from launcher.campaign import stages
-    from launcher.execution import checks, code_changes
+    from launcher.execution import checks
     from launcher.execution.costs import Forecast, budget_line
     from launcher.planning import continuation, planner
 
@@ -51,8 +51,8 @@ def run(given: argparse.Namespace) -> int:
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
     checks.refuse(planned, None, launches=False, plugin=plugin)
     states = {run_id: lifecycle.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
-    changed = code_changes.find(planned)
-    states |= dict.fromkeys(code_changes.run_anew(planned, changed), NEW)
+    changed = checks.other_code(planned)
+    states |= dict.fromkeys(checks.run_anew(planned, changed), NEW)
     forecast = Forecast(planned, states)
     whole = document(planned, states, forecast, changed)
     if given.json:

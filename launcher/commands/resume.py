@@ -63,7 +63,7 @@ def run_again(
     `prepare` makes a run planned again; whether it did. `rerun=changed` and `accept_code=true` among the names are
     added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
     """
-    from launcher.execution import code_changes
+    from launcher.execution import checks
     from launcher.planning.overrides import is_code_choice
 
     more = [name for name in given.names if is_code_choice(name)]
@@ -79,7 +79,7 @@ def run_again(
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
             for plan in filter(None, plans):  # it refuses runs of other code before any run is changed
-                code_changes.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
+                checks.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
                 planned = (plan.runs if plan else command.ids for command, plan in zip(commands, plans, strict=True))
                 if not any(run_id in ids for ids in planned):

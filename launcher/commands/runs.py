@@ -17,7 +17,7 @@ from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import NEW
 from launcher.status import tables
-from launcher.status.index import Index
+from launcher.status.standing import Index
 from launcher.text import counted
 
 HELP = "list runs: id, group, factors, seed, state, job, step, folder"

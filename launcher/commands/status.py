@@ -16,8 +16,7 @@ from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
-from launcher.status.index import Index
-from launcher.status.standing import FAILURES, Standing, causes, stand
+from launcher.status.standing import FAILURES, Index, Standing, causes, stand
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,15 +1,24 @@
-"""What refuses a launch before it writes anything: one list, which a dry run (`plan`) and a launch both run."""
+"""What a launch checks and decides before it writes anything; a dry run (`plan`) makes the same checks.
+
+With runs that were made by other code it does what the user chose: it refuses to add runs to them, runs them anew, or
+accepts them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from launcher.errors import Diagnostics, InvalidPlan, Objection, missing
 from launcher.planning import freeze
-from launcher.planning.plan import Plan
+from launcher.planning.plan import CodeChoice, Plan
+from launcher.run import code, lifecycle
+from launcher.run.code import OtherCode
+from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, archive, archive_folder, find_state
 from launcher.schedulers import protocol
+from launcher.text import counted
 from launcher.tracking.settings import ONLINE
 
 #: Settings that need a package of an extra: their section, key and value, and the package.
@@ -45,3 +54,82 @@ def _refuse_without_packages(sections: Mapping[str, Mapping[str, Any]]) -> None:
         if sections.get(section, {}).get(key) == value and (absent := missing(package)) is not None:
             problems.add("configuration", f"{section}.{key}", str(value), *absent)
     problems.raise_any()
+
+
+# ---------------------------------------------------------------- runs of other code
+
+#: The runs of other code, by experiment.
+Others = Mapping[str, Sequence[OtherCode]]
+
+
+def other_code(plan: Plan) -> Others:
+    """The runs of other code in each of the plan's experiments that has any."""
+    by_experiment = {}
+    for experiment in plan.experiments:
+        present = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in experiment.members}
+        runs = {run_id: (state.state, state.code_ids()) for run_id, state in present.items() if state is not None}
+        taken_over = {}  # by runs that have no step of their own yet
+        for run_id in [run_id for run_id in present if run_id in plan.prefixes and not runs.get(run_id, ("", ()))[1]]:
+            if (before := find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))) is not None:
+                taken_over[run_id] = (runs.get(run_id, (RunState.PLANNED,))[0], before.code_ids())
+        by_experiment[experiment.name] = code.others(plan.multirun, experiment.name, {**runs, **taken_over}, taken_over)
+    return {name: others for name, others in by_experiment.items() if others}
+
+
+def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Others:
+    """The runs of other code that the launch runs anew or accepts, as the plan's `code_choice` says. It writes nothing,
+    and prints which runs of other code stay in an experiment that is complete.
+
+    `resumed`: runs that will run although they are not missing now; `anew`: those that will run from their beginning.
+
+    Raises InvalidPlan if runs would be added to runs of other code, and the user has not chosen.
+    """
+    others = other_code(plan)
+    if plan.code_choice != CodeChoice.REFUSE:
+        return others
+    problems = Diagnostics()
+    missing = {*freeze.missing(plan), *resumed, *anew}
+    for experiment in plan.experiments:
+        waiting = experiment.members.keys() & missing
+        choice, otherwise = plan.spelled(CodeChoice.RERUN), plan.spelled(CodeChoice.ACCEPT)
+        for other in others.get(experiment.name, ()):
+            if other.accepted or {*other.runs} <= {*anew}:
+                continue
+            if not waiting:
+                said = f"{other.sentence()}. They stay as they are; {choice} runs them anew"
+                print(f"{experiment.name}: {said}", flush=True)
+                continue
+            rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
+            them = "it" if len(other.runs) == 1 else "them"
+            fix = f"add {choice}, which archives {them} and runs {them} anew, or {otherwise}, which records the "
+            problems.add(
+                str(plan.multirun / experiment.name), "code", None, rule, f"{fix}difference; or restore the code"
+            )
+    problems.raise_any()
+    return {}
+
+
+def run_anew(plan: Plan, others: Others) -> list[str]:
+    """The runs of other code that the user wants to archive and run anew."""
+    runs = dict.fromkeys(run_id for listed in others.values() for other in listed for run_id in other.runs)
+    return list(runs) if plan.code_choice == CodeChoice.RERUN else []
+
+
+def carry_out(plan: Plan, others: Others) -> None:
+    """Archive or record what `decide` returned, and say so. A run that a live process owns, or has locked, stays."""
+    archived = 0
+    for run_id in run_anew(plan, others):
+        try:
+            archived += archive(plan.multirun, run_id) is not None
+        except lifecycle.Locked as error:
+            print(f"{run_id} is not run anew: {error}", flush=True)
+    if archived:
+        where = archive_folder(plan.multirun)
+        print(
+            f"{plan.spelled(CodeChoice.RERUN)}: {counted(archived, 'run')} archived in {where}, and planned anew",
+            flush=True,
+        )
+    for experiment in plan.experiments if plan.code_choice == CodeChoice.ACCEPT else ():
+        for other in (other for other in others.get(experiment.name, ()) if not other.accepted):
+            code.accept(plan.multirun / experiment.name, other, experiment.command)
+            print(f"{experiment.name}: {other.sentence()}; accepted as difference {other.difference}", flush=True)

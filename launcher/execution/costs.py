@@ -26,10 +26,10 @@ from launcher import files
 from launcher.application import application, shape
 from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
-from launcher.planning import added_seeds, preregistration
+from launcher.planning import added_seeds, freeze
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import lifecycle
-from launcher.run.folder import last_final_step, read_config, read_summary, run_folder, runs_folder
+from launcher.run.folder import read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState, find_state
 from launcher.schedulers import protocol
 from launcher.status import tables
@@ -39,7 +39,6 @@ METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", 
 ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
 # Reading a configuration takes 2 ms, and the newest runs resemble the next ones most.
 OTHERS, SIZED = 200, 20
-_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
-        "warnings": [*hidden(), *preregistration.warnings(planned)],
+        "warnings": [*hidden(), *freeze.declaration_warnings(planned)],
     }
 
 
@@ -246,75 +245,6 @@ class Forecast:
             runs, most = sources.get(rate.source, (0, 0))
             sources[rate.source] = (runs + 1, max(most, rate.runs))
         return sources
-
-
-# ---------------------------------------------------------------- the budget of a launch
-
-
-class Budget:
-    """The device-seconds of some runs, of which `hours` device-hours may be spent.
-
-    `work`: what is expected of each run that may be submitted; `charged`: all runs whose attempts count.
-    """
-
-    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
-        self.hours = hours
-        self._multirun, self._work = multirun, work
-        self._spent = lifecycle.spent_seconds(multirun, charged, time.time())
-        #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
-        self._submitted: dict[str, tuple[float, float]] = {}
-        self._next_look = 0.0
-
-    @property
-    def spent(self) -> float:
-        """The device-seconds of all attempts, as far as the last look shows."""
-        return sum(self._spent.values())
-
-    def admits(self, run_id: str) -> bool:
-        """Whether an attempt at the run may start beside those that were submitted."""
-        if not self._holds(self.expected(run_id)):
-            self.watch()
-            return False
-        self._look(self._submitted)
-        return self._holds(self.expected(run_id))
-
-    def _holds(self, more: float) -> bool:
-        """Whether the budget holds so many more device-seconds than was spent and is expected of submitted runs."""
-        reserved = sum(
-            max(0.0, expected - (self._spent.get(submitted, 0.0) - before))
-            for submitted, (before, expected) in self._submitted.items()
-        )
-        committed = self.spent + reserved
-        return committed < self.hours * lifecycle.HOUR_S and committed + more <= self.hours * lifecycle.HOUR_S
-
-    def expected(self, run_id: str) -> float:
-        """The device-seconds from the run's newest checkpoint to its end."""
-        return self._work[run_id].device_seconds(last_final_step(run_folder(self._multirun, run_id)))
-
-    def submitted(self, run_id: str) -> None:
-        """The scheduler has the run."""
-        self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
-
-    def ended(self, run_id: str) -> None:
-        """The scheduler has it no more."""
-        self._submitted.pop(run_id, None)
-        self._look([run_id])
-
-    def watch(self, others: Iterable[str] = ()) -> None:
-        """Look at the attempts of submitted runs and of `others`, which other launches run, at most every second."""
-        if time.monotonic() >= self._next_look:
-            self._look([*self._submitted, *others])
-            self._next_look = time.monotonic() + _LOOK_EVERY_S
-
-    def _look(self, run_ids: Collection[str]) -> None:
-        self._spent.update(lifecycle.spent_seconds(self._multirun, run_ids, time.time()))
-
-
-def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
-    """The budget of a launch of the plan; None without limit."""
-    if planned.budget is None:
-        return None
-    return Budget(planned.multirun, planned.budget, forecast.left, {*planned.runs, *planned.charged})
 
 
 def budget_line(planned: Plan, forecast: Forecast) -> str | None:

@@ -1,4 +1,6 @@
-"""Gives the missing runs to a scheduler, and waits until each has ended, here or under another launcher."""
+"""Gives the missing runs to a scheduler while the budget holds them, and waits until each has ended, here or under
+another launcher.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,17 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from launcher import text
-from launcher.execution.costs import Budget
+from launcher.execution.costs import Forecast, Work
 from launcher.execution.progress import Display
 from launcher.files import size_of
+from launcher.planning.plan import Plan
 from launcher.run import launch_record, lifecycle, stop_request
 from launcher.run.folder import last_final_step, run_folder, stacks_path
 from launcher.run.launch_record import Launch
@@ -359,3 +362,74 @@ def _cause(state: State) -> str:
     if state.error is not None and "place" in state.error:
         return f"{state.error['type']} at {state.error['place']}"
     return text.without_numbers(f"{state.failure_kind}: {state.message}".replace(state.id, "RUN"))
+
+
+# ---------------------------------------------------------------- the budget of a launch
+
+_LOOK_EVERY_S = 1.0
+
+
+class Budget:
+    """The device-seconds of some runs, of which `hours` device-hours may be spent.
+
+    `work`: what is expected of each run that may be submitted; `charged`: all runs whose attempts count.
+    """
+
+    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
+        self.hours = hours
+        self._multirun, self._work = multirun, work
+        self._spent = lifecycle.spent_seconds(multirun, charged, time.time())
+        #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
+        self._submitted: dict[str, tuple[float, float]] = {}
+        self._next_look = 0.0
+
+    @property
+    def spent(self) -> float:
+        """The device-seconds of all attempts, as far as the last look shows."""
+        return sum(self._spent.values())
+
+    def admits(self, run_id: str) -> bool:
+        """Whether an attempt at the run may start beside those that were submitted."""
+        if not self._holds(self.expected(run_id)):
+            self.watch()
+            return False
+        self._look(self._submitted)
+        return self._holds(self.expected(run_id))
+
+    def _holds(self, more: float) -> bool:
+        """Whether the budget holds so many more device-seconds than was spent and is expected of submitted runs."""
+        reserved = sum(
+            max(0.0, expected - (self._spent.get(submitted, 0.0) - before))
+            for submitted, (before, expected) in self._submitted.items()
+        )
+        committed = self.spent + reserved
+        return committed < self.hours * lifecycle.HOUR_S and committed + more <= self.hours * lifecycle.HOUR_S
+
+    def expected(self, run_id: str) -> float:
+        """The device-seconds from the run's newest checkpoint to its end."""
+        return self._work[run_id].device_seconds(last_final_step(run_folder(self._multirun, run_id)))
+
+    def submitted(self, run_id: str) -> None:
+        """The scheduler has the run."""
+        self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
+
+    def ended(self, run_id: str) -> None:
+        """The scheduler has it no more."""
+        self._submitted.pop(run_id, None)
+        self._look([run_id])
+
+    def watch(self, others: Iterable[str] = ()) -> None:
+        """Look at the attempts of submitted runs and of `others`, which other launches run, at most every second."""
+        if time.monotonic() >= self._next_look:
+            self._look([*self._submitted, *others])
+            self._next_look = time.monotonic() + _LOOK_EVERY_S
+
+    def _look(self, run_ids: Collection[str]) -> None:
+        self._spent.update(lifecycle.spent_seconds(self._multirun, run_ids, time.time()))
+
+
+def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
+    """The budget of a launch of the plan; None without limit."""
+    if planned.budget is None:
+        return None
+    return Budget(planned.multirun, planned.budget, forecast.left, {*planned.runs, *planned.charged})

@@ -15,11 +15,11 @@ from typing import Any
 
 from launcher.application import shape
 from launcher.errors import InvalidPlan, Objection
-from launcher.execution import checks, code_changes, progress
-from launcher.execution.code_changes import Others
-from launcher.execution.costs import Forecast, budget_line, budget_of
-from launcher.execution.reconciler import Outcome, Reconciler, interruptible
-from launcher.planning import added_seeds, continuation, freeze, hypotheses, preregistration
+from launcher.execution import checks, progress
+from launcher.execution.checks import Others
+from launcher.execution.costs import Forecast, budget_line
+from launcher.execution.reconciler import Outcome, Reconciler, budget_of, interruptible
+from launcher.planning import added_seeds, continuation, freeze, hypotheses
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
@@ -31,8 +31,7 @@ from launcher.schedulers import protocol
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
-from launcher.status.index import Index
-from launcher.status.standing import Standing
+from launcher.status.standing import Index, Standing
 from launcher.text import counted, hours, more_than
 from launcher.worker import worker
 
@@ -74,10 +73,10 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     except OSError as error:
         rule, fix = f"this folder cannot be created ({error.strerror})", "name another: multirun=FOLDER"
         raise InvalidPlan([Objection("multirun", plan.multirun, rule, fix, "configuration")]) from error
-    for line in preregistration.warnings(plan):
+    for line in freeze.declaration_warnings(plan):
         print(line, flush=True)
     while True:
-        outcome = launch(root, plan, freeze.missing(plan), train, plugin, code_changes.decide(plan))
+        outcome = launch(root, plan, freeze.missing(plan), train, plugin, checks.decide(plan))
         if outcome.detached:
             for experiment in plan.experiments:
                 if added_seeds.rule_of(experiment) is not None:
@@ -112,12 +111,12 @@ def launch(
     `others`: the runs of other code that are run anew, too, or accepted.
     """
     others = others or {}
-    wanted = {*run_ids, *code_changes.run_anew(plan, others)}
+    wanted = {*run_ids, *checks.run_anew(plan, others)}
     run_ids = [run_id for run_id in plan.runs if run_id in wanted]
     try:
         if run_ids:
             return _launch(root, plan, run_ids, train, plugin, others)
-        code_changes.carry_out(plan, others)
+        checks.carry_out(plan, others)
         freeze.freeze(plan)
         return Outcome()
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
@@ -139,7 +138,7 @@ def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: 
     began = time.monotonic()
     checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
     cluster = protocol.find(plan) if plugin is None else None
-    code_changes.carry_out(plan, others)
+    checks.carry_out(plan, others)
     command = plan.experiments[0].command
     outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, command, plan.multirun, outside)

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from analysis.spec.settings import Sequential
 from launcher.errors import Diagnostics
 from launcher.planning.overrides import COMMAND_LINE, Arguments
@@ -59,14 +57,6 @@ def with_seeds(command: str, seeds: Iterable[int]) -> str:
     """An experiment's command with these seeds."""
     words = [word for word in shlex.split(command) if not word.startswith("seed=")]
     return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
-
-
-def frozen_plan(folder: Path) -> Experiment | None:
-    """The plan in an experiment's folder; None if there is none that can be read, which other checks report."""
-    try:
-        return Experiment.model_validate_json((folder / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValidationError, UnicodeDecodeError):
-        return None
 
 
 def check_unchanged(

@@ -26,7 +26,7 @@ from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
-from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, schema, variants
+from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, freeze, schema, variants
 from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, command_line, is_code_choice, parse
@@ -214,7 +214,7 @@ def _experiment(
         section["name"] = _adhoc_name(given, str(section.get("name")), default)
     name, multirun = str(section.get("name")), _multirun(root, config_root)
     problems += _other_owners(planning, config_root, name)
-    frozen = added_seeds.frozen_plan(multirun / name)
+    frozen = freeze.frozen_plan(multirun / name)
     arguments = added_seeds.recorded(given, frozen, section.get("seeds") or [tree["seed"]], problems)
     spec = experiment_spec.read(section, tree["seed"], default, arguments, config_root.where, problems)
     if frozen is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from launcher.run.lifecycle import NEW, RunState
-from launcher.status.index import UNREADABLE
+from launcher.status.standing import UNREADABLE
 from launcher.text import clean
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from analysis.__main__ import main as analysis
 from launcher.__main__ import main
 from launcher.execution import sweep
-from launcher.planning import freeze, preregistration
+from launcher.planning import freeze
 from launcher.planning.plan import Plan
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
@@ -83,17 +83,17 @@ def test_a_plan_that_drops_seeds_with_results_says_so_with_the_command_that_keep
     freeze.freeze(plan)
     if not recorded:  # as by an older version
         (folder / "hypotheses.json").unlink()
-    assert preregistration.warnings(make(*words, "seed=0,1")) == []  # without a result
+    assert freeze.declaration_warnings(make(*words, "seed=0,1")) == []  # without a result
     with_results(plan)
     if not recorded:
         (folder / "hypotheses.json").unlink()
     fewer = [*words, "seed=0,1"]
-    (line,) = preregistration.warnings(make(*fewer))
+    (line,) = freeze.declaration_warnings(make(*fewer))
     assert line.startswith("looks: Changed after 1 of 15 runs were done: seeds = 0, 1 (declared: 0, 1, 2, 3, 4). ")
     assert line.endswith(" seed=0,1,2,3,4") and "To keep every seed: python launch.py -m " in line
     assert main(["plan", *fewer]) == 0 and line in capsys.readouterr().out
-    assert preregistration.warnings(make(*words, "seed=0,1,2,3,4")) == []
-    (line,) = preregistration.warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
+    assert freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4")) == []
+    (line,) = freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
     assert "alpha = 0.1 (declared: 0.05)" in line and "keep" not in line
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.execution import costs
-from launcher.execution.costs import Budget, Rate, Work
-from launcher.execution.reconciler import Interruption, Outcome, Reconciler
+from launcher.execution.costs import Rate, Work
+from launcher.execution.reconciler import Budget, Interruption, Outcome, Reconciler
 from launcher.planning import freeze
 from launcher.run import launch_record, lifecycle
 from launcher.run.folder import run_folder
@@ -119,7 +119,7 @@ def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Sim
     """A launch of twelve runs with a random budget: what became of it, its scheduler, and the budget in seconds."""
     draw, clock, launch = random.Random(seed), [1e9], Launch(retry=RETRY)
     monkeypatch.setattr("time.time", lambda: clock[0])
-    monkeypatch.setattr(costs, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("launcher.execution.reconciler._LOOK_EVERY_S", 0.0)
     monkeypatch.setattr("launcher.files.os.fsync", lambda _: None)
     ids = [f"{number:02d}" for number in range(12)]
     for run_id in ids:

@@ -11,8 +11,7 @@ from launcher.run import lifecycle
 from launcher.run.catalog import read_plan
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
-from launcher.status.index import Index
-from launcher.status.standing import RunningRun, stand
+from launcher.status.standing import Index, RunningRun, stand
 from launcher.text import clean, duration
 from tests.launcher.made import METRIC, make_plan, make_run
 

@@ -13,7 +13,7 @@ import pytest
 from launcher import files
 from launcher.__main__ import main
 from launcher.errors import InvalidPlan
-from launcher.execution import code_changes
+from launcher.execution import checks
 from launcher.planning import continuation, freeze
 from launcher.run import code
 from launcher.run.folder import (
@@ -145,15 +145,15 @@ def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
     finished(tmp_path, code_id=record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16}))
     refused = r"1 with a checkpoint by other code: trainer_ext/methods/health\.py changed since"
     with pytest.raises(InvalidPlan, match=refused):
-        code_changes.decide(plan_of(tmp_path, steps=320))
+        checks.decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()
-    assert not anew.prefixes and "other code computed them" in why and code_changes.decide(anew) == {}
+    assert not anew.prefixes and "other code computed them" in why and checks.decide(anew) == {}
     accepted = plan_of(tmp_path, "accept_code=true", steps=320)
-    code_changes.carry_out(accepted, code_changes.decide(accepted))
+    checks.carry_out(accepted, checks.decide(accepted))
     (choice,) = code.choices(tmp_path / "adhoc")
     assert choice["runs"] == list(accepted.prefixes) == list(accepted.runs)
-    assert not code_changes.decide(plan_of(tmp_path, steps=320)), "an accepted difference is not asked about again"
+    assert not checks.decide(plan_of(tmp_path, steps=320)), "an accepted difference is not asked about again"
 
 
 # ---------------------------------------------------------------- taking over

@@ -10,8 +10,8 @@ import pytest
 from launcher import files
 from launcher.run.folder import metrics_path, run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
-from launcher.status import index
-from launcher.status.index import Index
+from launcher.status import standing
+from launcher.status.standing import Index
 from tests.launcher.made import METRIC, make_run
 
 
@@ -116,7 +116,7 @@ def test_step_pace_and_value_are_the_last_ones(multirun, lines, expected):
 )
 def test_a_torn_or_foreign_index_is_rebuilt(multirun, content):
     first = rows(multirun, METRIC)
-    path = index.path_of(multirun)
+    path = standing.index_path(multirun)
     good = path.read_bytes()
     path.write_bytes(content)
     assert rows(multirun, METRIC) == first and json.loads(path.read_bytes()) == json.loads(good)
@@ -126,9 +126,9 @@ def test_a_torn_or_foreign_index_is_rebuilt(multirun, content):
 
 def test_an_unchanged_folder_writes_no_index(multirun):
     rows(multirun, METRIC)
-    before = index.path_of(multirun).stat()
+    before = standing.index_path(multirun).stat()
     rows(multirun, METRIC)
-    assert index.path_of(multirun).stat().st_ino == before.st_ino
+    assert standing.index_path(multirun).stat().st_ino == before.st_ino
 
 
 def test_a_vanished_run_leaves_the_index(multirun):
@@ -143,7 +143,7 @@ def test_a_vanished_run_leaves_the_index(multirun):
     seen = Index(multirun)
     assert set(seen.refresh(["aa", "cc"])) == {"aa", "cc"}
     seen.save()
-    assert set(json.loads(index.path_of(multirun).read_bytes())["runs"]) == {"aa", "cc"}
+    assert set(json.loads(standing.index_path(multirun).read_bytes())["runs"]) == {"aa", "cc"}
 
 
 def test_of_two_writers_each_writes_a_whole_and_right_index(multirun):
@@ -161,7 +161,7 @@ def test_of_two_writers_each_writes_a_whole_and_right_index(multirun):
 
 def test_a_folder_that_cannot_be_written_gives_the_same_answer(multirun):
     first = rows(multirun)
-    path = index.path_of(multirun)
+    path = standing.index_path(multirun)
     path.unlink()
     path.mkdir()  # in the way of the file, for root too
     assert rows(multirun) == first and path.is_dir()
@@ -181,5 +181,5 @@ def test_a_folder_that_cannot_be_written_gives_the_same_answer(multirun):
 def test_a_state_that_cannot_be_read_hides_no_other_run(multirun, content, said):
     (run_folder(multirun, "bb") / "state.json").write_bytes(content)
     found = rows(multirun)
-    assert (found["bb"].state, found["aa"].state) == (index.UNREADABLE, RunState.DONE)
+    assert (found["bb"].state, found["aa"].state) == (standing.UNREADABLE, RunState.DONE)
     assert said in found["bb"].message

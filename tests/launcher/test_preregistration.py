@@ -19,7 +19,7 @@ from analysis.spec.settings import settings
 from analysis.tables.comparison import main
 from launcher.config.hydra_compose import as_override
 from launcher.errors import InvalidPlan
-from launcher.planning import freeze, planner, preregistration
+from launcher.planning import freeze, planner
 from launcher.run.folder import metrics_path, run_folder
 from launcher.run.lifecycle import RunState, archive, read_state, write_state
 from tests.analysis.conftest import metrics
@@ -95,7 +95,7 @@ def test_of_many_launches_at_once_none_loses_anothers_declaration(tmp_path):
 
     def declare(experiment):
         start.wait()
-        preregistration.declare(tmp_path, experiment)
+        freeze.declare(tmp_path, experiment)
 
     with ThreadPoolExecutor(many) as pool:
         list(pool.map(declare, planned))

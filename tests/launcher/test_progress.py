@@ -12,8 +12,7 @@ from launcher.execution.progress import Display
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import cache_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
-from launcher.status.index import Index
-from launcher.status.standing import remaining_seconds, stand
+from launcher.status.standing import Index, remaining_seconds, stand
 from tests.launcher.made import make_plan, make_run
 
 
