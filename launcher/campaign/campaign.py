@@ -39,7 +39,7 @@ def plan_and_check(campaign: Campaign, plugin: bool = False) -> tuple[list[Plann
     place of the cluster. Raises InvalidPlan, before anything is written, with the problems of every stage."""
     planned = stages.plan_all(campaign, None)
     for stage in planned:
-        checks.refuse(stage.plan, None, launches=False, plugin=plugin)
+        checks.refuse_dry(stage.plan, plugin)
     record = campaign_record.find(planned[0].plan.multirun, campaign.name)
     return (planned if record is None else stages.plan_all(campaign, record)), record
 

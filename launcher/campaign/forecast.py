@@ -12,7 +12,6 @@ from launcher.planning import hypotheses
 from launcher.planning.plan import Plan
 from launcher.run import lifecycle
 from launcher.run.campaign_record import CampaignRecord
-from launcher.run.folder import run_folder
 from launcher.text import counted, hours
 
 
@@ -32,8 +31,8 @@ def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignReco
     `power` what the seeds can find, in words (null: it is not computed); `figures` what the reports said of them.
     """
     plan = whole(stages)
-    states = {run_id: lifecycle.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
-    forecast = Forecast(plan, states)
+    found = lifecycle.find_states(plan.multirun, plan.runs)
+    states, forecast = lifecycle.present_states(plan.multirun, found), Forecast(plan, found)
     return {
         "campaign": campaign,
         **totals(plan, states, forecast),

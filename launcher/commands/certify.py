@@ -94,7 +94,7 @@ def _plan(words: Sequence[str], planned: Path) -> Path:
     if project.root() != ROOT:
         os.chdir(project.root())
     plan = planner.make(project.root(), words)
-    checks.refuse(plan, list(plan.runs), launches=False)
+    checks.refuse_dry(plan, run_ids=list(plan.runs))
     freeze.freeze(replace(plan, multirun=planned, prefixes={}))
     return plan.multirun / plan.experiments[0].name
 

@@ -18,7 +18,7 @@ from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE
 from launcher.run import lifecycle
-from launcher.run.folder import read_object, run_folder
+from launcher.run.folder import read_object
 from launcher.run.lifecycle import NEW
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
@@ -49,11 +49,12 @@ def run(given: argparse.Namespace) -> int:
         return _run_campaign(given)
     planned = planner.make(project.root(), given.overrides)
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
-    checks.refuse(planned, None, launches=False, plugin=plugin)
-    states = {run_id: lifecycle.present_state(run_folder(planned.multirun, run_id)) for run_id in planned.runs}
-    changed = checks.other_code(planned)
-    states |= dict.fromkeys(checks.run_anew(planned, changed), NEW)
-    forecast = Forecast(planned, states)
+    checks.refuse_dry(planned, plugin)
+    found = lifecycle.find_states(planned.multirun, planned.runs)
+    changed = checks.other_code(planned, found)
+    found |= dict.fromkeys(checks.run_anew(planned, changed))
+    states = lifecycle.present_states(planned.multirun, found)
+    forecast = Forecast(planned, found)
     whole = document(planned, states, forecast, changed)
     if given.json:
         print(json.dumps(whole, indent=1))

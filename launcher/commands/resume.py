@@ -79,7 +79,8 @@ def run_again(
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
             for plan in filter(None, plans):  # it refuses runs of other code before any run is changed
-                checks.decide(plan, resumed=() if anew else chosen, anew=chosen if anew else ())
+                states = lifecycle.find_states(plan.multirun, plan.runs)
+                checks.decide(plan, states, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
                 planned = (plan.runs if plan else command.ids for command, plan in zip(commands, plans, strict=True))
                 if not any(run_id in ids for ids in planned):

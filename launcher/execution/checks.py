@@ -16,8 +16,9 @@ from launcher.planning.plan import CodeChoice, Plan
 from launcher.run import code, lifecycle
 from launcher.run.code import OtherCode
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import RunState, archive, archive_folder, find_state
+from launcher.run.lifecycle import RunState, State, archive, archive_folder, find_state, is_missing
 from launcher.schedulers import protocol
+from launcher.schedulers.protocol import Cluster
 from launcher.text import counted
 from launcher.tracking.settings import ONLINE
 
@@ -29,12 +30,26 @@ _PACKAGES = (
 )
 
 
-def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bool = False) -> None:
-    """Raise InvalidPlan with the reasons why a launch cannot run these runs; None: those that it would run.
+def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
+    """The cluster that executes these runs; None: a launcher of Hydra does (`plugin`).
 
-    launches: whether the cluster may be asked, too; a dry run asks none. plugin: whether a launcher of Hydra takes the
-    place of the cluster.
+    Raises InvalidPlan with the reasons why a launch cannot run them. It asks the cluster, too.
     """
+    cluster = _cluster(plan, plugin)
+    if cluster is not None:
+        cluster.check(plan, run_ids)
+    return cluster
+
+
+def refuse_dry(plan: Plan, plugin: bool = False, run_ids: Sequence[str] | None = None) -> None:
+    """`refuse` without a question to the cluster. None: the runs that a launch would execute."""
+    cluster = _cluster(plan, plugin)
+    if cluster is not None:
+        cluster.check_here(plan, freeze.missing(plan) if run_ids is None else run_ids)
+
+
+def _cluster(plan: Plan, plugin: bool) -> Cluster | None:
+    """What `refuse` returns. Raises InvalidPlan if the folder of the runs or a package cannot be used."""
     multirun = plan.multirun
     place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
@@ -42,10 +57,7 @@ def refuse(plan: Plan, run_ids: Sequence[str] | None, launches: bool, plugin: bo
         fix = "name another: multirun=FOLDER"
         raise InvalidPlan([Objection("multirun", multirun, rule, fix, "configuration")])
     _refuse_without_packages({"tracking": plan.tracking, **({} if plugin else {"cluster": plan.cluster})})
-    if not plugin:
-        cluster = protocol.find(plan)
-        check = cluster.check if launches else cluster.check_here
-        check(plan, freeze.missing(plan) if run_ids is None else run_ids)
+    return None if plugin else protocol.find(plan)
 
 
 def _refuse_without_packages(sections: Mapping[str, Mapping[str, Any]]) -> None:
@@ -62,11 +74,11 @@ def _refuse_without_packages(sections: Mapping[str, Mapping[str, Any]]) -> None:
 Others = Mapping[str, Sequence[OtherCode]]
 
 
-def other_code(plan: Plan) -> Others:
-    """The runs of other code in each of the plan's experiments that has any."""
+def other_code(plan: Plan, states: Mapping[str, State | None]) -> Others:
+    """The runs of other code in each of the plan's experiments that has any. states: of the plan's runs, by id."""
     by_experiment = {}
     for experiment in plan.experiments:
-        present = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in experiment.members}
+        present = {run_id: states[run_id] for run_id in experiment.members}
         runs = {run_id: (state.state, state.code_ids()) for run_id, state in present.items() if state is not None}
         taken_over = {}  # by runs that have no step of their own yet
         for run_id in [run_id for run_id in present if run_id in plan.prefixes and not runs.get(run_id, ("", ()))[1]]:
@@ -76,19 +88,22 @@ def other_code(plan: Plan) -> Others:
     return {name: others for name, others in by_experiment.items() if others}
 
 
-def decide(plan: Plan, resumed: Collection[str] = (), anew: Collection[str] = ()) -> Others:
+def decide(
+    plan: Plan, states: Mapping[str, State | None], resumed: Collection[str] = (), anew: Collection[str] = ()
+) -> Others:
     """The runs of other code that the launch runs anew or accepts, as the plan's `code_choice` says. It writes nothing,
     and prints which runs of other code stay in an experiment that is complete.
 
-    `resumed`: runs that will run although they are not missing now; `anew`: those that will run from their beginning.
+    `states`: of the plan's runs, by id; `resumed`: runs that will run although they are not missing now; `anew`: those
+    that will run from their beginning.
 
     Raises InvalidPlan if runs would be added to runs of other code, and the user has not chosen.
     """
-    others = other_code(plan)
+    others = other_code(plan, states)
     if plan.code_choice != CodeChoice.REFUSE:
         return others
     problems = Diagnostics()
-    missing = {*freeze.missing(plan), *resumed, *anew}
+    missing = {*resumed, *anew, *(run_id for run_id, state in states.items() if is_missing(state))}
     for experiment in plan.experiments:
         waiting = experiment.members.keys() & missing
         choice, otherwise = plan.spelled(CodeChoice.RERUN), plan.spelled(CodeChoice.ACCEPT)

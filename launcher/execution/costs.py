@@ -26,11 +26,11 @@ from launcher import files
 from launcher.application import application, shape
 from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
-from launcher.planning import added_seeds, freeze
+from launcher.planning import freeze
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import lifecycle
 from launcher.run.folder import read_config, read_summary, run_folder, runs_folder
-from launcher.run.lifecycle import RunState, find_state
+from launcher.run.lifecycle import RunState, State, find_state
 from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than
@@ -189,29 +189,35 @@ def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = 
 
 
 class Forecast:
-    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts.
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts;
+    spent_seconds: by run.
 
-    slots: how many runs a launch executes at a time; None if a cluster's queue decides. taken_over: by run, the steps
-    that it takes over from another one. left: what is expected of each run that is not done.
+    units: of each run, what device-hours count. slots: how many runs a launch executes at a time; None if a cluster's
+    queue decides. taken_over: by run, the steps that it takes over from another one. left: what is expected of each run
+    that is not done.
     """
 
-    def __init__(self, planned: Plan, states: Mapping[str, str]) -> None:
-        """states: the present state of each run, by id."""
-        done = [run_id for run_id, state in states.items() if state == RunState.DONE]
+    def __init__(self, planned: Plan, states: Mapping[str, State | None]) -> None:
+        """states: the state of each run, by id; None: it is new."""
+        done = {run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE}
         self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
-        devices = max((shape(run.config).devices for run in planned.runs.values()), default=0)
-        self.unit = lifecycle.DEVICE_HOURS if devices else lifecycle.CPU_HOURS
+        shapes = {run.id: shape(run.config) for run in planned.runs.values()}
+        self.units = {run_id: asked.units for run_id, asked in shapes.items()}
+        with_devices = any(asked.devices for asked in shapes.values())
+        self.unit = lifecycle.DEVICE_HOURS if with_devices else lifecycle.CPU_HOURS
         self.slots = protocol.slots(planned)
         self.taken_over: dict[str, int] = {}
         self.left: dict[str, Work] = {}
-        for run in (run for run in planned.runs.values() if states[run.id] != RunState.DONE):
-            if run.id in planned.prefixes:
-                self.taken_over[run.id] = planned.prefixes[run.id].step
-            elif (state := find_state(run_folder(planned.multirun, run.id))) is not None and state.prefix_step:
-                self.taken_over[run.id] = state.prefix_step
-            self.left[run.id] = self._history.expected(run, self.taken_over.get(run.id, 0))
+        for run_id in (run_id for run_id in planned.runs if run_id not in done):
+            state = states[run_id]
+            if run_id in planned.prefixes:
+                self.taken_over[run_id] = planned.prefixes[run_id].step
+            elif state is not None and state.prefix_step:
+                self.taken_over[run_id] = state.prefix_step
+            self.left[run_id] = self._history.expected(planned.runs[run_id], self.taken_over.get(run_id, 0))
         charged = {*planned.runs, *planned.charged}
-        self.spent = sum(lifecycle.spent_seconds(planned.multirun, charged, time.time()).values()) / lifecycle.HOUR_S
+        self.spent_seconds = lifecycle.spent_seconds(planned.multirun, charged, time.time())
+        self.spent = sum(self.spent_seconds.values()) / lifecycle.HOUR_S
 
     def estimate(self, ids: Iterable[str]) -> Estimate:
         """The cost of the runs with these ids that are not done."""
@@ -226,7 +232,7 @@ class Forecast:
 
     def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
         """The runs that an experiment can add at most, and their device-hours; None if its seeds are fixed."""
-        rule = added_seeds.rule_of(experiment)
+        rule = experiment.sequential
         if rule is None:
             return None
         runs, seconds = 0, 0.0

@@ -234,8 +234,8 @@ class Reconciler:
             if owner is None and state.state in RESUMABLE:
                 state = lifecycle.with_lost_attempt(folder, state)
                 cancelled = stop_request.pending_cancellation(folder, state)
-                devices = self._devices[run_id]
-                write_state(folder, cancelled or lifecycle.submitted(state, self._launch.token, devices))
+                submitted = lifecycle.submitted(state, self._launch.token, self._devices[run_id])
+                write_state(folder, cancelled or submitted)
                 lifecycle.discard_claim(folder)
                 state = cancelled or state
         if state.state not in RESUMABLE:
@@ -372,13 +372,13 @@ _LOOK_EVERY_S = 1.0
 class Budget:
     """The device-seconds of some runs, of which `hours` device-hours may be spent.
 
-    `work`: what is expected of each run that may be submitted; `charged`: all runs whose attempts count.
+    `work`: what is expected of each run that may be submitted; `spent`: what each run whose attempts count has taken.
     """
 
-    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], charged: Iterable[str]) -> None:
+    def __init__(self, multirun: Path, hours: float, work: Mapping[str, Work], spent: Mapping[str, float]) -> None:
         self.hours = hours
         self._multirun, self._work = multirun, work
-        self._spent = lifecycle.spent_seconds(multirun, charged, time.time())
+        self._spent = dict(spent)
         #: Of each submitted run: what was spent on it before, and what is expected of it, in device-seconds.
         self._submitted: dict[str, tuple[float, float]] = {}
         self._next_look = 0.0
@@ -432,4 +432,4 @@ def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
     """The budget of a launch of the plan; None without limit."""
     if planned.budget is None:
         return None
-    return Budget(planned.multirun, planned.budget, forecast.left, {*planned.runs, *planned.charged})
+    return Budget(planned.multirun, planned.budget, forecast.left, forecast.spent_seconds)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.application import shape
 from launcher.errors import InvalidPlan, Objection
 from launcher.execution import checks, progress
 from launcher.execution.checks import Others
@@ -24,10 +23,8 @@ from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
 from launcher.run import catalog, launch_record, lifecycle
-from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State, find_state
-from launcher.schedulers import protocol
+from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.status import standing
@@ -76,10 +73,13 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     for line in freeze.declaration_warnings(plan):
         print(line, flush=True)
     while True:
-        outcome = launch(root, plan, freeze.missing(plan), train, plugin, checks.decide(plan))
+        states = lifecycle.find_states(plan.multirun, plan.runs)
+        others = checks.decide(plan, states)
+        wanted = [run_id for run_id, state in states.items() if lifecycle.is_missing(state)]
+        outcome = launch(root, plan, wanted, train, plugin, others)
         if outcome.detached:
             for experiment in plan.experiments:
-                if added_seeds.rule_of(experiment) is not None:
+                if experiment.sequential is not None:
                     print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
             break
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
@@ -88,7 +88,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
         if not added:
             break
         plan = again(added)
-    states = {run_id: find_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+    states = lifecycle.find_states(plan.multirun, plan.runs)
     if outcome.detached:
         return Swept(outcome, states, None)
     _explain(plan)
@@ -110,15 +110,31 @@ def launch(
 
     `others`: the runs of other code that are run anew, too, or accepted.
     """
-    others = others or {}
+    began, others = time.monotonic(), others or {}
     wanted = {*run_ids, *checks.run_anew(plan, others)}
     run_ids = [run_id for run_id in plan.runs if run_id in wanted]
     try:
-        if run_ids:
-            return _launch(root, plan, run_ids, train, plugin, others)
+        cluster = checks.refuse(plan, run_ids, plugin is not None) if run_ids else None
         checks.carry_out(plan, others)
-        freeze.freeze(plan)
-        return Outcome()
+        if not run_ids:
+            freeze.freeze(plan)
+            return Outcome()
+        launched, record = _recorded(root, plan, run_ids)
+        if cluster is not None:
+            # The imports of a pool's server take seconds; the plan is frozen meanwhile.
+            started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+        else:
+            started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
+        try:
+            forecast = _announced(plan, run_ids, started)
+            freeze.freeze(plan)
+            outcome = _carry_through(plan, run_ids, started, launched, forecast)
+        finally:
+            started.scheduler.close()
+        if outcome.left_out:
+            _say_left_out(plan, forecast, outcome.left_out)
+        _say_ended(plan, outcome, time.monotonic() - began)
+        return outcome
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
@@ -132,78 +148,65 @@ def launch(
     return Outcome(tripped=why)
 
 
-def _launch(root: Path, plan: Plan, run_ids: Sequence[str], train: str, plugin: Any, others: Others) -> Outcome:
+def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, Path]:
+    """What the runs of a launch share, with the provenance of their code, and the file that it was written to."""
     from launcher.worker import loaded, provenance
 
-    began = time.monotonic()
-    checks.refuse(plan, run_ids, launches=True, plugin=plugin is not None)
-    cluster = protocol.find(plan) if plugin is None else None
-    checks.carry_out(plan, others)
-    command = plan.experiments[0].command
     outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
-    collected = provenance.collect(root, command, plan.multirun, outside)
+    collected = provenance.collect(root, plan.experiments[0].command, plan.multirun, outside)
     if warning := collected.warning():
         print(warning, flush=True)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
     launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
-    record = launch_record.write(plan.multirun, launched)
-    if cluster is not None:
-        # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
-    else:
-        started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    entries = {run_id: entry for planned in reversed(plan.experiments) for run_id, entry in planned.members.items()}
-    titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
-    devices = {run_id: shape(plan.runs[run_id].config).units for run_id in run_ids}
+    return launched, launch_record.write(plan.multirun, launched)
+
+
+def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) -> Forecast:
+    """Print what is about to run and what may come of it, before the plan is frozen; what the runs will cost."""
     names = ", ".join(experiment.name for experiment in plan.experiments)
     finished = len(plan.runs) - len(run_ids)
     counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
     print(f"{names}: {counts} on {started.name}", flush=True)
     if started.starting is not None:
         print(started.starting, flush=True)
+    forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
+    asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
+    for line in filter(None, (budget_line(plan, forecast), *asked, *continuation.sentences(plan))):
+        print(line, flush=True)
+    return forecast
 
-    try:
-        forecast = Forecast(
-            plan, {run_id: lifecycle.present_state(run_folder(plan.multirun, run_id)) for run_id in plan.runs}
+
+def _carry_through(
+    plan: Plan, run_ids: Sequence[str], started: StartedScheduler, launched: Launch, forecast: Forecast
+) -> Outcome:
+    """Give the runs of a frozen plan to its scheduler, and wait for them, unless it is detached."""
+    index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
+
+    def look() -> list[Standing]:
+        return [standing.stand(plan.multirun, document, index) for document in plans]
+
+    display = progress.Display(len(run_ids), plan.multirun, look, queues=started.workers is None)
+    if plan.show is not None:
+        display.show = plan.show(run_ids)
+    entries = {run_id: entry for planned in reversed(plan.experiments) for run_id, entry in planned.members.items()}
+    with interruptible(display.say) as interruption:
+        reconciler = Reconciler(
+            plan.multirun,
+            started.scheduler,
+            display,
+            {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids},
+            forecast.units,
+            launched,
+            plan.cluster.get("breaker"),
+            budget_of(plan, forecast),
         )
-        asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-        lines = (budget_line(plan, forecast), *asked, *continuation.sentences(plan))
-        for line in filter(None, lines):
-            print(line, flush=True)
-        freeze.freeze(plan)
-        index, plans = Index(plan.multirun), [experiment.document() for experiment in plan.experiments]
-
-        def look() -> list[Standing]:
-            return [standing.stand(plan.multirun, document, index) for document in plans]
-
-        queued = started.workers is None
-        display = progress.Display(len(run_ids), plan.multirun, look, queued)
-        if plan.show is not None:
-            display.show = plan.show(run_ids)
-        with interruptible(display.say) as interruption:
-            reconciler = Reconciler(
-                plan.multirun,
-                started.scheduler,
-                display,
-                titles,
-                devices,
-                launched,
-                plan.cluster.get("breaker"),
-                budget_of(plan, forecast),
-            )
-            if started.detached is None:
-                outcome = reconciler.run(run_ids, interruption)
-            else:
-                outcome = reconciler.submit_all(run_ids)
-                if len(outcome.left_out) < len(run_ids):
-                    print(started.detached(), flush=True)
-    finally:
-        started.scheduler.close()
-    if outcome.left_out:
-        _say_left_out(plan, forecast, outcome.left_out)
-    _say_ended(plan, outcome, time.monotonic() - began)
-    return outcome
+        if started.detached is None:
+            return reconciler.run(run_ids, interruption)
+        outcome = reconciler.submit_all(run_ids)
+        if len(outcome.left_out) < len(run_ids):
+            print(started.detached(), flush=True)
+        return outcome
 
 
 def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
@@ -265,7 +268,7 @@ def further_seeds(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
     """
     more: dict[str, dict[str, range]] = {}
     for experiment in plan.experiments:
-        rule, now = added_seeds.rule_of(experiment), experiment.seeds_of()
+        rule, now = experiment.sequential, experiment.seeds_of()
         if rule is None:
             continue
         added: dict[str, range] = {}

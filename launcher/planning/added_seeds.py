@@ -21,12 +21,6 @@ from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
 
 
-def rule_of(experiment: Experiment) -> Sequential | None:
-    """The rule by which a plan's seeds are added; None if their number is fixed."""
-    given = experiment.analysis.get("sequential")
-    return None if given is None else Sequential.model_validate(given)
-
-
 def next_seeds(rule: Sequential, now: Sequence[int]) -> range:
     """The seeds of the look after the one that has the seeds `now`."""
     return range(min(len(now) + rule.batch, rule.max))

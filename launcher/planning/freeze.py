@@ -32,7 +32,7 @@ from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import lifecycle
 from launcher.run.folder import FORMAT, base_path, read_config, run_folder
-from launcher.run.lifecycle import RESUMABLE, RunState, create_state, find_state
+from launcher.run.lifecycle import RunState, create_state, find_state
 from launcher.text import one_line
 
 
@@ -42,8 +42,7 @@ def freeze(plan: Plan) -> None:
     Raises InvalidPlan, before it writes anything, when the frozen configuration of a run that is not done was changed.
     """
     problems = Diagnostics()
-    for run in plan.runs.values():
-        _check_unchanged(plan.multirun, run, problems)
+    moved = _moved(plan, problems)
     problems.raise_any()
     for experiment in plan.experiments:
         folder = plan.multirun / experiment.name
@@ -58,11 +57,12 @@ def freeze(plan: Plan) -> None:
     for run in plan.runs.values():
         folder = run_folder(plan.multirun, run.id)
         folder.mkdir(parents=True, exist_ok=True)
-        if not files.mark_used(folder / "config.yaml") or _moved(plan.multirun, run):
+        if not files.mark_used(folder / "config.yaml") or run.id in moved:
             files.write_atomic(folder / "config.yaml", _frozen(run))
         if not (folder / "state.json").is_file():  # the state is written after the configuration
             prefix = plan.prefixes.get(run.id)
-            create_state(folder, lifecycle.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ())))
+            state = lifecycle.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ()))
+            create_state(folder, state)
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"
@@ -79,11 +79,6 @@ def freeze_base(multirun: Path, base: Base) -> Path:
     return path
 
 
-def _state(multirun: Path, run_id: str) -> str | None:
-    state = find_state(run_folder(multirun, run_id))
-    return state.state if state is not None else None
-
-
 def _frozen(run: PlannedRun) -> str:
     """What a run's config.yaml says."""
     rules = application(run.config).identity
@@ -97,31 +92,37 @@ def _frozen(run: PlannedRun) -> str:
     return files.dump_yaml(frozen)
 
 
-def _check_unchanged(multirun: Path, run: PlannedRun, problems: Diagnostics) -> None:
-    """Add a problem when a run's frozen configuration was changed to that of another run."""
-    folder = run_folder(multirun, run.id)
-    path = folder / "config.yaml"
-    if _state(multirun, run.id) in (None, RunState.DONE) or not path.is_file():
-        return
-    if path.read_bytes() == _frozen(run).encode("utf-8"):
-        return
-    try:
-        identity.verify(read_config(folder), run.id)  # labels and resources may differ
-    except (ValueError, *hydra_compose.ERRORS) as error:
-        fix = f"restore the file, or move the folder {folder.name} away; the next launch then runs it from the start"
-        problems.add(str(path), "identity", None, one_line(str(error)), fix)
+def _moved(plan: Plan, problems: Diagnostics) -> set[str]:
+    """The unfinished runs that name files which are not there any more, but have the same content elsewhere.
 
-
-def _moved(multirun: Path, run: PlannedRun) -> bool:
-    """Whether an unfinished run names files that are not there any more, but have the same content elsewhere."""
-    if not run.config.get(identity.INPUTS) or _state(multirun, run.id) in (None, RunState.DONE):
-        return False
-    return bool(content.changes(read_config(run_folder(multirun, run.id))))
+    It adds a problem for each run whose frozen configuration was changed to that of another run.
+    """
+    moved = set()
+    for run_id, state in lifecycle.find_states(plan.multirun, plan.runs).items():
+        folder = run_folder(plan.multirun, run_id)
+        path = folder / "config.yaml"
+        if state is None or state.state == RunState.DONE or not path.is_file():
+            continue
+        if path.read_bytes() == _frozen(plan.runs[run_id]).encode("utf-8"):
+            continue
+        try:
+            config = read_config(folder)
+            identity.verify(config, run_id)  # labels and resources may differ
+        except (ValueError, *hydra_compose.ERRORS) as error:
+            fix = (
+                f"restore the file, or move the folder {folder.name} away; the next launch then runs it from the start"
+            )
+            problems.add(str(path), "identity", None, one_line(str(error)), fix)
+            continue
+        if plan.runs[run_id].config.get(identity.INPUTS) and content.changes(config):
+            moved.add(run_id)
+    return moved
 
 
 def missing(plan: Plan) -> list[str]:
     """The runs that the same command runs or resumes, in the plan's order: not those done or waiting for `resume`."""
-    return [run_id for run_id in plan.runs if _state(plan.multirun, run_id) in (None, *RESUMABLE)]
+    states = lifecycle.find_states(plan.multirun, plan.runs)
+    return [run_id for run_id, state in states.items() if lifecycle.is_missing(state)]
 
 
 def frozen_plan(folder: Path) -> Experiment | None:
@@ -179,7 +180,7 @@ def _warning(multirun: Path, experiment: Experiment) -> str | None:
     if changed is None or changed.plan is None or not changed.changes:
         return None
     seeds = sorted({*changed.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
-    lost = added_seeds.rule_of(experiment) is None and len(seeds) > len(experiment.seeds)
+    lost = experiment.sequential is None and len(seeds) > len(experiment.seeds)
     keep = f" To keep every seed: {added_seeds.with_seeds(experiment.command, seeds)}" if lost else ""
     return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
+from analysis.spec.settings import Sequential
 from launcher.application import Base
 
 
@@ -86,6 +87,12 @@ class Experiment(BaseModel, frozen=True):
     def seeds_of(self) -> dict[str, list[int]]:
         """The seeds of each group, in the order of the plan."""
         return seeds_of(self.groups, self.entries)
+
+    @property
+    def sequential(self) -> Sequential | None:
+        """The rule by which its seeds are added; None if their number is fixed."""
+        given = self.analysis.get("sequential")
+        return None if given is None else Sequential.model_validate(given)
 
     def document(self) -> dict[str, Any]:
         """The content of plan.json: deterministic, without times."""

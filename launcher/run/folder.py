@@ -117,7 +117,8 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def write_record(path: Path, record: Record) -> None:
     """Replace a record's file atomically."""
-    write_json(path, to_json(record))
+    values = to_json(record)
+    write_json(path, values)
 
 
 def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:

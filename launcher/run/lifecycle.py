@@ -164,7 +164,7 @@ TRANSITIONS: Mapping[Event | FailureKind, Transition] = {
 }
 
 
-def check(event: Event | FailureKind, before: str | None, after: str) -> None:
+def check_transition(event: Event | FailureKind, before: str | None, after: str) -> None:
     """Raise ValueError if the table has no transition of this event between these states; None: a new run."""
     row = TRANSITIONS[event]
     if after not in row.targets or (before not in row.sources if row.sources else before is not None):
@@ -335,12 +335,14 @@ class Claim(Record):
 
 def write_state(folder: Path, state: State) -> None:
     """Replace state.json atomically."""
-    write_atomic(folder / "state.json", _state_text(state))
+    text = _state_text(state)
+    write_atomic(folder / "state.json", text)
 
 
 def create_state(folder: Path, state: State) -> bool:
     """Write a new run's first state. Returns False if another launcher wrote it before."""
-    return create_atomic(folder / "state.json", _state_text(state))
+    text = _state_text(state)
+    return create_atomic(folder / "state.json", text)
 
 
 def _state_text(state: State) -> str:
@@ -359,6 +361,16 @@ def find_state(folder: Path) -> State | None:
         return read_state(folder)
     except FileNotFoundError:
         return None
+
+
+def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
+    """The state of each of these runs, as `find_state` says."""
+    return {run_id: find_state(run_folder(multirun, run_id)) for run_id in run_ids}
+
+
+def is_missing(state: State | None) -> bool:
+    """Whether the same command runs or resumes a run with this state: not one that is done or waits for `resume`."""
+    return state is None or state.state in RESUMABLE
 
 
 # ---------------------------------------------------------------- the owner of a run
@@ -592,6 +604,14 @@ def present_state(folder: Path) -> str:
     return NEW if state is None else true_state(folder, state.state)
 
 
+def present_states(multirun: Path, states: Mapping[str, State | None]) -> dict[str, str]:
+    """`present_state` of each run, from its state."""
+    return {
+        run_id: NEW if state is None else true_state(run_folder(multirun, run_id), state.state)
+        for run_id, state in states.items()
+    }
+
+
 def true_state(folder: Path, state: str) -> str:
     """The state from a state file, but `lost` if it was running and no process owns the run."""
     if state != RunState.RUNNING or live_claim(folder) is not None:
@@ -610,19 +630,19 @@ def true_state(folder: Path, state: str) -> str:
 
 def created(run_id: str, prefix: str | None = None, prefix_step: int | None = None) -> State:
     """The first state of a run; prefix: the run whose first steps it takes over, up to `prefix_step`."""
-    check(Event.CREATE, None, RunState.PLANNED)
+    check_transition(Event.CREATE, None, RunState.PLANNED)
     return State(run_id, RunState.PLANNED, created=time.time(), prefix=prefix, prefix_step=prefix_step)
 
 
 def submitted(state: State, launch_id: str, devices: int = 0) -> State:
     """A launch gives the run to its scheduler. `devices`: as in the state."""
-    check(Event.SUBMIT, state.state, RunState.SUBMITTED)
+    check_transition(Event.SUBMIT, state.state, RunState.SUBMITTED)
     return _fresh(state, RunState.SUBMITTED, launch_id).replace(devices=devices)
 
 
 def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -> State:
     """A worker begins an attempt after that step."""
-    check(Event.START, state.state, RunState.RUNNING)
+    check_transition(Event.START, state.state, RunState.RUNNING)
     return _fresh(state, RunState.RUNNING, launch_id).replace(
         attempt=owner.attempt,
         started=time.time(),
@@ -635,7 +655,7 @@ def started(state: State, owner: Claim, launch_id: str | None, from_step: int) -
 
 def finished(state: State, manifest: str | None = None) -> State:
     """The run is done. `manifest`: as in the state."""
-    check(Event.FINISH, state.state, RunState.DONE)
+    check_transition(Event.FINISH, state.state, RunState.DONE)
     return _timed(state, time.time()).replace(state=RunState.DONE, manifest=manifest)
 
 
@@ -650,7 +670,7 @@ def ended(
     """The attempt ended for this reason. `progressed`: it left a newer checkpoint than it started from."""
     count = state.failure_counts.get(kind, 0) + 1
     after = state_after(kind, count, rules, progressed)
-    check(kind, state.state, after)
+    check_transition(kind, state.state, after)
     if count > 1 and after not in RESUMABLE and kind in rules:
         message = f"{message} ({kind} {count} times)"
     return _timed(state, time.time()).replace(
@@ -664,7 +684,7 @@ def ended(
 
 def retried(state: State) -> State:
     """`resume` makes the run planned again. Its attempts and checkpoints stay; the counts of its failures do not."""
-    check(Event.RESUME, state.state, RunState.PLANNED)
+    check_transition(Event.RESUME, state.state, RunState.PLANNED)
     return _fresh(state, RunState.PLANNED, None).replace(failure_counts={})
 
 
@@ -713,7 +733,7 @@ def withdraw_unowned(folder: Path) -> bool:
     state = read_state(folder)
     if state.state != RunState.SUBMITTED:
         return False
-    check(Event.WITHDRAW, state.state, RunState.PLANNED)
+    check_transition(Event.WITHDRAW, state.state, RunState.PLANNED)
     write_state(folder, state.replace(state=RunState.PLANNED))
     return True
 

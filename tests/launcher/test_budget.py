@@ -128,7 +128,7 @@ def launched(tmp_path, monkeypatch, seed, queues, longest) -> tuple[Outcome, Sim
     slots = draw.randint(1, 4)
     scheduler = Simulated(tmp_path, launch, clock, draw, slots, queues, longest)
     hours = draw.uniform(1, 18) * EXPECTED_S * UNITS / HOUR_S
-    budget = Budget(tmp_path, hours, dict.fromkeys(ids, expected(1.0, int(EXPECTED_S), UNITS)), ids)
+    budget = Budget(tmp_path, hours, dict.fromkeys(ids, expected(1.0, int(EXPECTED_S), UNITS)), {})
     titles, devices = {run_id: run_id for run_id in ids}, dict.fromkeys(ids, UNITS)
     reconciler = Reconciler(tmp_path, scheduler, Silent(), titles, devices, launch, None, budget)
     return reconciler.run(ids, Interruption()), scheduler, hours * HOUR_S
@@ -168,7 +168,7 @@ def test_it_is_not_passed_at_all_where_no_attempt_takes_longer_than_expected(tmp
 
 def test_what_a_run_has_done_is_not_expected_again(tmp_path):
     make_run(tmp_path, "b", RunState.PLANNED, steps=0)
-    budget = Budget(tmp_path, 1.0, {"b": expected(2.0, 100, 3)}, "b")
+    budget = Budget(tmp_path, 1.0, {"b": expected(2.0, 100, 3)}, {})
     assert budget.expected("b") == 600
     (run_folder(tmp_path, "b") / "checkpoints/step_000050").mkdir(parents=True)
     assert budget.expected("b") == 300

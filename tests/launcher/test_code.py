@@ -356,34 +356,42 @@ def plan_of(multirun, *more):
     return make(*WORDS, *more, f"multirun={multirun}")
 
 
+def other_code(plan):
+    return checks.other_code(plan, lifecycle.find_states(plan.multirun, plan.runs))
+
+
+def decide(plan):
+    return checks.decide(plan, lifecycle.find_states(plan.multirun, plan.runs))
+
+
 def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_done, capsys, worded):
     multirun, done = half_done
-    worded(refusal(lambda: checks.decide(plan_of(multirun))))
-    assert checks.other_code(plan_of(multirun, "rerun=changed"))["adhoc"][0].runs == tuple(done)
+    worded(refusal(lambda: decide(plan_of(multirun))))
+    assert other_code(plan_of(multirun, "rerun=changed"))["adhoc"][0].runs == tuple(done)
     accepting = plan_of(multirun, "accept_code=true")
-    others = checks.decide(accepting)
+    others = decide(accepting)
     assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
     checks.carry_out(accepting, others)
     (choice,) = code.choices(multirun / "adhoc")
     assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/methods/health.py"]
     assert f"accepted as difference {choice['difference']}" in capsys.readouterr().out
-    assert checks.decide(plan_of(multirun)) == {}  # accepted once and for all
+    assert decide(plan_of(multirun)) == {}  # accepted once and for all
     # Another difference is another question.
     again = record(multirun, **{"trainer_ext/methods/health.py": "1" * 16})
     write_state(run_folder(multirun, done[0]), State(done[0], RunState.DONE, attempt=1, code={"1": again}))
     with pytest.raises(InvalidPlan, match="1 done by other code"):
-        checks.decide(plan_of(multirun))
+        decide(plan_of(multirun))
 
 
 def test_nothing_is_refused_where_nothing_is_to_run_or_nothing_was_recorded(half_done):
     multirun, done = half_done
     (waiting,) = set(plan_of(multirun).runs) - set(done)
     write_state(run_folder(multirun, waiting), State(waiting, RunState.DONE))
-    assert checks.decide(plan_of(multirun)) == {}
+    assert decide(plan_of(multirun)) == {}
     write_state(run_folder(multirun, waiting), State(waiting, RunState.PLANNED))
     for run_id in done:  # as an older version left them
         write_state(run_folder(multirun, run_id), State(run_id, RunState.DONE))
-    assert checks.decide(plan_of(multirun)) == {}
+    assert decide(plan_of(multirun)) == {}
 
 
 def test_a_run_that_would_be_resumed_by_other_code_counts_if_it_has_a_checkpoint(half_done):
@@ -391,10 +399,10 @@ def test_a_run_that_would_be_resumed_by_other_code_counts_if_it_has_a_checkpoint
     other = read_state(run_folder(multirun, done[0])).code
     for run_id in done:
         write_state(run_folder(multirun, run_id), State(run_id, RunState.PREEMPTED, attempt=1, code=other))
-    assert checks.other_code(plan_of(multirun)) == {}
+    assert other_code(plan_of(multirun)) == {}
     make_checkpoint(run_folder(multirun, done[0]), 2)
     with pytest.raises(InvalidPlan, match="1 with a checkpoint by other code"):
-        checks.decide(plan_of(multirun))
+        decide(plan_of(multirun))
 
 
 def test_an_attempt_from_the_beginning_forgets_the_code_of_earlier_ones():
@@ -409,7 +417,7 @@ def test_an_archived_run_loses_nothing_and_is_planned_anew(half_done, capsys):
     folder = run_folder(multirun, done[0])
     (folder / "metrics.jsonl").write_text("line\n")
     planned = plan_of(multirun, "rerun=changed")
-    checks.carry_out(planned, checks.decide(planned))
+    checks.carry_out(planned, decide(planned))
     assert f"rerun=changed: 2 runs archived in {multirun / 'archive'}, and planned anew" in capsys.readouterr().out
     assert (multirun / "archive" / f"{done[0]}.1" / "metrics.jsonl").read_text() == "line\n"
     assert set(freeze.missing(planned)) == set(planned.runs)

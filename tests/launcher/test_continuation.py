@@ -15,7 +15,7 @@ from launcher.__main__ import main
 from launcher.errors import InvalidPlan
 from launcher.execution import checks
 from launcher.planning import continuation, freeze
-from launcher.run import code
+from launcher.run import code, lifecycle
 from launcher.run.folder import (
     checkpoints,
     histograms_path,
@@ -38,6 +38,10 @@ OPTIM = "verl.actor_rollout_ref.actor.optim"
 
 def plan_of(multirun, *words, steps=160, method="c0_grpo"):
     return make(f"method={method}", "experiment.name=adhoc", f"trainer.steps={steps}", *words, f"multirun={multirun}")
+
+
+def decide(plan):
+    return checks.decide(plan, lifecycle.find_states(plan.multirun, plan.runs))
 
 
 def finished(multirun, *words, steps=160, code_id=None, **more):
@@ -145,15 +149,15 @@ def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
     finished(tmp_path, code_id=record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16}))
     refused = r"1 with a checkpoint by other code: trainer_ext/methods/health\.py changed since"
     with pytest.raises(InvalidPlan, match=refused):
-        checks.decide(plan_of(tmp_path, steps=320))
+        decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()
-    assert not anew.prefixes and "other code computed them" in why and checks.decide(anew) == {}
+    assert not anew.prefixes and "other code computed them" in why and decide(anew) == {}
     accepted = plan_of(tmp_path, "accept_code=true", steps=320)
-    checks.carry_out(accepted, checks.decide(accepted))
+    checks.carry_out(accepted, decide(accepted))
     (choice,) = code.choices(tmp_path / "adhoc")
     assert choice["runs"] == list(accepted.prefixes) == list(accepted.runs)
-    assert not checks.decide(plan_of(tmp_path, steps=320)), "an accepted difference is not asked about again"
+    assert not decide(plan_of(tmp_path, steps=320)), "an accepted difference is not asked about again"
 
 
 # ---------------------------------------------------------------- taking over

@@ -47,8 +47,7 @@ def history(planned):
 
 def cost(planned):
     """What the plan costs by the states of its runs now."""
-    states = {one: lifecycle.present_state(run_folder(planned.multirun, one)) for one in planned.runs}
-    return costs.Forecast(planned, states).estimate(planned.runs)
+    return costs.Forecast(planned, lifecycle.find_states(planned.multirun, planned.runs)).estimate(planned.runs)
 
 
 def by_group(planned):

@@ -30,11 +30,11 @@ def test_every_state_is_reached_and_every_one_but_done_is_left():
 
 
 def test_a_change_that_the_table_does_not_have_is_refused():
-    lifecycle.check(Event.START, RunState.LOST, RunState.RUNNING)
+    lifecycle.check_transition(Event.START, RunState.LOST, RunState.RUNNING)
     for event, before, after in (
         (Event.START, RunState.DONE, RunState.RUNNING),
         (Event.CREATE, RunState.LOST, RunState.PLANNED),
         (FailureKind.EXCEPTION, RunState.RUNNING, RunState.LOST),
     ):
         with pytest.raises(ValueError, match=f"{event}: a run does not go from {before} to {after}"):
-            lifecycle.check(event, before, after)
+            lifecycle.check_transition(event, before, after)

@@ -13,7 +13,6 @@ from launcher.application import Shape, seconds, shape
 from launcher.commands import sweeper
 from launcher.errors import InvalidPlan
 from launcher.execution import costs
-from launcher.run.lifecycle import NEW
 from launcher.schedulers.batch.system import Array
 from launcher.schedulers.local import cluster as local
 from launcher.schedulers.ray import placement
@@ -41,7 +40,7 @@ def test_devices_cpus_and_memory_are_those_of_each_node(tmp_path: Path) -> None:
         **{"nodes": 2, "gpus_per_node": "4", "cpus_per_task": 3},  # one task a node
         **{"mem": "2385M", "time": 30},
     }
-    forecast = costs.Forecast(planned, {run.id: NEW})
+    forecast = costs.Forecast(planned, {run.id: None})
     seconds = 8 * forecast.left[run.id].rate.seconds * run.config["trainer"]["steps"]
     found = forecast.estimate([run.id])
     assert found.device_hours == pytest.approx(seconds / 3600)
