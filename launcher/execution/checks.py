@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from launcher.errors import Diagnostics, InvalidPlan, Objection, missing
 from launcher.planning import freeze
@@ -56,16 +55,13 @@ def _cluster(plan: Plan, plugin: bool) -> Cluster | None:
         rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
         fix = "name another: multirun=FOLDER"
         raise InvalidPlan([Objection("multirun", multirun, rule, fix, "configuration")])
-    _refuse_without_packages({"tracking": plan.tracking, **({} if plugin else {"cluster": plan.cluster})})
-    return None if plugin else protocol.find(plan)
-
-
-def _refuse_without_packages(sections: Mapping[str, Mapping[str, Any]]) -> None:
+    sections = {"tracking": plan.tracking, **({} if plugin else {"cluster": plan.cluster})}
     problems = Diagnostics()
     for section, key, value, package in _PACKAGES:
         if sections.get(section, {}).get(key) == value and (absent := missing(package)) is not None:
             problems.add("configuration", f"{section}.{key}", str(value), *absent)
     problems.raise_any()
+    return None if plugin else protocol.find(plan)
 
 
 # ---------------------------------------------------------------- runs of other code

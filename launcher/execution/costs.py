@@ -86,14 +86,10 @@ class History:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._done: dict[str, list[Path]] = defaultdict(list)
         self._bytes: dict[str, float | None] = {}
-        for run_id in done:
-            self._learn(run_folder(multirun, run_id), runs[run_id].config)
-        if len(done) < len(runs):
-            for folder in _newest(multirun, runs):
-                with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
-                    state = find_state(folder)
-                    if state is not None and state.state == RunState.DONE:
-                        self._learn(folder, read_config(folder))
+        known = [(run_folder(multirun, run_id), runs[run_id].config) for run_id in done]
+        for folder, config in known + (_newest_done(multirun, runs) if len(done) < len(runs) else []):
+            with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
+                self._learn(folder, config)
         self._medians = {key: statistics.median(seconds) for key, seconds in self._seconds.items()}
 
     def expected(self, run: PlannedRun, begun: int = 0) -> Work:
@@ -145,14 +141,21 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
     return max(free)
 
 
-def _newest(multirun: Path, without: Collection[str]) -> list[Path]:
-    """The run folders that are not in a plan, the newest first, OTHERS at most."""
+def _newest_done(multirun: Path, without: Collection[str]) -> list[tuple[Path, dict[str, Any]]]:
+    """The folders of done runs that are not in a plan, the newest first, of OTHERS folders at most, and their
+    configurations."""
     try:
         with os.scandir(runs_folder(multirun)) as entries:
             changed = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name not in without]
     except FileNotFoundError:
         return []
-    return [Path(path) for _, path in heapq.nlargest(OTHERS, changed)]
+    done = []
+    for folder in (Path(path) for _, path in heapq.nlargest(OTHERS, changed)):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
+            state = find_state(folder)
+            if state is not None and state.state == RunState.DONE:
+                done.append((folder, read_config(folder)))
+    return done
 
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
@@ -199,7 +202,7 @@ class Forecast:
 
     def __init__(self, planned: Plan, states: Mapping[str, State | None]) -> None:
         """states: the state of each run, by id; None: it is new."""
-        done = {run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE}
+        done = [run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE]
         self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
         shapes = {run.id: shape(run.config) for run in planned.runs.values()}
         self.units = {run_id: asked.units for run_id, asked in shapes.items()}
@@ -208,13 +211,15 @@ class Forecast:
         self.slots = protocol.slots(planned)
         self.taken_over: dict[str, int] = {}
         self.left: dict[str, Work] = {}
-        for run_id in (run_id for run_id in planned.runs if run_id not in done):
-            state = states[run_id]
-            if run_id in planned.prefixes:
-                self.taken_over[run_id] = planned.prefixes[run_id].step
+        for run in planned.runs.values():
+            state = states[run.id]
+            if state is not None and state.state == RunState.DONE:
+                continue
+            if run.id in planned.prefixes:
+                self.taken_over[run.id] = planned.prefixes[run.id].step
             elif state is not None and state.prefix_step:
-                self.taken_over[run_id] = state.prefix_step
-            self.left[run_id] = self._history.expected(planned.runs[run_id], self.taken_over.get(run_id, 0))
+                self.taken_over[run.id] = state.prefix_step
+            self.left[run.id] = self._history.expected(run, self.taken_over.get(run.id, 0))
         charged = {*planned.runs, *planned.charged}
         self.spent_seconds = lifecycle.spent_seconds(planned.multirun, charged, time.time())
         self.spent = sum(self.spent_seconds.values()) / lifecycle.HOUR_S

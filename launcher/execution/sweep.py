@@ -26,7 +26,7 @@ from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
+from launcher.schedulers.protocol import Cluster, Order, SchedulerError, StartedScheduler
 from launcher.status import standing
 from launcher.status.standing import Index, Standing
 from launcher.text import counted, hours, more_than
@@ -116,25 +116,10 @@ def launch(
     try:
         cluster = checks.refuse(plan, run_ids, plugin is not None) if run_ids else None
         checks.carry_out(plan, others)
-        if not run_ids:
-            freeze.freeze(plan)
-            return Outcome()
-        launched, record = _recorded(root, plan, run_ids)
-        if cluster is not None:
-            # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-            started = cluster.start(Order(root, plan, run_ids, train, launched, record))
-        else:
-            started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-        try:
-            forecast = _announced(plan, run_ids, started)
-            freeze.freeze(plan)
-            outcome = _carry_through(plan, run_ids, started, launched, forecast)
-        finally:
-            started.scheduler.close()
-        if outcome.left_out:
-            _say_left_out(plan, forecast, outcome.left_out)
-        _say_ended(plan, outcome, time.monotonic() - began)
-        return outcome
+        if run_ids:
+            return _launch(root, plan, run_ids, train, cluster, plugin, began)
+        freeze.freeze(plan)
+        return Outcome()
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
@@ -146,6 +131,38 @@ def launch(
         why = f"{plan.multirun}: {lifecycle.described(error)}"
     print(f"error: {why}", file=sys.stderr, flush=True)
     return Outcome(tripped=why)
+
+
+def _launch(
+    root: Path, plan: Plan, run_ids: Sequence[str], train: str, cluster: Cluster | None, plugin: Any, began: float
+) -> Outcome:
+    """Start a scheduler, freeze the plan, and wait for the runs. None: `plugin` takes the place of the cluster."""
+    launched, record = _recorded(root, plan, run_ids)
+    if cluster is not None:
+        # The imports of a pool's server take seconds; the plan is frozen meanwhile.
+        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+    else:
+        started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
+    try:
+        names = ", ".join(experiment.name for experiment in plan.experiments)
+        finished = len(plan.runs) - len(run_ids)
+        counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
+        print(f"{names}: {counts} on {started.name}", flush=True)
+        if started.starting is not None:
+            print(started.starting, flush=True)
+        forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
+        budget = budget_line(plan, forecast)
+        asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
+        for line in filter(None, (budget, *asked, *continuation.sentences(plan))):
+            print(line, flush=True)
+        freeze.freeze(plan)
+        outcome = _carry_through(plan, run_ids, started, launched, forecast)
+    finally:
+        started.scheduler.close()
+    if outcome.left_out:
+        _say_left_out(plan, forecast, outcome.left_out)
+    _say_ended(plan, outcome, time.monotonic() - began)
+    return outcome
 
 
 def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, Path]:
@@ -160,21 +177,6 @@ def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, P
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
     launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
     return launched, launch_record.write(plan.multirun, launched)
-
-
-def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) -> Forecast:
-    """Print what is about to run and what may come of it, before the plan is frozen; what the runs will cost."""
-    names = ", ".join(experiment.name for experiment in plan.experiments)
-    finished = len(plan.runs) - len(run_ids)
-    counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
-    print(f"{names}: {counts} on {started.name}", flush=True)
-    if started.starting is not None:
-        print(started.starting, flush=True)
-    forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
-    asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-    for line in filter(None, (budget_line(plan, forecast), *asked, *continuation.sentences(plan))):
-        print(line, flush=True)
-    return forecast
 
 
 def _carry_through(

@@ -364,11 +364,11 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         work_seconds=work,
         remaining_seconds=_wall(work, [run.work_seconds for run in running.values()]),
         running=running,
-        jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
         device_hours=_device_hours(rows, running),
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
+        jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
     )
 
 
