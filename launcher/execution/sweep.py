@@ -238,8 +238,9 @@ def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> No
 
 def _explain(plan: Plan) -> None:
     """Print which runs are not done, and the commands that continue with them."""
+    index = Index(plan.multirun)
     for experiment in plan.experiments:
-        now = standing.stand(plan.multirun, experiment.document(), Index(plan.multirun))
+        now = standing.stand(plan.multirun, experiment.document(), index)
         counts = {state: count for state, count in now.states.items() if state not in (NEW, RunState.DONE)}
         if not counts:
             continue

@@ -17,25 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.files import BadRunFolder
+from launcher.run import lifecycle
 from launcher.run.folder import Record, read_record, run_folder, write_record
-from launcher.run.lifecycle import (
-    PATIENCE_S,
-    RESUMABLE,
-    Claim,
-    FailureKind,
-    RunState,
-    State,
-    discard_claim,
-    ended,
-    hostname,
-    is_here,
-    live_claim,
-    locked,
-    read_claim,
-    read_state,
-    with_lost_attempt,
-    write_state,
-)
+from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, live_claim, read_state, write_state
 
 NAME = "stop.json"
 
@@ -57,7 +41,7 @@ def ask(folder: Path, owner: Claim, kind: FailureKind, message: str) -> None:
 def send(folder: Path, owner: Claim, kind: FailureKind, message: str) -> None:
     """`ask`, and wake the worker if it is on this host. Elsewhere its next heartbeat finds the request."""
     ask(folder, owner, kind, message)
-    if is_here(owner):
+    if lifecycle.is_here(owner):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(owner.pid, signal.SIGTERM)
 
@@ -103,16 +87,16 @@ def cancel(multirun: Path, run_id: str) -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user has no name on this machine
         user = f"user {os.getuid()}"
-    message = f"cancelled by {user} on {hostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
-    with locked(folder, PATIENCE_S):
+    message = f"cancelled by {user} on {lifecycle.hostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
+    with lifecycle.locked(folder, lifecycle.PATIENCE_S):
         state = read_state(folder)
         if state.state not in RESUMABLE:
             return state.state
         if send_to_owner(folder, FailureKind.CANCELLED, message) is not None:
             return ASKED
-        state = with_lost_attempt(folder, state)
-        discard_claim(folder)
-        write_state(folder, ended(state, FailureKind.CANCELLED, message, {}, progressed=False))
+        state = lifecycle.with_lost_attempt(folder, state)
+        lifecycle.discard_claim(folder)
+        write_state(folder, lifecycle.ended(state, FailureKind.CANCELLED, message, {}, progressed=False))
         return RunState.CANCELLED
 
 
@@ -121,7 +105,7 @@ def pending_cancellation(folder: Path, state: State) -> State | None:
 
     None: there is no such request. The caller holds the folder's lock, and has not removed the claim.
     """
-    request = find(folder, read_claim(folder))
+    request = find(folder, lifecycle.read_claim(folder))
     if request is None or request.failure_kind != FailureKind.CANCELLED or state.state not in RESUMABLE:
         return None
-    return ended(state, FailureKind.CANCELLED, request.message, {}, progressed=False, error=state.error)
+    return lifecycle.ended(state, FailureKind.CANCELLED, request.message, {}, progressed=False, error=state.error)
