@@ -7,8 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+Array = NDArray[np.float64]
 Interval = tuple[float, float]
 Estimate = tuple[float, Interval | None]  # a value and its interval
 _DIGITS = 300  # more than any number has

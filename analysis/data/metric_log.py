@@ -25,10 +25,9 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.numbers import parsed
+from analysis.numbers import Array, parsed
 from launcher.run.folder import histograms_path
 
-Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
 _NOT_METRICS = ("step", "attempt", "time")
 _MOST_NAMED = 20  # bad lines named a file; the count is of all

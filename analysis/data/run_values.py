@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data.sweep import Cell, Run
+from analysis.numbers import Array
 from analysis.spec import registry
 from analysis.spec.cell import part
 from analysis.spec.metric_catalog import CLOCKS
@@ -18,7 +18,6 @@ from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.mean_curves import common_points
 
-Array = NDArray[np.float64]
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache

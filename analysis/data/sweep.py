@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from analysis.data import metric_log
-from analysis.data.metric_log import EMPTY, Array, Curves
+from analysis.data.metric_log import EMPTY, Curves
+from analysis.numbers import Array
 from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.settings import Settings, settings

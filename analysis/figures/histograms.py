@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.data.metric_log import Array, Histograms, read_histograms
+from analysis.data.metric_log import Histograms, read_histograms
 from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, panels_of, style_of
 from analysis.findings.study import Study
+from analysis.numbers import Array
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution
 from analysis.spec.registry import figure

@@ -29,7 +29,7 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
-from analysis.numbers import format_level
+from analysis.numbers import Array, format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import CLOCKS, Metric, capital, caveats, describe
@@ -43,7 +43,6 @@ from analysis.tables.wording import all_levels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[np.float64]
 Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"

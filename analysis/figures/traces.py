@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from analysis.numbers import Array
 from analysis.tables.table import literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-Array = NDArray[np.float64]
 GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # id of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it

@@ -12,11 +12,10 @@ from enum import StrEnum, auto
 from math import ceil
 
 from analysis.data.normalized import as_recorded
-from analysis.data.run_values import Array
 from analysis.data.sweep import Cell, Run
+from analysis.numbers import Array, Interval
 from analysis.spec.settings import REWARD
 from analysis.stats.curve_summaries import FINAL, NotEvaluable, measured
-from analysis.stats.t_test import Interval
 
 
 class Outcome(StrEnum):

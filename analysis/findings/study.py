@@ -17,7 +17,7 @@ from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import interim
 from analysis.findings.interim import ComparedSeeds, Standing, Status
 from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
-from analysis.numbers import format_number
+from analysis.numbers import Interval, format_number
 from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
 from analysis.spec.hypothesis import Hypothesis, Target
@@ -27,7 +27,6 @@ from analysis.stats import bounded, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import multiplied, seeds_needed
-from analysis.stats.t_test import Interval
 
 #: The units of times.
 AXES = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from analysis.findings import interim, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
 from analysis.findings.study import Block, Comparison, Measure, Study, block, measure_of, range_of
+from analysis.numbers import Interval
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
@@ -20,7 +21,6 @@ from analysis.spec.metric_catalog import describe
 from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
-from analysis.stats.t_test import Interval
 
 # How often, with 5 to 10 seeds, the interval of one group's mean or variation misses the truth, if its seeds are
 # skewed, heavy-tailed or collapse now and then: benchmarks.validity counts it.

@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data.sweep import Sweep
 from analysis.judging import journal
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, PairsToJudge, pairs
 from analysis.judging.settings import BadJudge, Judge, Kind, judges
+from analysis.numbers import Array
 from analysis.spec.metric_catalog import WIN_RATE
 from launcher.run import evaluations
 from launcher.run.folder import run_folder
 
-Array = NDArray[np.float64]
 _WON = {"first": 1.0, "second": 0.0, "tie": 0.5}  # the score of the response that is shown first
 _REWARD = "reward"
 _KEPT = ("test", 0)  # split and sample of the responses that responses.jsonl keeps

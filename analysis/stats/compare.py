@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
-from analysis.stats.t_test import ROUNDING, Interval
-
-Array = NDArray[np.float64]
+from analysis.stats.t_test import ROUNDING
 
 
 @dataclass(frozen=True)

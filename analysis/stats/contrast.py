@@ -21,14 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
 from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
-from analysis.stats.t_test import Interval
-
-Array = NDArray[np.float64]
 
 _HALVINGS = 200  # more halvings of an interval of doubles than reach two neighbours
 

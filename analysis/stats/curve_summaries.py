@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from analysis.numbers import Array
+
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
 LARGEST = 1e307  # limit of the sum of a curve's absolute values: no axis can be drawn beyond it

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
-
-Array = NDArray[np.float64]
 
 _BLOCK = 14  # 2^14 patterns are summed at once
 MOST_RANKED = 2000  # differences whose sums of ranks are counted within seconds and 32 MB, which grow as n^3 and n^2

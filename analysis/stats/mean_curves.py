@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import ROUNDING, without_rounding
 
-Array = NDArray[np.float64]
 _SPARE = 1.25  # the points of all curves together are the grid while they are at most so many times those of one curve
 _AROUND = 0.5  # share of the curve over which a standard deviation is pooled
 

@@ -12,14 +12,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.curve_summaries import NotEvaluable, measured
 from analysis.stats.exact import doubled_ranks
 from analysis.stats.resolution import check_alpha
 
-Array = NDArray[np.float64]
 _FEWEST = 4  # the autocorrelation of three points says nothing
 _MOST = 2000  # pairs grow with the square: a longer curve is averaged in blocks of equal length
 
