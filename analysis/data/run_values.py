@@ -106,16 +106,12 @@ class CommonRange:
         latest: dict[tuple[int, float], list[str]] = {}
         found: dict[str, list[str]] = {}
         for run_id in self.curves:
-            key = self.grid_key(run_id)
+            key = id(self.grids.get(run_id, self.curves[run_id][0])), self.end(run_id)
             if len(latest.get(key, ())) in (0, _TOGETHER):
                 latest[key] = []
             latest[key].append(run_id)
             found[run_id] = latest[key]
         return found
-
-    def grid_key(self, run_id: str) -> tuple[int, float]:
-        """What runs have in common that are summarised at the same steps."""
-        return id(self.grids.get(run_id, self.curves[run_id][0])), self.end(run_id)
 
     def reaches(self, run_id: str, share: float) -> bool:
         """Whether a run that ends early has this share of its range."""

@@ -35,7 +35,7 @@ from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import CLOCKS, Metric, capital, caveats, describe
 from analysis.spec.registry import figure
 from analysis.stats import strata
-from analysis.stats.curve_summaries import LARGEST
+from analysis.stats.curve_summaries import LARGEST, block_means
 from analysis.stats.mean_curves import on_grid, simultaneous
 from analysis.tables.levels import factor_order, varied
 from analysis.tables.wording import all_levels
@@ -83,17 +83,13 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _WIDTHS[i > 0]} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    caption = _caption(study, about, each, many, _is_cut(axes))
+    low, high = axes.get_ylim()
+    cut = any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
+    caption = _caption(study, about, each, many, cut)
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
     return Sketch(picture.name, title, caption, canvas, names, bounds=SIMULTANEOUS)
-
-
-def _is_cut(axes: Axes) -> bool:
-    """Whether a band goes beyond the axes."""
-    low, high = axes.get_ylim()
-    return any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
 
 
 def _span(s: Series, alpha: float) -> Span:
@@ -332,17 +328,8 @@ def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
 
 
 def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
-    """Which groups do not have a metric, and which seeds are missing; dotted: whether what they have is drawn."""
-    texts = _absent(about, drawn)
-    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
-    if any(gaps):
-        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
-        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
-    return texts
-
-
-def _absent(about: Sequence[Metric], drawn: Sequence[Sequence[Series]]) -> list[str]:
-    """Which groups have not recorded a metric, one sentence for metrics that the same groups lack."""
+    """Which groups do not have a metric, one sentence for metrics that the same groups lack; and which seeds are
+    missing. dotted: whether what they have is drawn."""
     lacking: dict[tuple[str, ...], list[str]] = {}
     for metric, of in zip(about, drawn, strict=True):
         lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
@@ -351,6 +338,10 @@ def _absent(about: Sequence[Metric], drawn: Sequence[Sequence[Series]]) -> list[
         if labels:
             text = f"not recorded by {', '.join(labels)}."
             texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
+    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
+    if any(gaps):
+        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
+        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
     return texts
 
 
@@ -422,8 +413,8 @@ def series(study: Study, metric: str) -> list[Series]:
         clocked_at = [common.at(run_id, steps) for run_id in drawn if common.clocks is not None]
         axis = np.mean(clocked_at, axis=0) if clocked_at else steps
         by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([_thin(values).mean(axis=0) for values in by_seed])
-        steps, axis = _thin(steps), _thin(axis)
+        whole = np.array([block_means(values, _POINTS).mean(axis=0) for values in by_seed])
+        steps, axis = block_means(steps, _POINTS), block_means(axis, _POINTS)
         width = _smoothing(steps.size)
         whole = smooth(whole.reshape(len(by_seed), steps.size), width)
         partial: dict[int, tuple[Array, Array]] = {}
@@ -468,14 +459,6 @@ def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
     if not kept.any():
         return None
     return run.curves.steps[kept], values[kept]
-
-
-def _thin(rows: Array) -> Array:
-    width = -(-rows.shape[-1] // _POINTS)
-    if width <= 1:
-        return rows
-    n = rows.shape[-1] // width * width
-    return np.asarray(rows[..., :n].reshape(*rows.shape[:-1], -1, width).mean(axis=-1))
 
 
 def _smoothing(points: int) -> int:

@@ -16,11 +16,11 @@ from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import interim
 from analysis.findings.interim import ComparedSeeds, Standing, Status
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_interval
 from analysis.numbers import Interval, format_number
 from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
-from analysis.spec.hypothesis import Hypothesis, Target
+from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.stats import bounded, multiplicity, t_test
@@ -320,13 +320,6 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
 
 
-def measure_of(sweep: Sweep, settings: Settings, common: CommonRange, metric: str, asked: Hypothesis) -> Measure:
-    """What a hypothesis compares of a metric."""
-    if asked.target is not None:
-        return time_to(sweep, settings, common, asked.target)
-    return Measure(metric, asked.summary, settings.direction_of(metric))
-
-
 def _threshold(
     sweep: Sweep, settings: Settings, common: CommonRange, target: Target
 ) -> tuple[float | None, str | None]:
@@ -398,22 +391,18 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         level = levels[compared.index(both)] if is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
-        ground: Ground | None
-        if without:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
-        elif is_judged and not is_asked:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.DRAWN_APART, (group, baseline))
-        elif standing is not None and not standing.look:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)
-        elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
-        elif pair.apart:
-            outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
-        elif not is_judged and contrast.n:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.MAXIMUM)
-        elif nowhere and contrast.n:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
-        else:
+        no_seed = planned[group] and planned[baseline] and not planned[group] & planned[baseline]
+        missing = (
+            (without, Ground(Reason.NOT_RECORDED, without)),
+            (is_judged and not is_asked, Ground(Reason.DRAWN_APART, (group, baseline))),
+            (standing and not standing.look, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)),
+            (by_seed and no_seed, Ground(Reason.NO_COMMON_SEED)),
+            (pair.apart, Ground(Reason.NO_COMMON_CELL, (baseline, group), cells=(pair.apart or ())[::-1])),
+            (not is_judged and contrast.n, Ground(Reason.MAXIMUM)),
+            (nowhere and contrast.n, Ground(Reason.NOT_REACHED)),
+        )
+        outcome, ground = Outcome.NOT_EVALUABLE, next((ground for holds, ground in missing if holds), None)
+        if ground is None:
             times = multiplied(settings.family, len(compared)) or 1
             outcome, ground = _outcome(contrast, q, times, settings.alpha, both)
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:

@@ -48,7 +48,7 @@ class JudgedPair:
 @dataclass(frozen=True)
 class Judged:
     """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. notes: what a
-    reader must know."""
+    reader must know. first_shown: the share of verdicts without ties that prefer the response that was shown first."""
 
     judge: Judge
     title: str
@@ -149,6 +149,7 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
         else:
             unfinished.add(pair.runs)
         outcomes.append(JudgedPair(pair, state, None if pair.runs in unfinished else score, verdicts))
+    decided = [v == "first" for of in outcomes if of.state is State.JUDGED for v in of.verdicts if v != "tie"]
     bad = f"{content.bad} lines of the journal cannot be read and are left out" if content.bad else ""
     return Judged(
         judge=judge,
@@ -157,7 +158,7 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
         prompts=chosen.prompts,
         outcomes=tuple(outcomes),
         notes=tuple(filter(None, (*_notes(chosen), bad))),
-        first_shown=_first_shown([v for of in outcomes if of.state is State.JUDGED for v in of.verdicts]),
+        first_shown=float(np.mean(decided)) if decided else None,
     )
 
 
@@ -197,12 +198,6 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
                 f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
             )
     return kept
-
-
-def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
-    """The share of verdicts without ties that prefer the response that was shown first."""
-    decided = [verdict == "first" for verdict in verdicts if verdict != "tie"]
-    return float(np.mean(decided)) if decided else None
 
 
 def _notes(chosen: PairsToJudge) -> tuple[str, ...]:

@@ -93,8 +93,12 @@ def answer(study: Study) -> Answer:
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         extent=_extent(study),
-        leading=None if leader is None else _leading(leader),
-    )
+        leading=None if leader is None else {
+            "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
+            "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
+            "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
+        },
+    )  # fmt: skip
 
 
 def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]:
@@ -182,14 +186,6 @@ def _question(study: Study) -> str:
         return f"What {title} does {sweep.label(sweep.baseline)} reach?"
     listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
     return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
-
-
-def _leading(leader: Comparison) -> dict[str, Any]:
-    return {
-        "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
-        "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
-        "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
-    }  # fmt: skip
 
 
 def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:

@@ -357,7 +357,7 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
     if request.paired and section["pairing"] != "seed":
         rule = f"{request.file} has pairing: {section['pairing']}"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
-    if section["pairing"] == "seed" and not (request.naming.says_seed or is_planned(runs)):
+    if section["pairing"] == "seed" and not (request.naming.says("seed") or is_planned(runs)):
         rule = "the same seed of two groups is a pair, and nothing says the seeds"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
     if isinstance(section["primary"], Mapping) and "metric" not in section["primary"]:
@@ -418,10 +418,10 @@ def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     naming = request.naming
     by_name = "the map" if isinstance(naming.map, Path) else "the names of the runs"
     said = ["the paths given"] if request.groups else []
-    if naming.says_group:
+    if naming.says("group"):
         said.append(f"the key {naming.group}" if naming.group else by_name)
     text = f"Groups: {' and '.join(said)}. Seeds: "
-    if naming.says_seed:
+    if naming.says("seed"):
         return f"{text}{f'the key {naming.seed}' if naming.seed else by_name}. n counts runs."
     if is_planned([member.run for member in named]):
         return f"{text}those of the plans. n counts runs (training seeds); cells that not all groups have are left out."

@@ -27,8 +27,6 @@ from analysis.stats import exact, t_test
 from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 
-_HALVINGS = 200  # more halvings of an interval of doubles than reach two neighbours
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -233,10 +231,7 @@ def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
     outside = next((factor for factor in (0.0, 1.0) if factor < inside and rejects(factor)), None)
     if outside is None or rejects(inside):
         return None
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        if middle in (inside, outside):
-            break
+    while (middle := (inside + outside) / 2) not in (inside, outside):  # until they are neighbours
         if rejects(middle):
             outside = middle
         else:

@@ -250,6 +250,16 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
     return float((widths * np.concatenate(([1.0], curve.share))).sum())
 
 
+def block_means(values: Array, most: int) -> Array:
+    """Curves (..., n) in at most `most` points, each the mean of as many; the points that remain at the end are left
+    out."""
+    width = -(-values.shape[-1] // most)
+    if width <= 1:
+        return values
+    n = values.shape[-1] // width * width
+    return np.asarray(values[..., :n].reshape(*values.shape[:-1], -1, width).mean(axis=-1))
+
+
 def interval(x: Array) -> float:
     """How far apart the points of a curve (n,), at least two, are: the median distance; the largest one if more than a
     tenth of them are larger than the median, as in a log of episodes."""

@@ -85,11 +85,6 @@ def factors(cell: Cell) -> str:
     return ", ".join(f"{label} = {level}" for label, level in cell)
 
 
-def cells_in_words(cells: Sequence[Cell]) -> str:
-    """Some cells of a grid, of many the first ones."""
-    return some([*map(factors, cells)], _MOST_CELLS_NAMED, " or ", " or ")
-
-
 def gap(lost: Gap) -> str:
     """A seed without a value, with the reason."""
     return f"seed {lost.seed}{''.join(f', {label} {level}' for label, level in lost.cell)}: {lost.why}"
@@ -457,7 +452,8 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.EXCESS_SPREAD and h is not None:
         excess = format_estimate(ground.value, ground.interval, signed=True)
         return f"mean distance to the median, {labels[0]} minus {h.high or 1:g} times {labels[1]}: {excess}"
-    having = [f"{label} has {cells_in_words(lacking)}" for label, lacking in zip(labels, ground.cells, strict=False)]
+    places = [some([*map(factors, cells)], _MOST_CELLS_NAMED, " or ", " or ") for cells in ground.cells]
+    having = [f"{label} has {at}" for label, at in zip(labels, places, strict=False)]
     least = h is not None and h.ways != ("higher",)
     return _GROUNDS[ground.reason].format(
         groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",
