@@ -11,13 +11,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.stats import strata
 
 #: The planned runs of one group: the value of each (seed, cell), or None if the run has no value.
@@ -113,10 +112,7 @@ def filled(kept: Cells) -> dict[int, dict[Cell, float]]:
 
 def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
     """Cells of a grid in words: first each level whose planned cells are all gone, then at most three other cells."""
-    of_level: dict[tuple[str, Any], list[Cell]] = {}
-    for cell in planned:
-        for item in cell:
-            of_level.setdefault(item, []).append(cell)
+    of_level = grouped((item, cell) for cell in planned for item in cell)
     rest, parts = dict.fromkeys(gone), []
     for (label, level), cells in of_level.items():
         if len(cells) < len(planned) and all(cell in gone for cell in cells) and any(cell in rest for cell in cells):
@@ -219,9 +215,7 @@ def _strata(a: Cells, b: Cells, seeds: Sequence[int], shared: Collection[str]) -
     group and of the other, by seed."""
     pairs: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
     for seed in seeds:
-        theirs: dict[Cell, list[tuple[Cell, float]]] = {}
-        for cell, value in b.seeds[seed].items():
-            theirs.setdefault(part(cell, shared), []).append((cell, value))
+        theirs = grouped((part(cell, shared), (cell, value)) for cell, value in b.seeds[seed].items())
         for cell, value in a.seeds[seed].items():
             level = part(cell, shared)
             for other, against in theirs.get(level, ()):

@@ -261,20 +261,13 @@ class Histogram:
         return np.asarray(np.diff(np.interp(edges, self.edges, below)) / np.diff(edges))
 
 
-@dataclass(frozen=True)
-class Histograms:
-    """by_step: of one name. bad: lines left out."""
-
-    by_step: Mapping[int, Histogram]
-    bad: int
-
-
-def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name. `standing` decides which ones of several attempts count."""
+def read_histograms(folder: Path, name: str) -> tuple[dict[int, Histogram], int]:
+    """A run's histograms of that name by step, and how many lines are left out. `standing` decides which ones of
+    several attempts count."""
     try:
         data = histograms_path(folder).read_bytes()
     except FileNotFoundError:
-        return Histograms({}, 0)
+        return {}, 0
     by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
     bad = 0
     for line in data.splitlines():
@@ -290,7 +283,7 @@ def read_histograms(folder: Path, name: str) -> Histograms:
         steps = by_attempt.setdefault(attempt, {})
         steps[step] = histogram or steps.get(step)
     kept = {step: histogram for step, histogram in standing(by_attempt).items() if histogram is not None}
-    return Histograms(dict(sorted(kept.items())), bad)
+    return dict(sorted(kept.items())), bad
 
 
 def _histogram(row: Mapping[str, Any]) -> Histogram:

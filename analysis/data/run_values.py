@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from analysis.data.sweep import Cell, Run
 from analysis.numbers import Array
 from analysis.spec import registry
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
@@ -160,10 +161,8 @@ def common_range(
     where it has no whole final value. own_end: each run is measured to its own end, also where it ends early.
     """
     curves, reasons = _measured(runs, metric, incomplete)
-    levels: dict[Cell, list[Run]] = {}
     labels = {*shared_factors(runs), *([] if lengths is None else [lengths])}
-    for run in runs:
-        levels.setdefault(part(run.cell, labels), []).append(run)
+    levels = grouped((part(run.cell, labels), run) for run in runs)
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
@@ -203,10 +202,8 @@ def common_range(
 
 def shared_factors(runs: Sequence[Run]) -> set[str]:
     """The labels of the factors that every group has."""
-    labels: dict[str, set[str]] = {}
-    for run in runs:
-        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
-    return set.intersection(*labels.values()) if labels else set()
+    labels = grouped((run.group, [label for label, _ in run.cell]) for run in runs)
+    return set.intersection(*(set(chain(*of_group)) for of_group in labels.values())) if labels else set()
 
 
 def _cut(
@@ -257,11 +254,8 @@ def _cut(
 def _of_most(ends: Sequence[tuple[object, float]]) -> dict[object, float]:
     """For each key, the end that most of its runs have: their median; of an even number, the value between the two in
     the middle that is nearest to the median over all keys."""
-    by_key: dict[object, list[float]] = {}
-    for key, end in ends:
-        by_key.setdefault(key, []).append(end)
     middle = sorted(end for _, end in ends)[len(ends) // 2] if ends else 0.0
-    ordered = {key: sorted(ends) for key, ends in by_key.items()}
+    ordered = {key: sorted(of_key) for key, of_key in grouped(ends).items()}
     return {key: min(max(middle, x[(len(x) - 1) // 2]), x[len(x) // 2]) for key, x in ordered.items()}
 
 

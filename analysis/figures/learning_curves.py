@@ -30,6 +30,7 @@ from analysis.figures.canvas import (
 from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
 from analysis.numbers import Array, format_level
+from analysis.spec.cell import grouped
 from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import CLOCKS, Metric, capital, caveats, describe
@@ -330,9 +331,8 @@ def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
 def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
     """Which groups do not have a metric, one sentence for metrics that the same groups lack; and which seeds are
     missing. dotted: whether what they have is drawn."""
-    lacking: dict[tuple[str, ...], list[str]] = {}
-    for metric, of in zip(about, drawn, strict=True):
-        lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
+    silent = [tuple(s.label for s in of if not s.recorded) for of in drawn]
+    lacking = grouped(zip(silent, [metric.label for metric in about], strict=True))
     texts = []
     for labels, metrics in lacking.items():
         if labels:
@@ -408,12 +408,12 @@ def series(study: Study, metric: str) -> list[Series]:
         of = {(run.seed, run.cell): run for run in runs}
         members = [[of[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
         drawn = [run.id for members_of_seed in members for run in members_of_seed]
-        together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
-        steps, ends = together.points, np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
+        steps, values, interpolated = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
+        ends = np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
         clocked_at = [common.at(run_id, steps) for run_id in drawn if common.clocks is not None]
         axis = np.mean(clocked_at, axis=0) if clocked_at else steps
-        by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([block_means(values, _POINTS).mean(axis=0) for values in by_seed])
+        by_seed = _whole_cells(kept, np.split(values, ends)) if drawn else []
+        whole = np.array([block_means(of_seed, _POINTS).mean(axis=0) for of_seed in by_seed])
         steps, axis = block_means(steps, _POINTS), block_means(axis, _POINTS)
         width = _smoothing(steps.size)
         whole = smooth(whole.reshape(len(by_seed), steps.size), width)
@@ -434,7 +434,7 @@ def series(study: Study, metric: str) -> list[Series]:
         every.append(
             Series(
                 group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial,
-                len(cells_of), tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
+                len(cells_of), tuple(sorted(silent)), width, interpolated, "; ".join(averaged),
             )
         )  # fmt: skip
     return every

@@ -260,11 +260,8 @@ class Study:
 
 def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
-    metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
-    metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
-    claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    sweep, metrics = added(normalized(settings, sweep), claimed), metrics + claimed
-    ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
+    sweep = added(normalized(settings, sweep), settings.asked)
+    ranges = {metric: range_of(sweep, settings, metric) for metric in settings.asked}
     measures = []
     for metric in settings.metrics:
         direction = settings.direction_of(metric)
@@ -361,11 +358,10 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         two = itertools.combinations(sweep.groups, 2)
         every += [(b, a) for a, b in two if not {(a, b), (b, a)} & {*against.items()}]
     if schedule is None:
-        pairs = {both: paired(both, {}) for both in every}
-        asked = {
-            both: ComparedSeeds(pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed))
-            for both, pair in pairs.items()
-        }
+        asked: dict[tuple[str, str], ComparedSeeds] = {}
+        for both in every:
+            pair = paired(both, {})
+            asked[both] = pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed), None
     else:
         looked_at = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
@@ -382,7 +378,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     comparisons = []
     for both in every:
         (group, baseline), is_asked = both, both in compared
-        pair, contrast, standing = asked[both].pairs, asked[both].contrast, asked[both].standing
+        pair, contrast, standing = asked[both]
         reached = _reached(sweep, values, pair, selected, both) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
         difference = None if nowhere else contrast.difference
@@ -483,8 +479,8 @@ def _estimate(
 def _adjusted(asked: Sequence[ComparedSeeds], settings: Settings) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
     """The p values of a measure's comparisons, adjusted for one another, and the level at which each is asked."""
     if settings.family != "max_t":
-        return multiplicity.adjusted([seeds.contrast.p() for seeds in asked], settings.family, settings.alpha)
-    pairs = [seeds.pairs for seeds in asked]
+        return multiplicity.adjusted([contrast.p() for _, contrast, _ in asked], settings.family, settings.alpha)
+    pairs = [pair for pair, _, _ in asked]
     places = {seed: row for row, seed in enumerate(sorted({seed for pair in pairs for seed in pair.seeds}))}
     matrix = np.full((len(places), len(pairs)), np.nan)
     for column, pair in enumerate(pairs):

@@ -18,7 +18,7 @@ from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours,
 from analysis.figures.traces import tell
 from analysis.findings.study import Study
 from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
-from analysis.spec.cell import key_of
+from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
@@ -182,10 +182,7 @@ def cell_results(study: Study) -> list[CellResult]:
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | None) -> CellResult:
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
-    lacking: dict[str, list[str]] = {}
-    for seed, value in by_seed.items():
-        if value.value is None:
-            lacking.setdefault(value.reason or "no result", []).append(str(seed))
+    lacking = grouped((of.reason or "no result", str(seed)) for seed, of in by_seed.items() if of.value is None)
     remarks = [f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items()]
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None

@@ -20,7 +20,7 @@ from typing import Any
 from analysis.sources.log import ASKED, BadImport
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import LoggedRun, sources
-from analysis.spec.cell import key_of
+from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Objection, closest, counted, some
@@ -302,11 +302,8 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
         if run.group is not None:  # below two paths, there may be equal runs
             run.key = f"{run.group}/{run.key}"
             run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
-    places: dict[str, list[str]] = {}
-    for run in runs:
-        places.setdefault(run.name, []).append(run.place)
     wrong = Diagnostics()
-    for run_name, at in places.items():
+    for run_name, at in grouped((run.name, run.place) for run in runs).items():
         if at[1:]:
             rule = f"two runs have this name ({', '.join(at)})"
             wrong.add(f"run {run_name}", KEY_ALONE, rule, "give the folder that holds both, or GROUP=PATH for each")
@@ -426,9 +423,7 @@ def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     if is_planned([member.run for member in named]):
         return f"{text}those of the plans. n counts runs (training seeds); cells that not all groups have are left out."
     text += "counted in the order of the runs' names, because no option says them. n counts runs."
-    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for member in named:
-        places.setdefault((member.group, repr(member.factors)), []).append(member.run.about)
+    places = grouped(((member.group, repr(member.factors)), member.run.about) for member in named)
     if len(named) > 1 and max(map(len, places.values())) == 1:
         text += " No group has a second run, so nothing can be decided: to make several paths one group, write "
         return f"{text}them as one pattern in quotes ('wandb/offline-run-*') or as GROUP=PATH, or give --group KEY."

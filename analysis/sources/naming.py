@@ -14,6 +14,7 @@ from typing import Any
 from analysis.sources.log import BadImport
 from analysis.sources.notation import whole
 from analysis.sources.source import LoggedRun
+from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
 _LISTED = 12  # keys named in a message
@@ -183,10 +184,8 @@ def is_planned(runs: Sequence[LoggedRun]) -> bool:
 def _as_planned(named: Sequence[Named], naming: Naming) -> list[Named]:
     """Runs of experiments with what their plans say, and no option: the seed; and as factors their levels, and their
     methods where a path has several."""
-    methods: dict[str, set[Any]] = {}
-    for each in named:
-        methods.setdefault(each.group, set()).add(each.run.about[_PLANNED + "group"])
-    several = any(len(of_group) > 1 for of_group in methods.values())
+    methods = grouped((each.group, each.run.about[_PLANNED + "group"]) for each in named)
+    several = any(len({*of_group}) > 1 for of_group in methods.values())
     made = []
     for each in named:
         said = {key.removeprefix(_PLANNED): level for key, level in each.run.about.items() if key.startswith(_PLANNED)}
@@ -213,9 +212,7 @@ def _counted(named: Sequence[Named]) -> list[Named]:
 
 def _together(problems: Diagnostics) -> Diagnostics:
     """The objections, those of several runs that differ in nothing else as one."""
-    shared: dict[str, list[Objection]] = {}
-    for each in problems:
-        shared.setdefault(str(replace(each, key=each.key.partition(": ")[2])), []).append(each)
+    shared = grouped((str(replace(each, key=each.key.partition(": ")[2])), each) for each in problems)
     made = Diagnostics()
     for first, *others in shared.values():
         runs = [each.key.partition(": ")[0].removeprefix("run ") for each in (first, *others)]

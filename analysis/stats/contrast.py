@@ -28,15 +28,6 @@ from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 
 
-@dataclass(frozen=True)
-class Gain:
-    """What pairing by seed gains: the correlation of a with b over seeds, and the variance of the mean difference over
-    what it would be if seeds were not paired."""
-
-    correlation: float
-    variance: float
-
-
 @dataclass(frozen=True, eq=False)
 class Contrast:
     """Values a (n,) of one method and b of another: (n,) of the same seeds for a paired test, else (m,); all finite.
@@ -122,14 +113,16 @@ class Contrast:
         return None if self.difference is None or self.spread is None else abs(self.difference) / self.spread
 
     @cached_property
-    def gain(self) -> Gain | None:
-        """What pairing gains; None of two samples, of fewer than three pairs, or without spread in a or b."""
+    def gain(self) -> tuple[float, float] | None:
+        """What pairing by seed gains: the correlation of a with b over seeds, and the variance of the mean difference
+        over what it would be if seeds were not paired. None of two samples, of fewer than three pairs, or without
+        spread in a or b."""
         if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
             return None
         a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
         together = float(np.corrcoef(a, b)[0, 1])
         apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
-        return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
+        return together, float((self.a - self.b).var(ddof=1)) / apart
 
     @property
     def t(self) -> float | None:

@@ -15,7 +15,7 @@ from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.validation import counted, some
 from analysis.tables.table import share
@@ -93,9 +93,7 @@ def levels(study: Study) -> tuple[Levels, ...]:
 
 
 def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
-    runs: dict[Any, list[Run]] = {}
-    for run in study.sweep.runs_of(group):
-        runs.setdefault(dict(run.cell).get(label), []).append(run)
+    runs = grouped((dict(run.cell).get(label), run) for run in study.sweep.runs_of(group))
     levels = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
     # A level is not best because the runs that it spoilt are missing from its mean.
     complete = [at for at in levels if at.results == at.planned]
@@ -114,18 +112,14 @@ def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
 
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
     """The labels of the factors of which a group has several levels."""
-    levels: dict[str, set[str]] = {}
-    for label, level in (item for run in sweep.runs_of(group) for item in run.cell):
-        levels.setdefault(label, set()).add(repr(level))
-    return tuple(label for label, known in levels.items() if len(known) > 1)
+    levels = grouped((label, repr(level)) for run in sweep.runs_of(group) for label, level in run.cell)
+    return tuple(label for label, known in levels.items() if len({*known}) > 1)
 
 
 def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
     """The runs of a group in each of its cells, which have their factors in the plan's order."""
-    order, runs = factor_order(sweep), dict[Cell, list[Run]]()
-    for run in sweep.runs_of(group):
-        runs.setdefault(arranged(run.cell, order), []).append(run)
-    return runs
+    order = factor_order(sweep)
+    return grouped((arranged(run.cell, order), run) for run in sweep.runs_of(group))
 
 
 def factor_order(sweep: Sweep) -> list[str]:

@@ -330,12 +330,9 @@ def pairing_gain(study: Study) -> list[str]:
     """How far a seed's values under two methods go together, and what pairing them changed; empty for no pairs."""
     parts = []
     for comparison in study.primary.comparisons:
-        gain = comparison.contrast.gain
-        if gain is not None:
-            correlation = format_number(gain.correlation, 2)
-            parts.append(
-                f"{study.sweep.label(comparison.group)} {correlation} (variance x {format_number(gain.variance, 2)})"
-            )
+        if (gain := comparison.contrast.gain) is not None:
+            correlation, variance = (format_number(number, 2) for number in gain)
+            parts.append(f"{study.sweep.label(comparison.group)} {correlation} (variance x {variance})")
     if not parts:
         return []
     return [
