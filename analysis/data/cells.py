@@ -49,6 +49,12 @@ class Cells:
         return named(self.dropped, self.planned)
 
     @property
+    def averaging(self) -> str:
+        """Over how many cells a mean is, if some were dropped."""
+        count = f"{len(self.planned) - len(self.dropped)} of {len(self.planned)} cells"
+        return f"averaged over {count}; left out, because no seed has a result: {self.left_out}"
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells of which some seed has a result."""
         return tuple(sorted({cell for by_cell in self.seeds.values() for cell in by_cell}, key=repr))
@@ -140,7 +146,7 @@ def pair(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] 
     for seed in sorted(set(a.seeds) ^ set(b.seeds)):
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
-    notes = _dropped(several)
+    notes = [f"{name}: {kept.averaging}" for kept, name in several if kept.dropped]
     levels = [dict.fromkeys(part(cell, shared) for cell in kept.cells) for kept in (a, b)]
     of_level = _strata(a, b, both, shared)
     apart = None
@@ -173,7 +179,7 @@ def samples(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, st
     levels = [dict.fromkeys(part(cell, shared) for cell in group.cells) for group in kept]
     matched = {level for level in levels[0] if level in levels[1]}
     apart = (tuple(levels[0]), tuple(levels[1])) if all(levels) and not matched else None
-    notes = _dropped(zip(kept, names, strict=True))
+    notes = [f"{name}: {group.averaging}" for group, name in zip(kept, names, strict=True) if group.dropped]
     notes += _unmatched(levels, matched, names) if matched else []
     usable = [_at(group, shared, matched) for group in kept]
     left, right = (means(group) if group.seeds else {} for group in usable)
@@ -200,14 +206,6 @@ def _lost(several: Iterable[tuple[Cells, str]]) -> dict[int, str]:
         for seed, why in kept.lost.items():
             lost[seed] = "; ".join(filter(None, (lost.get(seed), f"{name}: {why}")))
     return lost
-
-
-def _dropped(several: Iterable[tuple[Cells, str]]) -> list[str]:
-    """Notes on the cells that no seed of a group has."""
-    return [
-        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
-        f"no seed has a result: {k.left_out}" for k, name in several if k.dropped
-    ]  # fmt: skip
 
 
 def _strata(a: Cells, b: Cells, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:

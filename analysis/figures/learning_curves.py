@@ -424,8 +424,7 @@ def series(study: Study, metric: str) -> list[Series]:
                 partial[run.seed] = common.at(run.id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
         averaged = []
         if kept.dropped and kept.seeds:
-            count = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells"
-            averaged.append(f"averaged over {count}; left out, because no seed has a result: {kept.left_out}")
+            averaged.append(kept.averaging)
         if not kept.balanced:
             averaged.append(
                 "every cell has equal weight; where a seed lacks one, its curve has the mean of the other seeds, and "

@@ -11,14 +11,14 @@ from analysis.findings.interim import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
 from analysis.spec.validation import counted, some
-from analysis.stats import power, t_test
+from analysis.stats import power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
@@ -158,7 +158,7 @@ def remark(comparison: Comparison) -> str | None:
     return "; ".join(filter(None, [times_cut(cut) if cut else "", decides])) or None
 
 
-def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
+def bounded(value: float | None, interval: Interval | None, bound: Bound | None) -> str:
     """An estimate with its interval, open on the side where it is only a bound; "" for none."""
     if bound is None or value is None:
         return format_estimate(value, interval)
