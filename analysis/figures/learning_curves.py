@@ -93,13 +93,6 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     return Sketch(picture.name, title, caption, canvas, names, bounds=SIMULTANEOUS)
 
 
-def _span(s: Series, alpha: float) -> Span:
-    if not s.whole.size:
-        return None
-    mean, half = simultaneous(s.whole, alpha)
-    return None if half is None else (mean - half, mean + half)
-
-
 @figure("levels")
 def levels(study: Study, picture: Picture) -> Sketch | None:
     """Seeds, band and mean of the first metric at each level of each method's only factor; a method without a factor
@@ -261,7 +254,9 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
     """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
     if s.whole.size:
-        span, band = _span(s, alpha), {"color": look["color"], "gid": f"band--{s.group}"}
+        mean, half = simultaneous(s.whole, alpha)
+        span = None if half is None else (mean - half, mean + half)
+        band = {"color": look["color"], "gid": f"band--{s.group}"}
         if span is not None and s.steps.size == 1:
             axes.plot([s.axis[0]] * 2, [span[0][0], span[1][0]], linewidth=1.6, **band)
         elif span is not None:
@@ -419,9 +414,13 @@ def series(study: Study, metric: str) -> list[Series]:
         whole = smooth(whole.reshape(len(by_seed), steps.size), width)
         partial: dict[int, tuple[Array, Array]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
+            recorded_values = run.curves.values.get(metric, np.empty(0))
+            usable_values = np.abs(recorded_values) < LARGEST
             drawable = run.seed not in kept.seeds and cells_of[run.seed] == 1 and run.id in clocked
-            if drawable and (cut := _recorded(run, metric)) is not None:
-                partial[run.seed] = common.at(run.id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
+            if drawable and usable_values.any():
+                cut = recorded_values[usable_values]
+                at = common.at(run.id, run.curves.steps[usable_values])
+                partial[run.seed] = at, smooth(cut, _smoothing(cut.size))
         averaged = []
         if kept.dropped and kept.seeds:
             averaged.append(kept.averaging)
@@ -448,16 +447,6 @@ def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
     for row, by_cell, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
         row[[place[cell] for cell in by_cell]] = curves
     return list(strata.completed(whole))
-
-
-def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
-    values = run.curves.values.get(metric)
-    if values is None:
-        return None
-    kept = np.abs(values) < LARGEST
-    if not kept.any():
-        return None
-    return run.curves.steps[kept], values[kept]
 
 
 def _smoothing(points: int) -> int:

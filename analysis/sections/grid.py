@@ -304,7 +304,8 @@ _DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white a
 
 def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     """A panel for each factor with every group's effect of each level, its interval and seeds; None without a grid."""
-    levels = _union(drawn_grids)
+    every = [(factor, level) for grid in drawn_grids for factor, of in grid.fit.levels.items() for level in of]
+    levels = grouped(dict.fromkeys(every))
     if not levels:
         return None
     measure = study.primary.measure
@@ -347,15 +348,6 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
         f"effects.{_gaps(study, drawn_grids)}"
     )
     return Sketch("effects", "Main effects of the factors", caption, canvas)
-
-
-def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
-    levels: dict[str, list[Any]] = {}
-    for grid in drawn_grids:
-        for factor, factor_levels in grid.fit.levels.items():
-            known = levels.setdefault(factor, [])
-            known += [level for level in factor_levels if level not in known]
-    return levels
 
 
 def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> None:
