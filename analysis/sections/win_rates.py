@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.judging.results import Judged, State, judged, with_win_rates
@@ -105,8 +103,7 @@ def _judges(judged: Sequence[Judged]) -> Table:
     for results in judged:
         counts = {state: results.count(state) for state in State}
         ties = sum(outcome.score == 0.5 for outcome in results.outcomes if outcome.state is State.JUDGED)
-        shares = [np.nan if share is None else share for share in (results.changed, results.first_shown)]
-        shown = ["-" if np.isnan(share) else f"{share:.1%}" for share in shares]
+        shown = ["-" if share is None else f"{share:.1%}" for share in (results.changed, results.first_shown)]
         row = (results.title, str(len(results.outcomes)), *(str(count) for count in counts.values()), str(ties), *shown)
         record = {
             "judge": results.judge.name, "kind": str(results.judge.kind), "title": results.title, "step": results.step,
