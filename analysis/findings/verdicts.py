@@ -62,7 +62,9 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
-    if apart := _drawn_apart(hypothesis, study):
+    others = study.sweep.groups if hypothesis.kind in ("extreme", "pareto") else hypothesis.against
+    of_drawn = any(describe(metric).of_drawn for metric in hypothesis.metrics)
+    if apart := [other for other in others if of_drawn and study.sweep.draw_apart(hypothesis.group, other)]:
         ground = Ground(Reason.DRAWN_APART, (hypothesis.group, *apart))
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(ground,), interval=None, comparisons=())
     if verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED) and verdict.n < FEW:
@@ -71,14 +73,6 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     if verdict.verdict is not Outcome.NOT_EVALUABLE:
         return verdict
     return replace(verdict, grounds=tuple(dict.fromkeys([*verdict.grounds, *_missing(hypothesis, study)])))
-
-
-def _drawn_apart(h: Hypothesis, study: Study) -> list[str]:
-    """The groups that a claim of drawn responses compares with, and that draw them from another policy."""
-    if not any(describe(metric).of_drawn for metric in h.metrics):
-        return []
-    others = study.sweep.groups if h.kind in ("extreme", "pareto") else h.against
-    return [other for other in others if study.sweep.draw_apart(h.group, other)]
 
 
 def _missing(h: Hypothesis, study: Study) -> Iterator[Ground]:
