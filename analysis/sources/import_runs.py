@@ -194,7 +194,10 @@ def _named(
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
-    chosen = _first(named) if request.baseline is None else None
+    # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
+    # there is no other
+    several = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
+    chosen = several[0] if request.baseline is None and len(several) > 1 else None
     request = replace(request, baseline=request.baseline or chosen)
     groups = _groups(named, request.baseline)
     order = list(groups)
@@ -308,13 +311,6 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
             rule = f"two runs have this name ({', '.join(at)})"
             wrong.add(f"run {run_name}", KEY_ALONE, rule, "give the folder that holds both, or GROUP=PATH for each")
     wrong.raise_any(BadImport)
-
-
-def _first(named: Sequence[Named]) -> str | None:
-    """The group that the others are compared with, where nothing says it: one of the name baseline, else the first.
-    None: there is no other."""
-    groups = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
-    return groups[0] if len(groups) > 1 else None
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
