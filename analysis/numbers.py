@@ -7,8 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
+Array = NDArray[np.float64]
 Interval = tuple[float, float]
 Estimate = tuple[float, Interval | None]  # a value and its interval
 _DIGITS = 300  # more than any number has
@@ -83,7 +86,9 @@ def format_estimate(
             return plus + format_number(value, digits)
         return plus + _fixed(value, decimals)
     if not (math.isfinite(interval[0]) and math.isfinite(interval[1])):
-        return plus + _format_unbounded(value, interval)
+        low, high = (format_number(end, 3) if math.isfinite(end) else "" for end in interval)
+        ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
+        return f"{plus}{format_number(value, 3)} {', '.join(ends)}"
     half = (interval[1] - interval[0]) / 2
     decimals = max(decimals_of(value, interval), decimals if decimals is not None else -_DIGITS)
     if decimals > 6 or max(abs(value), half) >= _READABLE:
@@ -117,13 +122,6 @@ def decimals_of_means(means: Sequence[Estimate], difference: Estimate, digits: i
         return math.isclose(_round(first - second, at), _round(difference[0], at), rel_tol=1e-9, abs_tol=1e-12)
 
     return next((least for least in (min(shown), at, at + 1, at + 2) if agrees(least)), at + 3)
-
-
-def _format_unbounded(value: float, interval: Interval) -> str:
-    """A value with an interval that has no end on one side or on both, such as that of a ratio."""
-    low, high = (format_number(end, 3) if math.isfinite(end) else "" for end in interval)
-    ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
-    return f"{format_number(value, 3)} {', '.join(ends)}"
 
 
 def _power(value: float, digits: int) -> int:

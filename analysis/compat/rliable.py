@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array
 from analysis.stats import resample
 from analysis.stats.resample import Counts, Resampled
 
-Array = NDArray[np.float64]
 Estimates = tuple[dict[str, Any], dict[str, Array]]
 
 

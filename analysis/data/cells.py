@@ -11,13 +11,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from analysis.data.run_values import Value
 from analysis.data.sweep import Cell, Run
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.stats import strata
 
 #: The planned runs of one group: the value of each (seed, cell), or None if the run has no value.
@@ -48,6 +47,12 @@ class Cells:
         """The dropped cells in words: first the levels that were dropped in every cell, then single cells. It is empty
         if no cell was dropped."""
         return named(self.dropped, self.planned)
+
+    @property
+    def averaging(self) -> str:
+        """Over how many cells a mean is, if some were dropped."""
+        count = f"{len(self.planned) - len(self.dropped)} of {len(self.planned)} cells"
+        return f"averaged over {count}; left out, because no seed has a result: {self.left_out}"
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -113,10 +118,7 @@ def filled(kept: Cells) -> dict[int, dict[Cell, float]]:
 
 def named(gone: Collection[Cell], planned: Collection[Cell]) -> str:
     """Cells of a grid in words: first each level whose planned cells are all gone, then at most three other cells."""
-    of_level: dict[tuple[str, Any], list[Cell]] = {}
-    for cell in planned:
-        for item in cell:
-            of_level.setdefault(item, []).append(cell)
+    of_level = grouped((item, cell) for cell in planned for item in cell)
     rest, parts = dict.fromkeys(gone), []
     for (label, level), cells in of_level.items():
         if len(cells) < len(planned) and all(cell in gone for cell in cells) and any(cell in rest for cell in cells):
@@ -144,7 +146,7 @@ def pair(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] 
     for seed in sorted(set(a.seeds) ^ set(b.seeds)):
         missing = names[1] if seed in a.seeds else names[0]
         lost.setdefault(seed, f"{missing}: not planned")
-    notes = _dropped(several)
+    notes = [f"{name}: {kept.averaging}" for kept, name in several if kept.dropped]
     levels = [dict.fromkeys(part(cell, shared) for cell in kept.cells) for kept in (a, b)]
     of_level = _strata(a, b, both, shared)
     apart = None
@@ -177,7 +179,7 @@ def samples(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, st
     levels = [dict.fromkeys(part(cell, shared) for cell in group.cells) for group in kept]
     matched = {level for level in levels[0] if level in levels[1]}
     apart = (tuple(levels[0]), tuple(levels[1])) if all(levels) and not matched else None
-    notes = _dropped(zip(kept, names, strict=True))
+    notes = [f"{name}: {group.averaging}" for group, name in zip(kept, names, strict=True) if group.dropped]
     notes += _unmatched(levels, matched, names) if matched else []
     usable = [_at(group, shared, matched) for group in kept]
     left, right = (means(group) if group.seeds else {} for group in usable)
@@ -206,22 +208,12 @@ def _lost(several: Iterable[tuple[Cells, str]]) -> dict[int, str]:
     return lost
 
 
-def _dropped(several: Iterable[tuple[Cells, str]]) -> list[str]:
-    """Notes on the cells that no seed of a group has."""
-    return [
-        f"{name}: averaged over {len(k.planned) - len(k.dropped)} of {len(k.planned)} cells; left out, because "
-        f"no seed has a result: {k.left_out}" for k, name in several if k.dropped
-    ]  # fmt: skip
-
-
 def _strata(a: Cells, b: Cells, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
     """The pairs of two groups on these seeds: of each level of the shared factors that has one, for each cell of one
     group and of the other, by seed."""
     pairs: dict[Cell, dict[tuple[Cell, Cell], dict[int, tuple[float, float]]]] = {}
     for seed in seeds:
-        theirs: dict[Cell, list[tuple[Cell, float]]] = {}
-        for cell, value in b.seeds[seed].items():
-            theirs.setdefault(part(cell, shared), []).append((cell, value))
+        theirs = grouped((part(cell, shared), (cell, value)) for cell, value in b.seeds[seed].items())
         for cell, value in a.seeds[seed].items():
             level = part(cell, shared)
             for other, against in theirs.get(level, ()):

@@ -25,10 +25,9 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.numbers import parsed
+from analysis.numbers import Array, parsed
 from launcher.run.folder import histograms_path
 
-Array = NDArray[np.float64]
 Entry = TypeVar("Entry")
 _NOT_METRICS = ("step", "attempt", "time")
 _MOST_NAMED = 20  # bad lines named a file; the count is of all
@@ -262,20 +261,13 @@ class Histogram:
         return np.asarray(np.diff(np.interp(edges, self.edges, below)) / np.diff(edges))
 
 
-@dataclass(frozen=True)
-class Histograms:
-    """by_step: of one name. bad: lines left out."""
-
-    by_step: Mapping[int, Histogram]
-    bad: int
-
-
-def read_histograms(folder: Path, name: str) -> Histograms:
-    """A run's histograms of that name. `standing` decides which ones of several attempts count."""
+def read_histograms(folder: Path, name: str) -> tuple[dict[int, Histogram], int]:
+    """A run's histograms of that name by step, and how many lines are left out. `standing` decides which ones of
+    several attempts count."""
     try:
         data = histograms_path(folder).read_bytes()
     except FileNotFoundError:
-        return Histograms({}, 0)
+        return {}, 0
     by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
     bad = 0
     for line in data.splitlines():
@@ -291,7 +283,7 @@ def read_histograms(folder: Path, name: str) -> Histograms:
         steps = by_attempt.setdefault(attempt, {})
         steps[step] = histogram or steps.get(step)
     kept = {step: histogram for step, histogram in standing(by_attempt).items() if histogram is not None}
-    return Histograms(dict(sorted(kept.items())), bad)
+    return dict(sorted(kept.items())), bad
 
 
 def _histogram(row: Mapping[str, Any]) -> Histogram:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from analysis.data.run_values import Array
 from analysis.data.sweep import Run, Sweep
+from analysis.numbers import Array
 from analysis.spec.metric_catalog import parse
 from analysis.spec.settings import Settings, factor_of
 

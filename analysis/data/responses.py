@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -103,12 +104,10 @@ def responses(sweep: Sweep, step: int | None = None) -> Responses | None:
     step = max(shared) if step is None else step
     read = {run.id: _read_rows(ended[run.id], offsets[run.id][step]) for run in having}
     recorded = tuple(Response(run.group, run.seed, run.cell, run.id, **row) for run in having for row in read[run.id])
-    groups = [group for group in sweep.groups if any(run.group == group for run in having)]
-    lacking = []
-    for group in sweep.groups:
-        planned, count = len(sweep.runs_of(group)), sum(run.group == group for run in having)
-        if count < planned:
-            lacking.append(f"{sweep.label(group)}: {count} of {planned} runs")
+    counted = Counter(run.group for run in having)
+    groups = [group for group in sweep.groups if counted[group]]
+    planned = {group: len(sweep.runs_of(group)) for group in sweep.groups}
+    lacking = [f"{sweep.label(g)}: {counted[g]} of {planned[g]} runs" for g in sweep.groups if counted[g] < planned[g]]
     return Responses(
         step=step,
         counts=counts,

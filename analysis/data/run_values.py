@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data.sweep import Cell, Run
+from analysis.numbers import Array
 from analysis.spec import registry
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.mean_curves import common_points
 
-Array = NDArray[np.float64]
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})
 _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay in the processor's cache
@@ -107,16 +107,12 @@ class CommonRange:
         latest: dict[tuple[int, float], list[str]] = {}
         found: dict[str, list[str]] = {}
         for run_id in self.curves:
-            key = self.grid_key(run_id)
+            key = id(self.grids.get(run_id, self.curves[run_id][0])), self.end(run_id)
             if len(latest.get(key, ())) in (0, _TOGETHER):
                 latest[key] = []
             latest[key].append(run_id)
             found[run_id] = latest[key]
         return found
-
-    def grid_key(self, run_id: str) -> tuple[int, float]:
-        """What runs have in common that are summarised at the same steps."""
-        return id(self.grids.get(run_id, self.curves[run_id][0])), self.end(run_id)
 
     def reaches(self, run_id: str, share: float) -> bool:
         """Whether a run that ends early has this share of its range."""
@@ -165,10 +161,8 @@ def common_range(
     where it has no whole final value. own_end: each run is measured to its own end, also where it ends early.
     """
     curves, reasons = _measured(runs, metric, incomplete)
-    levels: dict[Cell, list[Run]] = {}
     labels = {*shared_factors(runs), *([] if lengths is None else [lengths])}
-    for run in runs:
-        levels.setdefault(part(run.cell, labels), []).append(run)
+    levels = grouped((part(run.cell, labels), run) for run in runs)
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
@@ -208,10 +202,8 @@ def common_range(
 
 def shared_factors(runs: Sequence[Run]) -> set[str]:
     """The labels of the factors that every group has."""
-    labels: dict[str, set[str]] = {}
-    for run in runs:
-        labels.setdefault(run.group, set()).update(label for label, _ in run.cell)
-    return set.intersection(*labels.values()) if labels else set()
+    labels = grouped((run.group, [label for label, _ in run.cell]) for run in runs)
+    return set.intersection(*(set(chain(*of_group)) for of_group in labels.values())) if labels else set()
 
 
 def _cut(
@@ -262,11 +254,8 @@ def _cut(
 def _of_most(ends: Sequence[tuple[object, float]]) -> dict[object, float]:
     """For each key, the end that most of its runs have: their median; of an even number, the value between the two in
     the middle that is nearest to the median over all keys."""
-    by_key: dict[object, list[float]] = {}
-    for key, end in ends:
-        by_key.setdefault(key, []).append(end)
     middle = sorted(end for _, end in ends)[len(ends) // 2] if ends else 0.0
-    ordered = {key: sorted(ends) for key, ends in by_key.items()}
+    ordered = {key: sorted(of_key) for key, of_key in grouped(ends).items()}
     return {key: min(max(middle, x[(len(x) - 1) // 2]), x[len(x) // 2]) for key, x in ordered.items()}
 
 

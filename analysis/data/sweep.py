@@ -6,6 +6,7 @@ reported as missing, with the reason.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import tempfile
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from analysis.data import metric_log
-from analysis.data.metric_log import EMPTY, Array, Curves
+from analysis.data.metric_log import EMPTY, Curves
+from analysis.numbers import Array
 from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.settings import Settings, settings
@@ -258,33 +260,22 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     folder = run_folder(multirun, run_id)
     shown = f"runs/{run_id}"
     curves, summary, provenance = EMPTY, {}, {}
-    state, attempt = "missing", 0
+    record: State | None = None
     problem: str | None = None
-    finished = None
-    code: tuple[str, ...] = ()
-    device_seconds, unfinished = None, 0.0
     try:
         record = read_state(folder)
-        code = record.code_ids()
-        if record.device_seconds:
-            device_seconds = sum(record.device_seconds.values())
-            unfinished = lifecycle.unfinished_seconds(record.device_seconds, record.attempt, record.state)
-        state, attempt, finished = record.state, record.attempt, record.finished
     except FileNotFoundError:
         problem = "not started: there is no run folder" if not folder.exists() else "state.json is missing"
     except (OSError, ValueError, TypeError) as error:
         problem = f"state.json cannot be read: {error}"
     else:
-        problem = whole.problem(folder, record) if state == RunState.DONE else _why(record)
+        problem = whole.problem(folder, record) if record.state == RunState.DONE else _why(record)
     path = metrics_path(folder)
-    try:
+    with contextlib.suppress(FileNotFoundError):
         curves = metric_log.curves(path, f"{shown}/{path.name}", cache_folder(multirun) / "curves" / run_id)
-    except FileNotFoundError:
-        if state == RunState.DONE:
-            problem = problem or "done, but it logged no metric"
     if problem is None and curves.steps.size == 0:
         problem = "done, but it logged no metric"
-    if problem is not None and curves.steps.size and state != RunState.DONE:
+    if problem is not None and curves.steps.size and not (record and record.state == RunState.DONE):
         problem += f" (last step {int(curves.steps[-1])})"
     try:
         summary = read_summary(folder) or {}
@@ -292,13 +283,18 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
     steps = summary.get("steps")
-    if problem is None and record.manifest is None and record.pid is not None and isinstance(steps, int):
+    if not problem and record and record.manifest is None and record.pid is not None and isinstance(steps, int):
         whole_log = curves.steps.size >= steps and not curves.repeated  # an older version did not check
         problem = None if whole_log else f"done, but {path.name} does not have each of its {steps} steps once"
-    return Run(
-        run_id, "", 0, (), shown, state, attempt, curves, summary, provenance, problem, finished, code,
-        device_seconds, unfinished,
-    )  # fmt: skip
+    run = Run(run_id, "", 0, (), shown, "missing", 0, curves, summary, provenance, problem)
+    if record is None:
+        return run
+    seconds = record.device_seconds
+    return replace(
+        run, state=record.state, attempt=record.attempt, finished=record.finished, code=record.code_ids(),
+        device_seconds=sum(seconds.values()) if seconds else None,
+        unfinished_seconds=lifecycle.unfinished_seconds(seconds, record.attempt, record.state),
+    )
 
 
 def _why(state: State) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.traces import GID, Array, Traces, tell, traces_of
+from analysis.figures.traces import GID, Traces, tell, traces_of
+from analysis.numbers import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

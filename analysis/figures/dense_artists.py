@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from matplotlib.artist import Artist
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from analysis.numbers import Array
 
 
 class Cloud(Artist):

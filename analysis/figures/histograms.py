@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.data.metric_log import Array, Histograms, read_histograms
+from analysis.data.metric_log import read_histograms
 from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, panels_of, style_of
 from analysis.findings.study import Study
+from analysis.numbers import Array
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution
 from analysis.spec.registry import figure
@@ -28,16 +29,17 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     about = distribution(name, bool(sweep.plan.get("imported")))
     multirun = sweep.folder.parent
     ended = [run for run in sweep.runs if run.problem is None]
-    read = {run.id: read_histograms(run_folder(multirun, run.id), name) for run in ended}
-    having = [run for run in ended if read[run.id].by_step]
+    logs = {run.id: read_histograms(run_folder(multirun, run.id), name) for run in ended}
+    read = {run_id: by_step for run_id, (by_step, _) in logs.items()}
+    having = [run for run in ended if read[run.id]]
     if not having:
         return None
-    shared = sorted(set.intersection(*(set(read[run.id].by_step) for run in having)))
+    shared = sorted(set.intersection(*(set(read[run.id]) for run in having)))
     steps = sorted({shared[0], shared[(len(shared) - 1) // 2], shared[-1]}) if shared else []
     if not steps:
         return None
     groups = [group for group in sweep.groups if any(run.group == group for run in having)]
-    edges = _edges([read[run.id] for run in having], steps)
+    edges = _edges([read[run.id][step].edges for run in having for step in steps])
     canvas, panels = panels_of(7.0, 3.2, len(steps))
     entries: list[tuple[str, Any]] = []
     short: list[str] = []
@@ -45,7 +47,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         look = style_of(sweep.groups, group, False)
         members = [run for run in having if run.group == group]
         for axes, step in zip(panels, steps, strict=True):
-            densities = [read[run.id].by_step[step].density(edges) for run in members]
+            densities = [read[run.id][step].density(edges) for run in members]
             mean, gid = np.mean(densities, axis=0), f"histogram--{group}"
             ends = edges, np.append(mean, mean[-1])
             axes.step(*ends, where="post", linewidth=1.5, gid=gid, label="mean over runs", **look)
@@ -65,7 +67,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     ]
     without = [sweep.label(g) for g in sweep.groups if g not in groups and any(run.group == g for run in ended)]
     texts += gap_sentences(without, short)
-    bad = sum(histograms.bad for histograms in read.values())
+    bad = sum(bad for _, bad in logs.values())
     if bad:
         texts.append(f"{bad} bad {'line' if bad == 1 else 'lines'} left out.")
     if about.caveat:
@@ -73,9 +75,8 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     return Sketch(picture.name, f"{capital(about.label)}, histogram", " ".join(texts), canvas)
 
 
-def _edges(runs: list[Histograms], steps: list[int]) -> Array:
-    """Common bins for these histograms: their own if they share them."""
-    each = [histograms.by_step[step].edges for histograms in runs for step in steps]
+def _edges(each: list[Array]) -> Array:
+    """Common bins for histograms with these edges: their own if they share them."""
     if all(np.array_equal(edges, each[0]) for edges in each):
         return each[0]
     low, high = min(edges[0] for edges in each), max(edges[-1] for edges in each)

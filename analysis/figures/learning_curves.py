@@ -29,13 +29,14 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
-from analysis.numbers import format_level
+from analysis.numbers import Array, format_level
+from analysis.spec.cell import grouped
 from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
 from analysis.spec.metric_catalog import CLOCKS, Metric, capital, caveats, describe
 from analysis.spec.registry import figure
 from analysis.stats import strata
-from analysis.stats.curve_summaries import LARGEST
+from analysis.stats.curve_summaries import LARGEST, block_means
 from analysis.stats.mean_curves import on_grid, simultaneous
 from analysis.tables.levels import factor_order, varied
 from analysis.tables.wording import all_levels
@@ -43,7 +44,6 @@ from analysis.tables.wording import all_levels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[np.float64]
 Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # letters in a line of the y axis' label
 _MEAN = "mean over seeds"
@@ -84,24 +84,13 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _WIDTHS[i > 0]} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
     canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
-    caption = _caption(study, about, each, many, _is_cut(axes))
+    low, high = axes.get_ylim()
+    cut = any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
+    caption = _caption(study, about, each, many, cut)
     names = {"seed": about[0].axis, "cut": about[0].axis, "mean": about[0].axis}
     names |= {f"metric{number}": metric.axis for number, metric in enumerate(about)}
     title = "; ".join(metric.axis for metric in about)
     return Sketch(picture.name, title, caption, canvas, names, bounds=SIMULTANEOUS)
-
-
-def _is_cut(axes: Axes) -> bool:
-    """Whether a band goes beyond the axes."""
-    low, high = axes.get_ylim()
-    return any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
-
-
-def _span(s: Series, alpha: float) -> Span:
-    if not s.whole.size:
-        return None
-    mean, half = simultaneous(s.whole, alpha)
-    return None if half is None else (mean - half, mean + half)
 
 
 @figure("levels")
@@ -265,7 +254,9 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
     """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
     if s.whole.size:
-        span, band = _span(s, alpha), {"color": look["color"], "gid": f"band--{s.group}"}
+        mean, half = simultaneous(s.whole, alpha)
+        span = None if half is None else (mean - half, mean + half)
+        band = {"color": look["color"], "gid": f"band--{s.group}"}
         if span is not None and s.steps.size == 1:
             axes.plot([s.axis[0]] * 2, [span[0][0], span[1][0]], linewidth=1.6, **band)
         elif span is not None:
@@ -333,25 +324,19 @@ def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
 
 
 def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
-    """Which groups do not have a metric, and which seeds are missing; dotted: whether what they have is drawn."""
-    texts = _absent(about, drawn)
-    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
-    if any(gaps):
-        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
-        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
-    return texts
-
-
-def _absent(about: Sequence[Metric], drawn: Sequence[Sequence[Series]]) -> list[str]:
-    """Which groups have not recorded a metric, one sentence for metrics that the same groups lack."""
-    lacking: dict[tuple[str, ...], list[str]] = {}
-    for metric, of in zip(about, drawn, strict=True):
-        lacking.setdefault(tuple(s.label for s in of if not s.recorded), []).append(metric.label)
+    """Which groups do not have a metric, one sentence for metrics that the same groups lack; and which seeds are
+    missing. dotted: whether what they have is drawn."""
+    silent = [tuple(s.label for s in of if not s.recorded) for of in drawn]
+    lacking = grouped(zip(silent, [metric.label for metric in about], strict=True))
     texts = []
     for labels, metrics in lacking.items():
         if labels:
             text = f"not recorded by {', '.join(labels)}."
             texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
+    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
+    if any(gaps):
+        how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
+        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
     return texts
 
 
@@ -418,24 +403,27 @@ def series(study: Study, metric: str) -> list[Series]:
         of = {(run.seed, run.cell): run for run in runs}
         members = [[of[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
         drawn = [run.id for members_of_seed in members for run in members_of_seed]
-        together = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
-        steps, ends = together.points, np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
+        steps, values, interpolated = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
+        ends = np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
         clocked_at = [common.at(run_id, steps) for run_id in drawn if common.clocks is not None]
         axis = np.mean(clocked_at, axis=0) if clocked_at else steps
-        by_seed = _whole_cells(kept, np.split(together.values, ends)) if drawn else []
-        whole = np.array([_thin(values).mean(axis=0) for values in by_seed])
-        steps, axis = _thin(steps), _thin(axis)
+        by_seed = _whole_cells(kept, np.split(values, ends)) if drawn else []
+        whole = np.array([block_means(of_seed, _POINTS).mean(axis=0) for of_seed in by_seed])
+        steps, axis = block_means(steps, _POINTS), block_means(axis, _POINTS)
         width = _smoothing(steps.size)
         whole = smooth(whole.reshape(len(by_seed), steps.size), width)
         partial: dict[int, tuple[Array, Array]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
+            recorded_values = run.curves.values.get(metric, np.empty(0))
+            usable_values = np.abs(recorded_values) < LARGEST
             drawable = run.seed not in kept.seeds and cells_of[run.seed] == 1 and run.id in clocked
-            if drawable and (cut := _recorded(run, metric)) is not None:
-                partial[run.seed] = common.at(run.id, cut[0]), smooth(cut[1], _smoothing(cut[1].size))
+            if drawable and usable_values.any():
+                cut = recorded_values[usable_values]
+                at = common.at(run.id, run.curves.steps[usable_values])
+                partial[run.seed] = at, smooth(cut, _smoothing(cut.size))
         averaged = []
         if kept.dropped and kept.seeds:
-            count = f"{len(kept.planned) - len(kept.dropped)} of {len(kept.planned)} cells"
-            averaged.append(f"averaged over {count}; left out, because no seed has a result: {kept.left_out}")
+            averaged.append(kept.averaging)
         if not kept.balanced:
             averaged.append(
                 "every cell has equal weight; where a seed lacks one, its curve has the mean of the other seeds, and "
@@ -444,7 +432,7 @@ def series(study: Study, metric: str) -> list[Series]:
         every.append(
             Series(
                 group, study.sweep.label(group), recorded, steps, axis, whole, tuple(kept.seeds), partial,
-                len(cells_of), tuple(sorted(silent)), width, together.interpolated, "; ".join(averaged),
+                len(cells_of), tuple(sorted(silent)), width, interpolated, "; ".join(averaged),
             )
         )  # fmt: skip
     return every
@@ -459,24 +447,6 @@ def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
     for row, by_cell, curves in zip(whole, kept.seeds.values(), by_seed, strict=True):
         row[[place[cell] for cell in by_cell]] = curves
     return list(strata.completed(whole))
-
-
-def _recorded(run: Run, metric: str) -> tuple[Array, Array] | None:
-    values = run.curves.values.get(metric)
-    if values is None:
-        return None
-    kept = np.abs(values) < LARGEST
-    if not kept.any():
-        return None
-    return run.curves.steps[kept], values[kept]
-
-
-def _thin(rows: Array) -> Array:
-    width = -(-rows.shape[-1] // _POINTS)
-    if width <= 1:
-        return rows
-    n = rows.shape[-1] // width * width
-    return np.asarray(rows[..., :n].reshape(*rows.shape[:-1], -1, width).mean(axis=-1))
 
 
 def _smoothing(points: int) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data.sweep import Run
 from analysis.figures.canvas import (
@@ -23,7 +22,7 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import tell
 from analysis.findings.study import Measure, Study, block
-from analysis.numbers import format_level
+from analysis.numbers import Array, format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.registry import figure
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-Array = NDArray[np.float64]
 _MARKS = ("o", "s", "^", "D")  # markers of groups with equal colours, in the order of DASHES
 _MARKS_AT_MOST = 1000  # more points are drawn as an image, which keeps the page small
 _HOURS = 2  # from which on times are in hours

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
+from analysis.numbers import Array
 from analysis.tables.table import literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-Array = NDArray[np.float64]
 GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # id of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
@@ -234,18 +233,12 @@ def summary(figure: Traces, labels: Mapping[str, str]) -> list[tuple[str, ...]]:
         x, y = trace.x[usable], trace.shown[usable]
         panel = f"panel {trace.panel + 1}: " if len(figure.panels) > 1 else ""
         name = f"{trace.name}: " if len({t.name for t in figure.traces}) > 1 else ""
-        if not trace.name:  # y is only a place: x is what is shown
-            cells = (_number(x[0]), _number(x[-1]), _number(x.min()), _number(x.max()))
-        elif trace.about.values is not None or not figure.panels[trace.panel].x[0]:
-            cells = (_number(y[0]), _number(y[-1]), _number(y.min()), _number(y.max()))
-        else:
-            cells = (_at(x[0], y[0]), _at(x[-1], y[-1]), _at(x[y.argmin()], y.min()), _at(x[y.argmax()], y.max()))
+        alone = trace.about.values is not None or not (trace.name and figure.panels[trace.panel].x[0])
+        shown = y if trace.name else x  # without a name, y is only a place
+        places = (0, -1, shown.argmin(), shown.argmax())
+        cells = [_number(shown[at]) + ("" if alone else f" at {_number(x[at])}") for at in places]
         rows.append((labels.get(trace.group, trace.group), f"{panel}{name}{trace.what}", str(x.size), *cells))
     return rows
-
-
-def _at(x: float, y: float) -> str:
-    return f"{_number(y)} at {_number(x)}"
 
 
 def _number(value: float) -> str:

@@ -82,14 +82,9 @@ class Schedule:
         return self.spent[look - 1] - (self.spent[look - 2] if look > 1 else 0.0) if look else 0.0
 
 
-@dataclass(frozen=True)
-class ComparedSeeds:
-    """What is compared of two groups: their pairs, the contrast with its look, and where it stands; None if the number
-    of seeds was fixed before."""
-
-    pairs: Pairs
-    contrast: Contrast
-    standing: Standing | None = None
+#: What is compared of two groups: their pairs, the contrast with its look, and where it stands; None if the number of
+#: seeds was fixed before.
+ComparedSeeds = tuple[Pairs, Contrast, Standing | None]
 
 
 def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
@@ -178,7 +173,7 @@ def asked(
         for group, p in zip(against, after, strict=True):
             if stops and p is not None and p <= settings.alpha:
                 decided.setdefault(group, final[group])
-    result = {}
+    result = dict[str, ComparedSeeds]()
     for (group, contrast), alpha in zip(judged.items(), levels, strict=True):
         look = final[group]
         p, chance = contrast.p(), None
@@ -193,7 +188,7 @@ def asked(
             seeds=looks.sizes[look - 1] if look else 0, most=looks.sizes[-1], status=status,
             level=contrast.level(alpha) if look else 0.0, spent=looks.spent[look - 1] if look else 0.0, chance=chance,
         )  # fmt: skip
-        result[group] = ComparedSeeds(pairs[group, look], contrast, standing)
+        result[group] = pairs[group, look], contrast, standing
     return result
 
 

@@ -12,11 +12,10 @@ from enum import StrEnum, auto
 from math import ceil
 
 from analysis.data.normalized import as_recorded
-from analysis.data.run_values import Array
 from analysis.data.sweep import Cell, Run
+from analysis.numbers import Array, Interval
 from analysis.spec.settings import REWARD
 from analysis.stats.curve_summaries import FINAL, NotEvaluable, measured
-from analysis.stats.t_test import Interval
 
 
 class Outcome(StrEnum):
@@ -46,7 +45,7 @@ class Reason(StrEnum):
     # Something is missing.
     NOT_RECORDED = auto()  # groups
     NO_COMMON_SEED = auto()
-    NO_COMMON_CELL = auto()  # groups, cells
+    NO_COMMON_CELL = auto()  # groups, cells: those of each group, on the factors that both have
     NO_PAIR = auto()
     NO_RIVAL = auto()
     NO_VALUE = auto()  # groups, detail: why a run of the group has none
@@ -128,12 +127,6 @@ class Gap:
 def no_interval(n: int, groups: tuple[str, ...] = ()) -> Ground:
     """Why n values, or differences of two groups, have no interval."""
     return Ground(Reason.NO_SPREAD if n > 1 else Reason.NEEDS_TWO_SEEDS, groups, n)
-
-
-def no_common_cell(groups: tuple[str, str], cells: tuple[tuple[Cell, ...], tuple[Cell, ...]]) -> Ground:
-    """Why two groups cannot be paired that have seeds in common: neither has a cell of the other. cells: those of each
-    group, on the factors that both have."""
-    return Ground(Reason.NO_COMMON_CELL, groups, cells=cells)
 
 
 LEAST = 3  # values at the end that must agree

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from analysis.findings.outcomes import Bound, Ground, Reason, no_interval
 from analysis.findings.study import Comparison
+from analysis.numbers import Interval
 from analysis.stats import bounded
 from analysis.stats.contrast import Contrast
-from analysis.stats.t_test import Interval
 
 _MOST = 0.2  # the highest level that `bounded.outer_interval` knows how to ask at, rounded down
 

@@ -16,18 +16,17 @@ from analysis.data.selection import Choice, Selected
 from analysis.data.sweep import Run, Sweep, sweep_of
 from analysis.findings import interim
 from analysis.findings.interim import ComparedSeeds, Standing, Status
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_common_cell, no_interval
-from analysis.numbers import format_number
+from analysis.findings.outcomes import Gap, Ground, Outcome, Reason, no_interval
+from analysis.numbers import Interval, format_number
 from analysis.spec import declaration, registry
 from analysis.spec.declaration import Declaration, Registration
-from analysis.spec.hypothesis import Hypothesis, Target
+from analysis.spec.hypothesis import Target
 from analysis.spec.metric_catalog import describe
 from analysis.spec.settings import Settings
 from analysis.stats import bounded, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import restricted_mean
 from analysis.stats.resolution import multiplied, seeds_needed
-from analysis.stats.t_test import Interval
 
 #: The units of times.
 AXES = {
@@ -261,11 +260,8 @@ class Study:
 
 def study(sweep: Sweep, settings: Settings) -> Study:
     """Summarise and compare: the same sweep and settings give the same study."""
-    metrics = [*settings.metrics, *(target.metric for target in settings.time_to)]
-    metrics += [metric for figure in settings.figures if figure.kind != "histogram" for metric in figure.metrics]
-    claimed = [metric for hypothesis in settings.hypotheses for metric in hypothesis.metrics]
-    sweep, metrics = added(normalized(settings, sweep), claimed), metrics + claimed
-    ranges = {metric: range_of(sweep, settings, metric) for metric in dict.fromkeys(metrics)}
+    sweep = added(normalized(settings, sweep), settings.asked)
+    ranges = {metric: range_of(sweep, settings, metric) for metric in settings.asked}
     measures = []
     for metric in settings.metrics:
         direction = settings.direction_of(metric)
@@ -321,13 +317,6 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
 
 
-def measure_of(sweep: Sweep, settings: Settings, common: CommonRange, metric: str, asked: Hypothesis) -> Measure:
-    """What a hypothesis compares of a metric."""
-    if asked.target is not None:
-        return time_to(sweep, settings, common, asked.target)
-    return Measure(metric, asked.summary, settings.direction_of(metric))
-
-
 def _threshold(
     sweep: Sweep, settings: Settings, common: CommonRange, target: Target
 ) -> tuple[float | None, str | None]:
@@ -369,11 +358,10 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         two = itertools.combinations(sweep.groups, 2)
         every += [(b, a) for a, b in two if not {(a, b), (b, a)} & {*against.items()}]
     if schedule is None:
-        pairs = {both: paired(both, {}) for both in every}
-        asked = {
-            both: ComparedSeeds(pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed))
-            for both, pair in pairs.items()
-        }
+        asked: dict[tuple[str, str], ComparedSeeds] = {}
+        for both in every:
+            pair = paired(both, {})
+            asked[both] = pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed), None
     else:
         looked_at = interim.asked(
             schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
@@ -390,7 +378,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     comparisons = []
     for both in every:
         (group, baseline), is_asked = both, both in compared
-        pair, contrast, standing = asked[both].pairs, asked[both].contrast, asked[both].standing
+        pair, contrast, standing = asked[both]
         reached = _reached(sweep, values, pair, selected, both) if measure.summary == "time_to" else None
         nowhere = reached is not None and not any(k for k, _ in reached)
         difference = None if nowhere else contrast.difference
@@ -399,22 +387,18 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         level = levels[compared.index(both)] if is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
         without = tuple(name for name in (baseline, group) if name in common.absent)
-        ground: Ground | None
-        if without:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_RECORDED, without)
-        elif is_judged and not is_asked:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.DRAWN_APART, (group, baseline))
-        elif standing is not None and not standing.look:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)
-        elif by_seed and not planned[group] & planned[baseline] and planned[group] and planned[baseline]:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NO_COMMON_SEED)
-        elif pair.apart:
-            outcome, ground = Outcome.NOT_EVALUABLE, no_common_cell((baseline, group), pair.apart[::-1])
-        elif not is_judged and contrast.n:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.MAXIMUM)
-        elif nowhere and contrast.n:
-            outcome, ground = Outcome.NOT_EVALUABLE, Ground(Reason.NOT_REACHED)
-        else:
+        no_seed = planned[group] and planned[baseline] and not planned[group] & planned[baseline]
+        missing = (
+            (without, Ground(Reason.NOT_RECORDED, without)),
+            (is_judged and not is_asked, Ground(Reason.DRAWN_APART, (group, baseline))),
+            (standing and not standing.look, Ground(Reason.NO_LOOK, n=schedule.sizes[0] if schedule else 0)),
+            (by_seed and no_seed, Ground(Reason.NO_COMMON_SEED)),
+            (pair.apart, Ground(Reason.NO_COMMON_CELL, (baseline, group), cells=(pair.apart or ())[::-1])),
+            (not is_judged and contrast.n, Ground(Reason.MAXIMUM)),
+            (nowhere and contrast.n, Ground(Reason.NOT_REACHED)),
+        )
+        outcome, ground = Outcome.NOT_EVALUABLE, next((ground for holds, ground in missing if holds), None)
+        if ground is None:
             times = multiplied(settings.family, len(compared)) or 1
             outcome, ground = _outcome(contrast, q, times, settings.alpha, both)
             if standing is not None and standing.status is Status.FUTILE and outcome is Outcome.INCONCLUSIVE:
@@ -495,8 +479,8 @@ def _estimate(
 def _adjusted(asked: Sequence[ComparedSeeds], settings: Settings) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
     """The p values of a measure's comparisons, adjusted for one another, and the level at which each is asked."""
     if settings.family != "max_t":
-        return multiplicity.adjusted([seeds.contrast.p() for seeds in asked], settings.family, settings.alpha)
-    pairs = [seeds.pairs for seeds in asked]
+        return multiplicity.adjusted([contrast.p() for _, contrast, _ in asked], settings.family, settings.alpha)
+    pairs = [pair for pair, _, _ in asked]
     places = {seed: row for row, seed in enumerate(sorted({seed for pair in pairs for seed in pair.seeds}))}
     matrix = np.full((len(places), len(pairs)), np.nan)
     for column, pair in enumerate(pairs):

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from analysis.findings import interim, ratios
 from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
-from analysis.findings.study import Block, Comparison, Measure, Study, block, measure_of, range_of
+from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
+from analysis.numbers import Interval
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
@@ -20,7 +21,6 @@ from analysis.spec.metric_catalog import describe
 from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
-from analysis.stats.t_test import Interval
 
 # How often, with 5 to 10 seeds, the interval of one group's mean or variation misses the truth, if its seeds are
 # skewed, heavy-tailed or collapse now and then: benchmarks.validity counts it.
@@ -62,7 +62,9 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     verdict = _JUDGES[hypothesis.kind](hypothesis, study)
     if hypothesis.metrics and not registry.is_judged(hypothesis.summary):
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(Ground(Reason.MAXIMUM),))
-    if apart := _drawn_apart(hypothesis, study):
+    others = study.sweep.groups if hypothesis.kind in ("extreme", "pareto") else hypothesis.against
+    of_drawn = any(describe(metric).of_drawn for metric in hypothesis.metrics)
+    if apart := [other for other in others if of_drawn and study.sweep.draw_apart(hypothesis.group, other)]:
         ground = Ground(Reason.DRAWN_APART, (hypothesis.group, *apart))
         return replace(verdict, verdict=Outcome.NOT_EVALUABLE, grounds=(ground,), interval=None, comparisons=())
     if verdict.verdict in (Outcome.SUPPORTED, Outcome.CONTRADICTED) and verdict.n < FEW:
@@ -71,14 +73,6 @@ def judge(hypothesis: Hypothesis, study: Study) -> Verdict:
     if verdict.verdict is not Outcome.NOT_EVALUABLE:
         return verdict
     return replace(verdict, grounds=tuple(dict.fromkeys([*verdict.grounds, *_missing(hypothesis, study)])))
-
-
-def _drawn_apart(h: Hypothesis, study: Study) -> list[str]:
-    """The groups that a claim of drawn responses compares with, and that draw them from another policy."""
-    if not any(describe(metric).of_drawn for metric in h.metrics):
-        return []
-    others = study.sweep.groups if h.kind in ("extreme", "pareto") else h.against
-    return [other for other in others if study.sweep.draw_apart(h.group, other)]
 
 
 def _missing(h: Hypothesis, study: Study) -> Iterator[Ground]:
@@ -90,27 +84,30 @@ def _missing(h: Hypothesis, study: Study) -> Iterator[Ground]:
                     yield Ground(Reason.NO_VALUE, (estimate.group,), detail=why)
 
 
-def _range(h: Hypothesis, study: Study) -> Verdict:
+def _described(h: Hypothesis, study: Study) -> Verdict:
+    """A range or a variation of one group, whose interval rests on normal seeds: where it lies is described."""
     measured = _block(h, study, h.metrics[0], None)
     estimate = measured.estimate(h.group)
+    values, n = estimate.values, len(estimate.seeds)
+    value, interval, ground = estimate.mean, estimate.interval, no_interval(n)
+    if h.kind == "variation":
+        level = interim.level(study.sweep, study.settings, h.group)
+        value, interval = dispersion.variation(values, level) or (None, None)
+        ground = Ground(Reason.BOTH_SIGNS) if n > 1 and min(values) <= 0 <= max(values) else ground
     if not estimate.recorded:
         verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.NOT_RECORDED, (h.group,))]
-    elif estimate.interval is None:
-        verdict, grounds = Outcome.NOT_EVALUABLE, [no_interval(len(estimate.seeds))]
+    elif interval is None:
+        verdict, grounds = Outcome.NOT_EVALUABLE, [ground]
     else:
-        verdict, grounds = Outcome.NOT_JUDGED, [_within(estimate.interval, h, study)]
-        outside = tuple(
-            seed
-            for seed, value in zip(estimate.seeds, estimate.values, strict=True)
-            if _within((value, value), h, study).reason is not Reason.INTERVAL_INSIDE
-        )
+        verdict, grounds = Outcome.NOT_JUDGED, [_within(interval, h, study)]
+        inside = [_within((of, of), h, study).reason is Reason.INTERVAL_INSIDE for of in values]
+        outside = tuple(seed for seed, within in zip(estimate.seeds, inside, strict=True) if not within)
         summary = registry.summary_of(h.summary)
-        every_step = summary is not None and summary.every_step
+        every_step = h.kind == "range" and summary is not None and summary.every_step
         if grounds[0].reason is Reason.INTERVAL_INSIDE and every_step and outside:  # the mean hides the run that failed
             grounds.append(Ground(Reason.SEEDS_OUTSIDE, seeds=outside))
-        grounds.append(Ground(Reason.NORMAL_SEEDS, value=WRONG_MEANS))
-    n = len(estimate.seeds)
-    return Verdict(h, verdict, tuple(grounds), n, estimate.mean, estimate.interval, (measured.measure,))
+        grounds.append(Ground(Reason.NORMAL_SEEDS, value=WRONG_MEANS if h.kind == "range" else WRONG_SPREADS))
+    return Verdict(h, verdict, tuple(grounds), n, value, interval, (measured.measure,))
 
 
 def _ratio(h: Hypothesis, study: Study) -> Verdict:
@@ -312,23 +309,6 @@ def _spread(h: Hypothesis, study: Study) -> Verdict:
     )  # fmt: skip
 
 
-def _variation(h: Hypothesis, study: Study) -> Verdict:
-    measured = _block(h, study, h.metrics[0], None)
-    estimate = measured.estimate(h.group)
-    values, n = estimate.values, len(estimate.seeds)
-    level = interim.level(study.sweep, study.settings, h.group)
-    cv, interval = dispersion.variation(values, level) or (None, None)
-    if not estimate.recorded:
-        verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.NOT_RECORDED, (h.group,))]
-    elif cv is None or interval is None:
-        mixed = n > 1 and min(values) <= 0 <= max(values)
-        verdict, grounds = Outcome.NOT_EVALUABLE, [Ground(Reason.BOTH_SIGNS) if mixed else no_interval(n)]
-    else:
-        normal = Ground(Reason.NORMAL_SEEDS, value=WRONG_SPREADS)
-        verdict, grounds = Outcome.NOT_JUDGED, [_within(interval, h, study), normal]
-    return Verdict(h, verdict, tuple(grounds), n, cv, interval, (measured.measure,))
-
-
 def _within(interval: Interval, h: Hypothesis, study: Study) -> Ground:
     """Where an interval lies, of a claim of a range."""
     low, high = -math.inf if h.low is None else h.low, math.inf if h.high is None else h.high
@@ -344,7 +324,8 @@ def _joint(h: Hypothesis, study: Study) -> Verdict:
     hypotheses = {member.id: member for member in study.settings.hypotheses}
     least, many, alpha = int(h.low or 1), len(h.of), study.settings.alpha
     levels = alpha, alpha / (many - least + 1), alpha / least
-    at = {level: _at_level(study, level) for level in levels}
+    at = {level: replace(study, settings=study.settings.model_copy(update={"alpha": level}), blocks=())
+          for level in levels} | {alpha: study}  # fmt: skip
     verdicts = {level: {name: judge(hypotheses[name], asked).verdict for name in h.of} for level, asked in at.items()}
     plain, for_, against = (verdicts[level] for level in levels)
     if list(for_.values()).count(Outcome.SUPPORTED) >= least:
@@ -366,8 +347,8 @@ def _joint(h: Hypothesis, study: Study) -> Verdict:
 
 
 _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
-    "range": _range, "ratio": _ratio, "greater": _than, "less": _than, "between": _between, "extreme": _extreme,
-    "pareto": _pareto, "spread": _spread, "variation": _variation, "count": _joint, "all": _joint, "any": _joint,
+    "range": _described, "ratio": _ratio, "greater": _than, "less": _than, "between": _between, "extreme": _extreme,
+    "pareto": _pareto, "spread": _spread, "variation": _described, "count": _joint, "all": _joint, "any": _joint,
 }  # fmt: skip
 
 
@@ -377,7 +358,9 @@ _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
 def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Block:
     """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
     common = study.ranges.get(metric) or range_of(study.sweep, study.settings, metric)
-    measure = measure_of(study.sweep, study.settings, common, metric, h)
+    measure = Measure(metric, h.summary, study.settings.direction_of(metric))
+    if h.target is not None:
+        measure = time_to(study.sweep, study.settings, common, h.target)
     if baseline == study.sweep.baseline:
         known = next((other for other in study.blocks if other.measure == measure), None)
         if known is not None:
@@ -399,13 +382,6 @@ def _compared(h: Hypothesis, study: Study) -> tuple[Block, Comparison]:
 
 def _comparison(measured: Block, group: str) -> Comparison:
     return next(c for c in measured.comparisons if c.group == group)
-
-
-def _at_level(study: Study, alpha: float) -> Study:
-    """A study of the same runs at another level alpha; nothing is compared yet."""
-    if alpha == study.settings.alpha:
-        return study
-    return replace(study, settings=study.settings.model_copy(update={"alpha": alpha}), blocks=())
 
 
 def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:

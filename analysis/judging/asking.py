@@ -320,13 +320,14 @@ class _Asking:
             while self._why is None:
                 wait: float | None = max(ready, self._not_before) - time.monotonic()
                 if wait is not None and wait <= 0:
-                    if self._settings.allows(self._journal.spent() + most):
+                    budget = self._settings.max_tokens_total
+                    if budget is None or (self._journal.spent() + most).all <= budget:
                         self._running += 1
                         number = self._journal.sent(key, most)
                         self._journal.sync()
                         return number
                     if not self._running:
-                        self._stop(f"the budget is used up ({self._settings.max_tokens_total:,} tokens): raise it")
+                        self._stop(f"the budget is used up ({budget:,} tokens): raise it")
                         break
                     wait = None
                 self._changed.wait(wait)

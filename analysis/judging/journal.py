@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from analysis.judging.settings import BadJudge, Tokens
-from launcher.files import fsync_folder, parse_lines
+from launcher.files import fsync_folder, parse_lines, read_from
 
 Verdict = Literal["first", "second", "tie"]
 VERDICTS: tuple[Verdict, ...] = ("first", "second", "tie")
@@ -93,11 +93,7 @@ class Content:
 def read(file: Path) -> Content:
     """A journal's content; an absent one is empty. Lines that cannot be read are counted and left out."""
     content = Content()
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        return content
-    for line in parse_lines(data.splitlines(keepends=True)):
+    for line in parse_lines(read_from(file, 0).splitlines(keepends=True)):
         try:
             content.add(line or {})
         except (KeyError, TypeError, ValueError):

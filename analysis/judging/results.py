@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.data.sweep import Sweep
 from analysis.judging import journal
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, PairsToJudge, pairs
 from analysis.judging.settings import BadJudge, Judge, Kind, judges
+from analysis.numbers import Array
 from analysis.spec.metric_catalog import WIN_RATE
 from launcher.run import evaluations
 from launcher.run.folder import run_folder
 
-Array = NDArray[np.float64]
 _WON = {"first": 1.0, "second": 0.0, "tie": 0.5}  # the score of the response that is shown first
 _REWARD = "reward"
 _KEPT = ("test", 0)  # split and sample of the responses that responses.jsonl keeps
@@ -49,7 +48,7 @@ class JudgedPair:
 @dataclass(frozen=True)
 class Judged:
     """A judge and its outcomes. title: for a heading. step: of the last evaluation that is judged. notes: what a
-    reader must know."""
+    reader must know. first_shown: the share of verdicts without ties that prefer the response that was shown first."""
 
     judge: Judge
     title: str
@@ -150,6 +149,7 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
         else:
             unfinished.add(pair.runs)
         outcomes.append(JudgedPair(pair, state, None if pair.runs in unfinished else score, verdicts))
+    decided = [v == "first" for of in outcomes if of.state is State.JUDGED for v in of.verdicts if v != "tie"]
     bad = f"{content.bad} lines of the journal cannot be read and are left out" if content.bad else ""
     return Judged(
         judge=judge,
@@ -158,7 +158,7 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
         prompts=chosen.prompts,
         outcomes=tuple(outcomes),
         notes=tuple(filter(None, (*_notes(chosen), bad))),
-        first_shown=_first_shown([v for of in outcomes if of.state is State.JUDGED for v in of.verdicts]),
+        first_shown=float(np.mean(decided)) if decided else None,
     )
 
 
@@ -198,12 +198,6 @@ def scores(sweep: Sweep, chosen: PairsToJudge, name: str) -> dict[tuple[str, str
                 f"Fix: use one of the scores that the runs have: {', '.join(sorted(known))}"
             )
     return kept
-
-
-def _first_shown(verdicts: Sequence[Verdict]) -> float | None:
-    """The share of verdicts without ties that prefer the response that was shown first."""
-    decided = [verdict == "first" for verdict in verdicts if verdict != "tie"]
-    return float(np.mean(decided)) if decided else None
 
 
 def _notes(chosen: PairsToJudge) -> tuple[str, ...]:

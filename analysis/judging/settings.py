@@ -112,10 +112,6 @@ class JudgeSettings(WinRate):
         """16 hexadecimal digits of a hash of `asked`."""
         return hashlib.sha256(json.dumps(self.asked, sort_keys=True).encode()).hexdigest()[:16]
 
-    def allows(self, tokens: Tokens) -> bool:
-        """Whether the budget has room for so many tokens in all."""
-        return self.max_tokens_total is None or tokens.all <= self.max_tokens_total
-
 
 def read(words: Sequence[str], model: type[Own], declared: Mapping[str, Any] = MappingProxyType({})) -> Own:
     """The settings that these words give over those that the experiment declares. Raises BadJudge with everything that

@@ -15,6 +15,7 @@ from analysis.data.sweep import Run, Sweep
 from analysis.findings.outcomes import Outcome, collapse
 from analysis.findings.study import Comparison, Study, as_declared, registered
 from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
+from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import power
@@ -93,8 +94,12 @@ def answer(study: Study) -> Answer:
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         extent=_extent(study),
-        leading=None if leader is None else _leading(leader),
-    )
+        leading=None if leader is None else {
+            "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
+            "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
+            "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
+        },
+    )  # fmt: skip
 
 
 def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]:
@@ -140,9 +145,7 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
     versions = []
     for number, runs in enumerate(mixed.versions, 1):
         by_method = {group: tuple(sorted({run.seed for run in runs if run.group == group})) for group in sweep.groups}
-        by_seeds: dict[tuple[int, ...], list[str]] = {}
-        for group, seeds in by_method.items():
-            by_seeds.setdefault(seeds, []).append(sweep.label(group))
+        by_seeds = grouped((seeds, sweep.label(group)) for group, seeds in by_method.items())
         listed = (
             f"{wording.seeds_in_words(seeds, len(seeds))} of "
             f"{'all methods' if 1 < len(labels) == len(sweep.groups) else ', '.join(labels)}"
@@ -182,14 +185,6 @@ def _question(study: Study) -> str:
         return f"What {title} does {sweep.label(sweep.baseline)} reach?"
     listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
     return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
-
-
-def _leading(leader: Comparison) -> dict[str, Any]:
-    return {
-        "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
-        "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
-        "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
-    }  # fmt: skip
 
 
 def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:
@@ -330,11 +325,8 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
 
 def averaged(study: Study) -> list[str]:
     """A sentence on groups that are averaged within each seed, and over what; empty if there are none."""
-    over: dict[tuple[str, ...], list[str]] = {}
-    for group in study.sweep.groups:
-        if factors := averaged_over(study, study.primary, group):
-            over.setdefault(factors, []).append(study.sweep.label(group))
-    named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items())
+    over = grouped((averaged_over(study, study.primary, group), label) for group, label in study.sweep.labels.items())
+    named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items() if key)
     return [f"Averaged within each seed first: {named}."] if named else []
 
 

@@ -17,13 +17,12 @@ from analysis.data.sweep import Cell, Run
 from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import tell
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate, format_level, format_number, format_p
-from analysis.spec.cell import key_of
+from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
+from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
-from analysis.stats.t_test import Interval
 from analysis.tables import wording
 from analysis.tables.levels import arranged, factor_order, runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table
@@ -183,10 +182,7 @@ def cell_results(study: Study) -> list[CellResult]:
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | None) -> CellResult:
     by_seed = {run.seed: study.primary.values[run.id] for run in runs}
     values = {seed: value.value for seed, value in by_seed.items() if value.value is not None}
-    lacking: dict[str, list[str]] = {}
-    for seed, value in by_seed.items():
-        if value.value is None:
-            lacking.setdefault(value.reason or "no result", []).append(str(seed))
+    lacking = grouped((of.reason or "no result", str(seed)) for seed, of in by_seed.items() if of.value is None)
     remarks = [f"seed {', '.join(seeds)}: {why}" for why, seeds in lacking.items()]
     mean = float(np.mean(list(values.values()))) if values else None
     pairs = _pairs(study, values, cell, base) if base is not None and values else None
@@ -308,7 +304,8 @@ _DARK, _LIGHT = "#111113", "#fdfdfd"  # numbers on a colour: the same on white a
 
 def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
     """A panel for each factor with every group's effect of each level, its interval and seeds; None without a grid."""
-    levels = _union(drawn_grids)
+    every = [(factor, level) for grid in drawn_grids for factor, of in grid.fit.levels.items() for level in of]
+    levels = grouped(dict.fromkeys(every))
     if not levels:
         return None
     measure = study.primary.measure
@@ -351,15 +348,6 @@ def main_effects(study: Study, drawn_grids: Sequence[Grid]) -> Sketch | None:
         f"effects.{_gaps(study, drawn_grids)}"
     )
     return Sketch("effects", "Main effects of the factors", caption, canvas)
-
-
-def _union(drawn_grids: Sequence[Grid]) -> dict[str, list[Any]]:
-    levels: dict[str, list[Any]] = {}
-    for grid in drawn_grids:
-        for factor, factor_levels in grid.fit.levels.items():
-            known = levels.setdefault(factor, [])
-            known += [level for level in factor_levels if level not in known]
-    return levels
 
 
 def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[float], number: int) -> None:

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.data import cells
-from analysis.figures.traces import Array
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate, format_level
+from analysis.numbers import Array, Interval, format_estimate, format_level
 from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
 from analysis.stats.resample import Resampled
-from analysis.stats.t_test import Interval
 from analysis.tables.table import Entry, Table, ends, table
 from analysis.tables.wording import all_levels
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.data import cells
-from analysis.data.sweep import Cell, Run
+from analysis.data.sweep import Cell
 from analysis.findings.study import Study
 from analysis.numbers import format_estimate, format_level, format_p
 from analysis.sections.grid import HEADS
+from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling
 from analysis.stats.contrast import Contrast
@@ -109,10 +110,7 @@ def _known(study: Study) -> tuple[dict[tuple[str, Cell], float], dict[float, str
 
 def _kept(study: Study, group: str, known: Mapping[tuple[str, Cell], float]) -> dict[float, cells.Cells]:
     """A group's cells by model size."""
-    of: dict[float, list[Run]] = {}
-    for run in study.sweep.runs:
-        if run.group == group and (group, run.cell) in known:
-            of.setdefault(known[group, run.cell], []).append(run)
+    of = grouped((known[group, run.cell], run) for run in study.sweep.runs_of(group) if (group, run.cell) in known)
     return {size: cells.keep_runs(runs, study.primary.values) for size, runs in sorted(of.items())}
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.judging.results import Judged, State, judged, with_win_rates
@@ -19,8 +17,14 @@ from analysis.stats.ratings import ELO
 from analysis.tables.comparison import comparison_table
 from analysis.tables.table import Entry, Table, ends, table
 
+_DECIDED = {
+    Kind.MODEL: "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an "
+    "answer that cannot be read in one of the orders is left out.",
+    Kind.SCORE: "No judge was asked: the response with the higher score wins.",
+}
 
-def read_judged(folder: Path, baseline: str | None = None) -> tuple[Sweep, tuple[Judged, ...]]:
+
+def read_judged(folder: Path, baseline: str | None) -> tuple[Sweep, tuple[Judged, ...]]:
     """An experiment, or what it is with another baseline, with its win rates as a metric, and what its judges say.
     Raises BadPlan, also for files of a judge that cannot be read."""
     sweep = read_sweep(folder)
@@ -51,20 +55,11 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "
         f"seed and cell, after step {results.step}; a tie is half a win. Value: mean over seeds.",
-        _decided(results),
+        _DECIDED[results.judge.kind],
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
     return replace(shown, notes=(*notes, *(f"{note}." for note in results.notes), *shown.notes))
-
-
-def _decided(results: Judged) -> str:
-    if results.judge.kind is Kind.MODEL:
-        return (
-            "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an answer "
-            "that cannot be read in one of the orders is left out."
-        )
-    return "No judge was asked: the response with the higher score wins."
 
 
 def _strengths(study: Study, results: Judged, name: str) -> Table:
@@ -105,8 +100,7 @@ def _judges(judged: Sequence[Judged]) -> Table:
     for results in judged:
         counts = {state: results.count(state) for state in State}
         ties = sum(outcome.score == 0.5 for outcome in results.outcomes if outcome.state is State.JUDGED)
-        shares = [np.nan if share is None else share for share in (results.changed, results.first_shown)]
-        shown = ["-" if np.isnan(share) else f"{share:.1%}" for share in shares]
+        shown = ["-" if share is None else f"{share:.1%}" for share in (results.changed, results.first_shown)]
         row = (results.title, str(len(results.outcomes)), *(str(count) for count in counts.values()), str(ties), *shown)
         record = {
             "judge": results.judge.name, "kind": str(results.judge.kind), "title": results.title, "step": results.step,

@@ -20,7 +20,7 @@ from typing import Any
 from analysis.sources.log import ASKED, BadImport
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import LoggedRun, sources
-from analysis.spec.cell import key_of
+from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Objection, closest, counted, some
@@ -194,7 +194,10 @@ def _named(
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
-    chosen = _first(named) if request.baseline is None else None
+    # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
+    # there is no other
+    several = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
+    chosen = several[0] if request.baseline is None and len(several) > 1 else None
     request = replace(request, baseline=request.baseline or chosen)
     groups = _groups(named, request.baseline)
     order = list(groups)
@@ -302,22 +305,12 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
         if run.group is not None:  # below two paths, there may be equal runs
             run.key = f"{run.group}/{run.key}"
             run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
-    places: dict[str, list[str]] = {}
-    for run in runs:
-        places.setdefault(run.name, []).append(run.place)
     wrong = Diagnostics()
-    for run_name, at in places.items():
+    for run_name, at in grouped((run.name, run.place) for run in runs).items():
         if at[1:]:
             rule = f"two runs have this name ({', '.join(at)})"
             wrong.add(f"run {run_name}", KEY_ALONE, rule, "give the folder that holds both, or GROUP=PATH for each")
     wrong.raise_any(BadImport)
-
-
-def _first(named: Sequence[Named]) -> str | None:
-    """The group that the others are compared with, where nothing says it: one of the name baseline, else the first.
-    None: there is no other."""
-    groups = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
-    return groups[0] if len(groups) > 1 else None
 
 
 def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
@@ -357,7 +350,7 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
     if request.paired and section["pairing"] != "seed":
         rule = f"{request.file} has pairing: {section['pairing']}"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "leave out one of the two"))
-    if section["pairing"] == "seed" and not (request.naming.says_seed or is_planned(runs)):
+    if section["pairing"] == "seed" and not (request.naming.says("seed") or is_planned(runs)):
         rule = "the same seed of two groups is a pair, and nothing says the seeds"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
     if isinstance(section["primary"], Mapping) and "metric" not in section["primary"]:
@@ -418,17 +411,15 @@ def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     naming = request.naming
     by_name = "the map" if isinstance(naming.map, Path) else "the names of the runs"
     said = ["the paths given"] if request.groups else []
-    if naming.says_group:
+    if naming.says("group"):
         said.append(f"the key {naming.group}" if naming.group else by_name)
     text = f"Groups: {' and '.join(said)}. Seeds: "
-    if naming.says_seed:
+    if naming.says("seed"):
         return f"{text}{f'the key {naming.seed}' if naming.seed else by_name}. n counts runs."
     if is_planned([member.run for member in named]):
         return f"{text}those of the plans. n counts runs (training seeds); cells that not all groups have are left out."
     text += "counted in the order of the runs' names, because no option says them. n counts runs."
-    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for member in named:
-        places.setdefault((member.group, repr(member.factors)), []).append(member.run.about)
+    places = grouped(((member.group, repr(member.factors)), member.run.about) for member in named)
     if len(named) > 1 and max(map(len, places.values())) == 1:
         text += " No group has a second run, so nothing can be decided: to make several paths one group, write "
         return f"{text}them as one pattern in quotes ('wandb/offline-run-*') or as GROUP=PATH, or give --group KEY."

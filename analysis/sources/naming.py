@@ -14,6 +14,7 @@ from typing import Any
 from analysis.sources.log import BadImport
 from analysis.sources.notation import whole
 from analysis.sources.source import LoggedRun
+from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
 _LISTED = 12  # keys named in a message
@@ -38,17 +39,8 @@ class Naming:
     match: str | None = None
     map: Path | Mapping[str, Mapping[str, str]] | None = None
 
-    @property
-    def says_group(self) -> bool:
-        """Whether it says the group of each run."""
-        return self._says("group")
-
-    @property
-    def says_seed(self) -> bool:
-        """Whether it says the seed of each run. Else runs are counted."""
-        return self._says("seed")
-
-    def _says(self, word: str) -> bool:
+    def says(self, word: str) -> bool:
+        """Whether it says the `group`, or the `seed`, of each run. Without a seed, runs are counted."""
         return bool(getattr(self, word) or self.map or f"(?P<{word}>" in (self.match or ""))
 
 
@@ -79,7 +71,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
     pattern = _pattern(naming.match) if naming.match else None
     problems = Diagnostics()
     named, left_out = [], []
-    if not naming.says_group and any(run.group is None for run in runs):
+    if not naming.says("group") and any(run.group is None for run in runs):
         keys = some(sorted(set.intersection(*({*run.about} for run in runs))), _LISTED)
         rule = "no option says the groups, and one path holds all runs; the keys that every configuration has: " + keys
         fix = "give --group KEY; or --match with (?P<group>...) for the names of runs, such as "
@@ -93,7 +85,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
         values = _values(run, naming, mapped, pattern, problems)
         if values is not None:
             named.append(values)
-    named = _as_planned(named, naming) if planned else named if naming.says_seed else _counted(named)
+    named = _as_planned(named, naming) if planned else named if naming.says("seed") else _counted(named)
     if mapped is not None:
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
@@ -107,7 +99,7 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
 def with_seeds(runs: Sequence[LoggedRun], naming: Naming) -> Naming:
     """The naming, with the key `seed` if nothing says the seeds and the configurations have it, another for each run of
     a group."""
-    if naming.says_seed or any(whole(run.about.get("seed")) is None for run in runs):
+    if naming.says("seed") or any(whole(run.about.get("seed")) is None for run in runs):
         return naming
     try:
         name(runs, found := replace(naming, seed="seed"))
@@ -124,7 +116,7 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
     """
     texts = [run.group or run.name for run in runs]
     seeds = [SEED.findall(text) for text in texts]
-    if naming.says_group or any(len(found) != 1 for found in seeds):
+    if naming.says("group") or any(len(found) != 1 for found in seeds):
         return {}
     rests = [[part.strip("_. -") for part in SEED.sub("", text).split("/") if part] for text in texts]
     for end in (0, -1):
@@ -155,7 +147,7 @@ def _values(
     factors = {key: level_of(value) for key, value in fields.items() if key not in ("group", "seed")}
     if run.group is not None:
         fields["group"] = run.group
-    if not naming.says_seed:
+    if not naming.says("seed"):
         fields["seed"] = 0
     keys = [(word, key) for word, key in (("group", naming.group), ("seed", naming.seed)) if word not in fields]
     for word, key in [*keys, *(("factor", key) for key in naming.factors)]:
@@ -192,16 +184,14 @@ def is_planned(runs: Sequence[LoggedRun]) -> bool:
 def _as_planned(named: Sequence[Named], naming: Naming) -> list[Named]:
     """Runs of experiments with what their plans say, and no option: the seed; and as factors their levels, and their
     methods where a path has several."""
-    methods: dict[str, set[Any]] = {}
-    for each in named:
-        methods.setdefault(each.group, set()).add(each.run.about[_PLANNED + "group"])
-    several = any(len(of_group) > 1 for of_group in methods.values())
+    methods = grouped((each.group, each.run.about[_PLANNED + "group"]) for each in named)
+    several = any(len({*of_group}) > 1 for of_group in methods.values())
     made = []
     for each in named:
         said = {key.removeprefix(_PLANNED): level for key, level in each.run.about.items() if key.startswith(_PLANNED)}
         seed, method = said.pop("seed"), said.pop("group")
         factors = {**said, **({"method": method} if several else {}), **each.factors}
-        made.append(replace(each, seed=each.seed if naming.says_seed else seed, factors=factors))
+        made.append(replace(each, seed=each.seed if naming.says("seed") else seed, factors=factors))
     return made
 
 
@@ -222,9 +212,7 @@ def _counted(named: Sequence[Named]) -> list[Named]:
 
 def _together(problems: Diagnostics) -> Diagnostics:
     """The objections, those of several runs that differ in nothing else as one."""
-    shared: dict[str, list[Objection]] = {}
-    for each in problems:
-        shared.setdefault(str(replace(each, key=each.key.partition(": ")[2])), []).append(each)
+    shared = grouped((str(replace(each, key=each.key.partition(": ")[2])), each) for each in problems)
     made = Diagnostics()
     for first, *others in shared.values():
         runs = [each.key.partition(": ")[0].removeprefix("run ") for each in (first, *others)]

@@ -63,7 +63,7 @@ def request(given: Mapping[str, Any], words: Sequence[str]) -> ImportRequest:
     groups, said = _groups(options.paths)
     table = None if options.map is None else Path(options.map)
     naming = Naming(options.group, options.seed, options.factor, options.match, table)
-    by_path = len({*groups.values()}) > 1 and not naming.says_group
+    by_path = len({*groups.values()}) > 1 and not naming.says("group")
     into = options.into or str(INTO)
     return ImportRequest(
         sources=tuple(groups),

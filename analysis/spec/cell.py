@@ -1,12 +1,14 @@
-"""A cell of a grid: one level of each factor, in some order."""
+"""A cell of a grid: one level of each factor, in some order. And items in groups."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable
+from typing import Any, TypeVar
 
 Cell = tuple[tuple[str, Any], ...]
+_Key = TypeVar("_Key", bound=Hashable)
+_Item = TypeVar("_Item")
 
 
 def part(cell: Cell, labels: Collection[str]) -> Cell:
@@ -22,3 +24,11 @@ def key_of(name: str, also: str = "") -> str:
         for char in unicodedata.normalize("NFC", name).replace("_", " ")
     ]
     return "_".join("".join(plain).split())
+
+
+def grouped(items: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
+    """The items of each key, in their order."""
+    groups: dict[_Key, list[_Item]] = {}
+    for key, item in items:
+        groups.setdefault(key, []).append(item)
+    return groups

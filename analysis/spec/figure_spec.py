@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_serializer, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, ValidationInfo, model_serializer, model_validator
 from pydantic_core import CoreSchema
 
 from analysis.spec import registry
@@ -34,11 +34,37 @@ _KINDS: dict[str, tuple[str, ...]] = {
 _FORMS = f"a metric's key, a list of 2 to {_MOST} of them, or a mapping such as {{scatter: [x, y]}}"
 
 Direction = Literal["higher", "lower"]
+
+
+def _known_directions(given: tuple[Direction, ...], info: ValidationInfo) -> tuple[Direction, ...]:
+    """Which way is better for each of the two metrics of a front: as given, else as the catalog says. Raises a
+    refusal."""
+    metrics = info.data.get("pareto", info.data.get("metrics"))
+    if metrics is None or len(given) == len(metrics):
+        return given
+    if given:
+        raise refusal("must be a list such as [higher, lower]", "give one for each metric")
+    known = [(metric, describe(metric).direction) for metric in metrics]
+    for metric, direction in known:
+        if direction is None:
+            rule = f"needs directions, such as [higher, lower]: it is not known which direction of {metric} is better"
+            raise refusal(rule, "add directions")
+    return tuple(direction for _, direction in known if direction is not None)
+
+
 Directions = Annotated[
     Listed[Direction],
+    AfterValidator(_known_directions),
     Field(description="a list such as [higher, lower]", json_schema_extra={"minItems": 2, "maxItems": 2}),
 ]
 _Metrics = Annotated[Pair[Metric] | None, Field(description="a list of two metrics' keys")]
+
+
+def _written(name: str | None, info: ValidationInfo) -> str | None:
+    known = distributions()
+    if name is not None and context_of(info).own_metrics and name not in known:
+        raise refusal("no run writes such a histogram", closest(name, known, otherwise=f"use {', '.join(known)}"))
+    return name
 
 
 class Picture(Section):
@@ -50,7 +76,11 @@ class Picture(Section):
 
     curves: Distinct[Metric] | None = None
     band: _Metrics = None
-    histogram: str | None = Field(None, pattern="^[a-z_]+$", description="the name of a histogram, such as entropy")
+    histogram: Annotated[
+        str | None,
+        Field(pattern="^[a-z_]+$", description="the name of a histogram, such as entropy"),
+        AfterValidator(_written),
+    ] = None
     levels: Metric | None = Field(None, description="a metric's key")
     pareto: _Metrics = None
     scatter: _Metrics = None
@@ -80,19 +110,6 @@ class Picture(Section):
                 if option in item and option not in _KINDS[kinds[0]]:
                     raise refusal(f"{kinds[0]} does not take {option}", f"remove {option}")
         return item
-
-    @field_validator("histogram")
-    @classmethod
-    def _is_written(cls, name: str | None, info: ValidationInfo) -> str | None:
-        known = distributions()
-        if name is not None and context_of(info).own_metrics and name not in known:
-            raise refusal("no run writes such a histogram", closest(name, known, otherwise=f"use {', '.join(known)}"))
-        return name
-
-    @field_validator("directions")
-    @classmethod
-    def _known(cls, given: tuple[Direction, ...], info: ValidationInfo) -> tuple[Direction, ...]:
-        return known_directions(info.data.get("pareto"), given)
 
     @model_validator(mode="after")
     def _has_metrics(self) -> Self:
@@ -134,17 +151,3 @@ class Picture(Section):
 def curves(*metrics: str) -> Picture:
     """The figure of these metrics' curves."""
     return Picture.model_construct(curves=metrics)
-
-
-def known_directions(metrics: tuple[str, ...] | None, given: tuple[Direction, ...]) -> tuple[Direction, ...]:
-    """Which way is better for each of two metrics: as given, else as the catalog says. Raises a refusal."""
-    if metrics is None or len(given) == len(metrics):
-        return given
-    if given:
-        raise refusal("must be a list such as [higher, lower]", "give one for each metric")
-    known = [(metric, describe(metric).direction) for metric in metrics]
-    for metric, direction in known:
-        if direction is None:
-            rule = f"needs directions, such as [higher, lower]: it is not known which direction of {metric} is better"
-            raise refusal(rule, "add directions")
-    return tuple(direction for _, direction in known if direction is not None)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from analysis.spec import metric_catalog, registry
-from analysis.spec.figure_spec import Direction, Directions, known_directions
+from analysis.spec.figure_spec import Directions
 from analysis.spec.validation import (
     METRIC_SCHEMA,
     Distinct,
@@ -265,11 +265,6 @@ class _Pareto(_Declaration):
     metrics: Pair[_Metric] = Field(description="a list of two metrics' keys")
     summary: _AnySummary = "final"
     directions: Directions = Field((), validate_default=True)
-
-    @field_validator("directions")
-    @classmethod
-    def _known(cls, given: tuple[Direction, ...], info: ValidationInfo) -> tuple[Direction, ...]:
-        return known_directions(info.data.get("metrics"), given)
 
 
 class _Count(_Declaration):

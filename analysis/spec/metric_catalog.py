@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from analysis.spec.cell import grouped
+
 _KEY = r"[^\s|]+"
 _NUMBER = r"\d+(?:\.\d+)?"
 _ONE = rf"\|(?P<one>{_KEY})(?: - (?P<number>{_NUMBER}))?\|"
@@ -265,10 +267,8 @@ def distribution(name: str, imported: bool = False) -> Metric:
 
 def caveats(keys: Sequence[str]) -> list[str]:
     """What a reader must know where these metrics are shown together: one sentence for each caveat."""
-    named: dict[str, list[str]] = {}
-    for metric in map(describe, keys):
-        for caveat in filter(None, (metric.caveat, *map(metric.beside.get, keys))):
-            named.setdefault(caveat, []).append(metric.label)
+    several = ((m, caveat) for m in map(describe, keys) for caveat in (m.caveat, *map(m.beside.get, keys)))
+    named = grouped((caveat, metric.label) for metric, caveat in several if caveat)
     return [f"{capital('; '.join(labels))}: {caveat}." for caveat, labels in named.items()]
 
 

@@ -355,13 +355,17 @@ class Settings(Section):
             drawn += combined or [curves(metric)]
         return tuple(dict.fromkeys([*drawn, *self.figures]))
 
-    def keys(self) -> tuple[str, ...]:
-        """The recorded metrics that anything here is about, each once."""
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The metrics that anything here is about, recorded ones or derived from them, each once."""
         drawn = [metric for figure in self.figures if figure.kind != "histogram" for metric in figure.metrics]
         claimed = [metric for hypothesis in self.hypotheses for metric in hypothesis.metrics]
         timed = [target.metric for target in self.time_to]
-        every = [self.metric, *self.metrics, *drawn, *timed, *claimed]
-        return tuple(dict.fromkeys(key for metric in every for key in metric_catalog.keys(metric)))
+        return tuple(dict.fromkeys([self.metric, *self.metrics, *drawn, *timed, *claimed]))
+
+    def keys(self) -> tuple[str, ...]:
+        """The recorded metrics that anything here is about, each once."""
+        return tuple(dict.fromkeys(key for metric in self.asked for key in metric_catalog.keys(metric)))
 
 
 def settings(

@@ -7,14 +7,12 @@ the budget do not say that no run exceeds it. A run more, at the limit, shows ho
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from analysis.numbers import Array, Interval
 from analysis.stats.resolution import check_alpha
-from analysis.stats.t_test import Interval
 from analysis.stats.t_test import mean as mean_of
-
-Array = NDArray[np.float64]
 
 MOST = 1.3  # times as wide as the t interval
 _FURTHER = 4  # times alpha: the level of the intervals with one more run, chosen by simulation (benchmarks.validity)

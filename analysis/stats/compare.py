@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
-from analysis.stats.t_test import ROUNDING, Interval
-
-Array = NDArray[np.float64]
+from analysis.stats.t_test import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -178,13 +177,9 @@ def _pairs(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, Array
         usable = np.isfinite(left) & np.isfinite(right) & np.isfinite(left - right)
     if not usable.all():
         at = np.flatnonzero(~usable)
-        lost = _some([f"pair {i + 1} ({left[i]:g} and {right[i]:g})" for i in at])
-        reasons.append(f"{at.size} of {left.size} pairs left out, not finite: {lost}")
+        named = [f"pair {i + 1} ({left[i]:g} and {right[i]:g})" for i in at[:10]] + ["..."] * (at.size > 10)
+        reasons.append(f"{at.size} of {left.size} pairs left out, not finite: {', '.join(named)}")
     return left[usable], right[usable]
-
-
-def _some(named: list[str]) -> str:
-    return ", ".join([*named[:10], *(["..."] if len(named) > 10 else [])])
 
 
 def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, float]:

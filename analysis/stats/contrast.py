@@ -21,25 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
 from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
-from analysis.stats.t_test import Interval
-
-Array = NDArray[np.float64]
-
-_HALVINGS = 200  # more halvings of an interval of doubles than reach two neighbours
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What pairing by seed gains: the correlation of a with b over seeds, and the variance of the mean difference over
-    what it would be if seeds were not paired."""
-
-    correlation: float
-    variance: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +113,16 @@ class Contrast:
         return None if self.difference is None or self.spread is None else abs(self.difference) / self.spread
 
     @cached_property
-    def gain(self) -> Gain | None:
-        """What pairing gains; None of two samples, of fewer than three pairs, or without spread in a or b."""
+    def gain(self) -> tuple[float, float] | None:
+        """What pairing by seed gains: the correlation of a with b over seeds, and the variance of the mean difference
+        over what it would be if seeds were not paired. None of two samples, of fewer than three pairs, or without
+        spread in a or b."""
         if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
             return None
         a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
         together = float(np.corrcoef(a, b)[0, 1])
         apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
-        return Gain(together, float((self.a - self.b).var(ddof=1)) / apart)
+        return together, float((self.a - self.b).var(ddof=1)) / apart
 
     @property
     def t(self) -> float | None:
@@ -236,10 +224,7 @@ def _last(rejects: Callable[[float], bool], inside: float) -> float | None:
     outside = next((factor for factor in (0.0, 1.0) if factor < inside and rejects(factor)), None)
     if outside is None or rejects(inside):
         return None
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        if middle in (inside, outside):
-            break
+    while (middle := (inside + outside) / 2) not in (inside, outside):  # until they are neighbours
         if rejects(middle):
             outside = middle
         else:

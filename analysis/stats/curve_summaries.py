@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from analysis.numbers import Array
+
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of
 LARGEST = 1e307  # limit of the sum of a curve's absolute values: no axis can be drawn beyond it
@@ -247,6 +248,16 @@ def restricted_mean(times: Sequence[float], reached: Sequence[bool], budget: flo
     curve = survival(times, reached, budget)
     widths = np.diff(np.concatenate(([0.0], curve.times, [budget])))
     return float((widths * np.concatenate(([1.0], curve.share))).sum())
+
+
+def block_means(values: Array, most: int) -> Array:
+    """Curves (..., n) in at most `most` points, each the mean of as many; the points that remain at the end are left
+    out."""
+    width = -(-values.shape[-1] // most)
+    if width <= 1:
+        return values
+    n = values.shape[-1] // width * width
+    return np.asarray(values[..., :n].reshape(*values.shape[:-1], -1, width).mean(axis=-1))
 
 
 def interval(x: Array) -> float:

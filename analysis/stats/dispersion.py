@@ -11,14 +11,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from analysis.numbers import Interval
 from analysis.stats import t_test
 from analysis.stats.contrast import Contrast
-from analysis.stats.t_test import Interval
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
-
-Array = NDArray[np.float64]
 
 _BLOCK = 14  # 2^14 patterns are summed at once
 MOST_RANKED = 2000  # differences whose sums of ranks are counted within seconds and 32 MB, which grow as n^3 and n^2
@@ -86,7 +85,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     few = doubled[: x.size] if x.size <= y.size else doubled[x.size :]
     centre = few.size * float(doubled.sum()) / doubled.size
     away = abs(float(few.sum()) - centre)
-    if too_many(x.size, y.size):
+    if few.size * doubled.size**3 > 1e9:  # about a second's work
         sd = math.sqrt(x.size * y.size / doubled.size * float(doubled.var(ddof=1)))
         return above_zero(min(1.0, 2 * float(special.ndtr(-(away - 1) / sd)))) if sd > 0 else 1.0
     # chance[k, s]: the share of the choices made so far with k ranks chosen and the sum s
@@ -251,16 +250,6 @@ def choices(size: int, n: int) -> NDArray[np.bool_]:
     for column in places.T:
         chosen[column, np.arange(len(places))] = True
     return chosen
-
-
-def too_many(n: int, m: int) -> bool:
-    """Whether the rank sums of n against m values are too many to count: about a second's work."""
-    return min(n, m) * (n + m) ** 3 > 1e9
-
-
-def rank_sum_floor(n: int, m: int) -> float:
-    """Smallest two-sided p of a rank-sum test of n against m values without ties: 2 of all their splits."""
-    return above_zero(min(1.0, 2 / math.comb(n + m, n)))
 
 
 def rounded(value: float) -> float:

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.numbers import Array, Interval
 from analysis.stats import t_test
 from analysis.stats.resolution import check_alpha
-from analysis.stats.t_test import Interval
 
-Array = NDArray[np.float64]
 Cell = tuple[tuple[str, Hashable], ...]
 Levels = Mapping[str, Sequence[Hashable]]
 

@@ -14,32 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import ROUNDING, without_rounding
 
-Array = NDArray[np.float64]
 _SPARE = 1.25  # the points of all curves together are the grid while they are at most so many times those of one curve
 _AROUND = 0.5  # share of the curve over which a standard deviation is pooled
 
 
-@dataclass(frozen=True)
-class OnGrid:
-    """Curves on one grid: values (curves, n) at points (n,). interpolated: whether a curve has another point there than
-    its own."""
-
-    points: Array
-    values: Array
-    interpolated: bool
-
-
-def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
-    """Curves (points, values) with finite values at increasing points, on the range that all have in common.
+def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> tuple[Array, Array, bool]:
+    """Curves (points, values) with finite values at increasing points, on the range that all have in common: the points
+    of a grid (n,), the values of all curves there (curves, n), and whether a curve has another point there than its
+    own.
 
     Curves with the same points keep them. If the points of all curves together are hardly more than those of one, they
     are the grid. Otherwise, the grid has as many points as the densest curve, evenly spaced; if these are more than
@@ -47,23 +37,23 @@ def on_grid(curves: Sequence[tuple[Array, Array]], most: int) -> OnGrid:
     log is lost. A curve of a single point has no range: curves of one point each are put at their mean point.
     """
     if not curves:
-        return OnGrid(np.empty(0), np.empty((0, 0)), False)
+        return np.empty(0), np.empty((0, 0)), False
     first = curves[0][0]
     if all(x is first or np.array_equal(x, first) for x, _ in curves):
-        return OnGrid(first, curves[0][1][None] if len(curves) == 1 else np.array([y for _, y in curves]), False)
+        return first, curves[0][1][None] if len(curves) == 1 else np.array([y for _, y in curves]), False
     if all(x.size == 1 for x, _ in curves):
-        return OnGrid(np.array([np.mean([x[0] for x, _ in curves])]), np.array([y for _, y in curves]), True)
+        return np.array([np.mean([x[0] for x, _ in curves])]), np.array([y for _, y in curves]), True
     low, high = max(float(x[0]) for x, _ in curves), min(float(x[-1]) for x, _ in curves)
     if low > high:
-        return OnGrid(np.empty(0), np.empty((len(curves), 0)), False)
+        return np.empty(0), np.empty((len(curves), 0)), False
     inside = [x[(x >= low) & (x <= high)] for x, _ in curves]
     densest, points = max(2, *(x.size for x in inside)), _union(inside, low, high)
     interpolated = points is None or not all(np.array_equal(x, points) for x in inside)
     if points is None and densest > most:
         edges = np.linspace(low, high, most + 1)
-        return OnGrid((edges[1:] + edges[:-1]) / 2, np.array([heights(x, y, edges) for x, y in curves]), True)
+        return (edges[1:] + edges[:-1]) / 2, np.array([heights(x, y, edges) for x, y in curves]), True
     points = np.linspace(low, high, densest) if points is None else points
-    return OnGrid(points, np.array([np.interp(points, x, y) for x, y in curves]), interpolated)
+    return points, np.array([np.interp(points, x, y) for x, y in curves]), interpolated
 
 
 def common_points(steps: Sequence[Array], low: float, high: float) -> Array | None:

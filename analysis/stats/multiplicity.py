@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array
 from analysis.stats import exact
 from analysis.stats.contrast import Contrast
 from analysis.stats.exact import TIE
 from analysis.stats.resolution import PAIRED, cannot_decide, check_alpha, multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import constant
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

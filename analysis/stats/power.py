@@ -16,13 +16,11 @@ from bisect import bisect_left
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats import exact
 from analysis.stats.resolution import PAIRED, seeds_needed
-
-Array = NDArray[np.float64]
 
 POWER = 0.8
 MOST_SEEDS = 1000

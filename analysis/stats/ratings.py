@@ -12,13 +12,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array, Interval
 from analysis.stats import t_test
 from analysis.stats.resolution import check_alpha
-from analysis.stats.t_test import Interval
-
-Array = NDArray[np.float64]
 
 #: Points of Elo's scale for a log strength of 1: 400 points are odds of 10 to 1.
 ELO = 400 / math.log(10.0)

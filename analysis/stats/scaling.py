@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from analysis.numbers import Array
 from analysis.stats import t_test
-
-Array = NDArray[np.float64]
 
 
 def slopes(parameters: Sequence[float], a: ArrayLike, b: ArrayLike) -> Array:

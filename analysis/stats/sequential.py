@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from analysis.numbers import Array
 from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 
-Array = NDArray[np.float64]
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
 _POINTS = 161  # points of the grid of angles; a cubic spline interpolates

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
+from analysis.numbers import Array
+
 _NOTHING = 1e-12  # a smaller share of a variance is rounding
 
 

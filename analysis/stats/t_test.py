@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from analysis.numbers import Array, Interval
 from analysis.stats.exact import above_zero
-
-Array = NDArray[np.float64]
-Interval = tuple[float, float]
 
 # Differences below this fraction of the numbers subtracted are rounding, not evidence: 0.1 + 0.2 - 0.3 is a tie.
 # Without it the t test on constant differences divides by rounding noise and returns p = 1e-32.

@@ -12,14 +12,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from analysis.stats.curve_summaries import NotEvaluable, measured
+from analysis.numbers import Array
+from analysis.stats.curve_summaries import NotEvaluable, block_means, measured
 from analysis.stats.exact import doubled_ranks
 from analysis.stats.resolution import check_alpha
 
-Array = NDArray[np.float64]
 _FEWEST = 4  # the autocorrelation of three points says nothing
 _MOST = 2000  # pairs grow with the square: a longer curve is averaged in blocks of equal length
 
@@ -41,7 +41,7 @@ class Trend:
 
 def theil_sen(axis: ArrayLike, values: ArrayLike) -> float:
     """Median of the slopes between all pairs of points; NaN values are left out. Raises NotEvaluable for one point."""
-    x, y = _blocks(*measured(axis, values))
+    x, y = (block_means(each, _MOST) for each in measured(axis, values))
     if x.size < 2:
         raise NotEvaluable("one value has no slope; at least two are needed")
     return _slope(x, y)
@@ -55,7 +55,7 @@ def _slope(x: Array, y: Array) -> float:
 def kendall(axis: ArrayLike, values: ArrayLike) -> float:
     """Kendall's rank correlation with the axis, tau-b, on which Mann and Kendall's test rests; 0 for a constant curve.
     NaN values are left out. Raises NotEvaluable for one point."""
-    _, y = _blocks(*measured(axis, values))
+    y = block_means(measured(axis, values)[1], _MOST)
     if y.size < 2:
         raise NotEvaluable("one value has no trend: two are needed")
     score, untied, _ = _score(y)
@@ -79,7 +79,7 @@ def mann_kendall(axis: ArrayLike, values: ArrayLike, alpha: float = 0.05) -> Tre
     below 1: a negative autocorrelation is not taken as more evidence. Raises NotEvaluable with fewer than 4 values.
     """
     check_alpha(alpha)
-    x, y = _blocks(*measured(axis, values))
+    x, y = (block_means(each, _MOST) for each in measured(axis, values))
     n = int(x.size)
     if n < _FEWEST:
         raise NotEvaluable(f"{n} values: a trend needs {_FEWEST}")
@@ -108,10 +108,3 @@ def _inflation(ranks: Array, alpha: float) -> float:
     weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2.0)
     kept = np.abs(correlation) > bound
     return max(1.0, 1 + 2 / (n * (n - 1.0) * (n - 2.0)) * float((weights * correlation)[kept].sum()))
-
-
-def _blocks(x: Array, y: Array) -> tuple[Array, Array]:
-    """The curve in at most _MOST points, each the mean of as many."""
-    width = -(-x.size // _MOST)
-    kept = x.size // width * width
-    return x[:kept].reshape(-1, width).mean(axis=1), y[:kept].reshape(-1, width).mean(axis=1)

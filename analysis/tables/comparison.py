@@ -297,7 +297,8 @@ def cost(study: Study) -> Table:
         row = [study.sweep.label(group), share(len(reported), len(members))]
         record: dict[str, Any] = {"group": group, "runs": len(reported), "planned": len(members)}
         for key in COSTS:
-            numbers = [number for run in reported if (number := _number(run.summary.get(key))) is not None]
+            told = [run.summary.get(key) for run in reported]
+            numbers = [float(n) for n in told if isinstance(n, (int, float)) and not isinstance(n, bool) and n == n]
             total = sum(numbers) if numbers else None
             mean = total / len(numbers) if total is not None else None
             record |= {f"{key}_mean": mean, f"{key}_total": total}
@@ -375,7 +376,3 @@ def remark(run: Run) -> str:
     if curves.not_finite:
         parts.append("not finite: " + ", ".join(f"{key} {n} times" for key, n in sorted(curves.not_finite.items())))
     return "; ".join(parts)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from analysis.data.sweep import Cell, Run, Sweep, level_of
 from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
 from analysis.findings.study import Block, Study
 from analysis.numbers import format_number
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.validation import counted, some
 from analysis.tables.table import share
@@ -38,8 +39,9 @@ _BY_LUCK = "The best of several cells is best partly by luck: test it with new s
 
 @dataclass(frozen=True)
 class AtLevel:
-    """A group at one level of a factor, over all levels of the others. mean: of the primary measure over the results;
-    None without one. results: how many of the planned runs have one."""
+    """A group at one level of a factor, over all levels of the others; or in a cell, at one level of each factor of
+    which it has several. mean: of the primary measure over the results; None without one. results: how many of the
+    planned runs have one."""
 
     level: Any
     results: int
@@ -47,28 +49,9 @@ class AtLevel:
     mean: float | None
 
 
-@dataclass(frozen=True)
-class AtCell(AtLevel):
-    """A group in one of its cells, of which `level` has the levels of the factors of which the group has several.
-    collapsed: how many of the planned runs collapsed."""
-
-    collapsed: int
-
-
-def at_cells(study: Study, group: str) -> tuple[AtCell, ...]:
-    """A group in each of its cells, in the plan's order; empty if it has one cell."""
-    runs, names = runs_by_cell(study.sweep, group), varied(study.sweep, group)
-    made = [
-        AtCell(part(cell, names), *_at(study, members), collapsed=sum(bool(collapse(run)) for run in members))
-        for cell, members in runs.items()
-    ]
-    return tuple(made) if len(made) > 1 else ()
-
-
-def _at(study: Study, runs: Sequence[Run]) -> tuple[int, int, float | None]:
-    """Results, planned and mean of AtLevel."""
+def _at(study: Study, level: Any, runs: Sequence[Run]) -> AtLevel:
     values = [value for run in runs if (value := study.primary.values[run.id].value) is not None]
-    return len(values), len(runs), float(np.mean(values)) if values else None
+    return AtLevel(level, len(values), len(runs), float(np.mean(values)) if values else None)
 
 
 @dataclass(frozen=True)
@@ -93,10 +76,8 @@ def levels(study: Study) -> tuple[Levels, ...]:
 
 
 def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
-    runs: dict[Any, list[Run]] = {}
-    for run in study.sweep.runs_of(group):
-        runs.setdefault(dict(run.cell).get(label), []).append(run)
-    levels = [AtLevel(level, *_at(study, runs[level_of(level)])) for level in declared if level_of(level) in runs]
+    runs = grouped((dict(run.cell).get(label), run) for run in study.sweep.runs_of(group))
+    levels = [_at(study, level, runs[level_of(level)]) for level in declared if level_of(level) in runs]
     # A level is not best because the runs that it spoilt are missing from its mean.
     complete = [at for at in levels if at.results == at.planned]
     sign = study.primary.measure.sign
@@ -114,18 +95,14 @@ def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
 
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
     """The labels of the factors of which a group has several levels."""
-    levels: dict[str, set[str]] = {}
-    for label, level in (item for run in sweep.runs_of(group) for item in run.cell):
-        levels.setdefault(label, set()).add(repr(level))
-    return tuple(label for label, known in levels.items() if len(known) > 1)
+    levels = grouped((label, repr(level)) for run in sweep.runs_of(group) for label, level in run.cell)
+    return tuple(label for label, known in levels.items() if len({*known}) > 1)
 
 
 def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
     """The runs of a group in each of its cells, which have their factors in the plan's order."""
-    order, runs = factor_order(sweep), dict[Cell, list[Run]]()
-    for run in sweep.runs_of(group):
-        runs.setdefault(arranged(run.cell, order), []).append(run)
-    return runs
+    order = factor_order(sweep)
+    return grouped((arranged(run.cell, order), run) for run in sweep.runs_of(group))
 
 
 def factor_order(sweep: Sweep) -> list[str]:
@@ -144,14 +121,17 @@ def level_lines(study: Study) -> list[str]:
     """A line for each method that has several cells: each level of a single factor, or the best and the worst cell."""
     lines, chosen = [], False
     for group in study.sweep.groups:
-        every = at_cells(study, group)
-        if not every:
+        label, names = study.sweep.label(group), varied(study.sweep, group)
+        every = [
+            (_at(study, part(cell, names), runs), sum(bool(collapse(run)) for run in runs))
+            for cell, runs in runs_by_cell(study.sweep, group).items()
+        ]
+        if len(every) < 2:
             continue
-        label, names = study.sweep.label(group), {name for at in every for name, _ in at.level}
         if len(names) == 1 and len(every) <= _MOST_LEVELS:
-            lines.append(f"{label}: {', '.join(map(_shown_at, every))}.")
+            lines.append(f"{label}: {', '.join(starmap(_shown_at, every))}.")
             continue
-        usable = [at for at in every if at.mean is not None]
+        usable = [(at, collapsed) for at, collapsed in every if at.mean is not None]
         if not usable:
             lines.append(f"{label}: no result in {counted(len(every), 'cell')}.")
             continue
@@ -159,19 +139,20 @@ def level_lines(study: Study) -> list[str]:
         best, worst = "best", "worst"
         if study.primary.measure.better is None:
             best, worst = "highest", "lowest"
-        ordered = sorted(usable, key=lambda at: sign * (at.mean or 0.0))
+        ordered = sorted(usable, key=lambda of: sign * (of[0].mean or 0.0))
         cells = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
-        lines.append(f"{label}, {cells}: {best} {_shown_at(ordered[-1])}, {worst} {_shown_at(ordered[0])}.")
+        lines.append(f"{label}, {cells}: {best} {_shown_at(*ordered[-1])}, {worst} {_shown_at(*ordered[0])}.")
     lines += [_BY_LUCK] if chosen else []
     return [*lines, *all_levels(study.settings)] if lines else []
 
 
-def _shown_at(at: AtCell) -> str:
+def _shown_at(at: AtLevel, collapsed: int) -> str:
+    """A group in one of its cells, in which so many runs collapsed."""
     if at.mean is None:
         return f"no result at {factors(at.level)}"
     remarks = [f"{at.results} of {at.planned} seeds"] if at.results < at.planned else []
-    if at.collapsed:
-        remarks.append("collapsed" if at.collapsed == at.planned else f"{at.collapsed} of {at.planned} runs collapsed")
+    if collapsed:
+        remarks.append("collapsed" if collapsed == at.planned else f"{collapsed} of {at.planned} runs collapsed")
     shown = f"{format_number(at.mean, 3)} at {factors(at.level)}"
     return f"{shown} ({', '.join(remarks)})" if remarks else shown
 

@@ -11,14 +11,14 @@ from analysis.findings.interim import Status
 from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
 from analysis.findings.study import Block, Comparison, Measure, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import format_estimate, format_level, format_number, format_p
+from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.registry import Points, Window
 from analysis.spec.settings import Settings
 from analysis.spec.validation import counted, some
-from analysis.stats import power, t_test
+from analysis.stats import power
 from analysis.stats.contrast import Contrast
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
@@ -83,11 +83,6 @@ _NOT_EVALUABLE = (
 def factors(cell: Cell) -> str:
     """A cell of a grid: gamma = 0.8, rho = 0.3."""
     return ", ".join(f"{label} = {level}" for label, level in cell)
-
-
-def cells_in_words(cells: Sequence[Cell]) -> str:
-    """Some cells of a grid, of many the first ones."""
-    return some([*map(factors, cells)], _MOST_CELLS_NAMED, " or ", " or ")
 
 
 def gap(lost: Gap) -> str:
@@ -163,7 +158,7 @@ def remark(comparison: Comparison) -> str | None:
     return "; ".join(filter(None, [times_cut(cut) if cut else "", decides])) or None
 
 
-def bounded(value: float | None, interval: t_test.Interval | None, bound: Bound | None) -> str:
+def bounded(value: float | None, interval: Interval | None, bound: Bound | None) -> str:
     """An estimate with its interval, open on the side where it is only a bound; "" for none."""
     if bound is None or value is None:
         return format_estimate(value, interval)
@@ -335,12 +330,9 @@ def pairing_gain(study: Study) -> list[str]:
     """How far a seed's values under two methods go together, and what pairing them changed; empty for no pairs."""
     parts = []
     for comparison in study.primary.comparisons:
-        gain = comparison.contrast.gain
-        if gain is not None:
-            correlation = format_number(gain.correlation, 2)
-            parts.append(
-                f"{study.sweep.label(comparison.group)} {correlation} (variance x {format_number(gain.variance, 2)})"
-            )
+        if (gain := comparison.contrast.gain) is not None:
+            correlation, variance = (format_number(number, 2) for number in gain)
+            parts.append(f"{study.sweep.label(comparison.group)} {correlation} (variance x {variance})")
     if not parts:
         return []
     return [
@@ -457,7 +449,8 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.EXCESS_SPREAD and h is not None:
         excess = format_estimate(ground.value, ground.interval, signed=True)
         return f"mean distance to the median, {labels[0]} minus {h.high or 1:g} times {labels[1]}: {excess}"
-    having = [f"{label} has {cells_in_words(lacking)}" for label, lacking in zip(labels, ground.cells, strict=False)]
+    places = [some([*map(factors, cells)], _MOST_CELLS_NAMED, " or ", " or ") for cells in ground.cells]
+    having = [f"{label} has {at}" for label, at in zip(labels, places, strict=False)]
     least = h is not None and h.ways != ("higher",)
     return _GROUNDS[ground.reason].format(
         groups=", ".join(labels), both=" and ".join(labels), between=f"{' and '.join(labels)}: " if labels else "",

@@ -94,7 +94,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         assert [e.values for e in a.estimates] == [pytest.approx(e.values, **near) for e in b.estimates]
         p = b.comparisons[0].p  # None: a best value is not judged
         assert a.comparisons[0].p == (p if p is None else pytest.approx(p, rel=1e-3))
-    histogram = read_histograms(run_folder(into.parent, sweep.runs[0].id), "entropy").by_step[60]
+    histogram = read_histograms(run_folder(into.parent, sweep.runs[0].id), "entropy")[0][60]
     assert (histogram.edges.tolist(), histogram.counts.tolist()) == ([0, 0.5, 2], [1, 3])
 
 
@@ -446,7 +446,7 @@ def test_offline_runs_are_read_whole_to_the_last_digit(theirs: Path, tmp_path: P
     assert (resumed.attempt, resumed.curves.superseded) == (2, 2)
     assert runs["dpo", 1].curves.steps.tolist() == [4, 5, 6]  # --step, not W&B's own
     assert runs["ppo", 1].problem == "failed: exit code 3 (last step 5)"
-    kept = read_histograms(run_folder(into.parent, runs["ppo", 0].id), "h").by_step[5]
+    kept = read_histograms(run_folder(into.parent, runs["ppo", 0].id), "h")[0][5]
     assert (kept.edges.tolist(), kept.counts.tolist()) == ([0, 1, 2], [1, 3])
     assert main(["report", str(into)]) == 0
 

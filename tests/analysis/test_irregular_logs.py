@@ -27,16 +27,16 @@ def log(steps: Any, values: Any) -> Lines:
 
 def test_a_grid_keeps_equal_steps_and_bridges_missing_ones() -> None:
     steps = np.arange(1.0, 21.0)
-    same = on_grid([(steps, steps), (steps.copy(), 2 * steps)], 400)
-    assert same.points is steps and not same.interpolated
+    points, _, interpolated = on_grid([(steps, steps), (steps.copy(), 2 * steps)], 400)
+    assert points is steps and not interpolated
     gap = np.delete(steps, 9)
-    bridged = on_grid([(steps, steps), (gap, 2 * gap)], 400)
-    assert bridged.interpolated and np.array_equal(bridged.points, steps)
-    assert bridged.values[1] == pytest.approx(2 * steps)
-    later = on_grid([(steps, steps), (steps[4:], steps[4:])], 400)
-    assert not later.interpolated and np.array_equal(later.points, steps[4:])
-    apart = on_grid([(steps, steps), (steps + 30, steps)], 400)
-    assert apart.points.size == 0
+    points, values, interpolated = on_grid([(steps, steps), (gap, 2 * gap)], 400)
+    assert interpolated and np.array_equal(points, steps)
+    assert values[1] == pytest.approx(2 * steps)
+    points, _, interpolated = on_grid([(steps, steps), (steps[4:], steps[4:])], 400)
+    assert not interpolated and np.array_equal(points, steps[4:])
+    points, _, _ = on_grid([(steps, steps), (steps + 30, steps)], 400)
+    assert points.size == 0
 
 
 def test_mean_heights_have_the_area_of_the_curve() -> None:

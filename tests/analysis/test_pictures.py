@@ -151,9 +151,9 @@ def test_newest_attempt_supersedes_from_where_it_began(tmp_path: Path) -> None:
         for step, attempt, name, count in rows:
             line = {"step": step, "attempt": attempt, "name": name, "edges": [0, 1], "counts": [count]}
             file.write(json.dumps(line) + "\n")
-    found = read_histograms(tmp_path, "alpha")
-    assert {step: int(h.counts[0]) for step, h in found.by_step.items()} == {1: 1, 30: 5} and found.bad == 0
-    assert read_histograms(tmp_path / "nowhere", "alpha").by_step == {}
+    found, bad = read_histograms(tmp_path, "alpha")
+    assert {step: int(h.counts[0]) for step, h in found.items()} == {1: 1, 30: 5} and bad == 0
+    assert read_histograms(tmp_path / "nowhere", "alpha") == ({}, 0)
 
 
 def test_histograms_of_different_bins_share_a_grid(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:

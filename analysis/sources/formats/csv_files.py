@@ -18,6 +18,7 @@ from analysis.sources.log import BadImport, Log, is_kept
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, configuration_in, source
+from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
 
@@ -116,9 +117,7 @@ class CsvFiles:
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read. Rows that would overwrite each other are refused."""
         problems = Diagnostics()
-        by_name: dict[str, list[Path]] = {}
-        for path, name in places.items():
-            by_name.setdefault(name, []).append(path)
+        by_name = grouped((name, path) for path, name in places.items())
         # a folder's configuration says nothing where the folder holds the files of several runs
         together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
         for name, paths in by_name.items():

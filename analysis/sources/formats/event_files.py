@@ -125,7 +125,12 @@ def _take(logged: Logged, plugin: str, event: Any, value: Any) -> None:
     from tensorboard.util.tensor_util import make_ndarray
 
     if plugin == "hparams":
-        logged.hparams |= _hparams(value)
+        from tensorboard.plugins.hparams import metadata
+
+        if value.tag == metadata.SESSION_START_INFO_TAG:
+            content = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+            kinds = {key: (v, v.WhichOneof("kind")) for key, v in content.hparams.items()}
+            logged.hparams |= {key: getattr(v, kind) for key, (v, kind) in kinds.items() if kind}
         return
     if not value.HasField("tensor") or plugin not in ("scalars", "histograms", ""):
         return
@@ -137,12 +142,3 @@ def _take(logged: Logged, plugin: str, event: Any, value: Any) -> None:
             logged.row(step, time)[1][value.tag] = edges, tensor[:, 2].tolist()
     elif tensor.size == 1 and np.issubdtype(tensor.dtype, np.number):
         logged.scalar(value.tag, step, float(tensor.reshape(())), time)
-
-
-def _hparams(value: Any) -> dict[str, Any]:
-    from tensorboard.plugins.hparams import metadata
-
-    if value.tag != metadata.SESSION_START_INFO_TAG:
-        return {}
-    content = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
-    return {key: getattr(v, v.WhichOneof("kind")) for key, v in content.hparams.items() if v.WhichOneof("kind")}

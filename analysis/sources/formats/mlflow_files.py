@@ -39,7 +39,9 @@ class MlflowFiles:
         root = place.resolve()
         stores = [root] if root.is_file() else root.rglob("*.db")
         found = {path: path.stem for path in stores if {"runs", "params", "metrics"} <= tables(path)}
-        return found | names(place, [meta.parent for meta in root.rglob(_META) if _is_run(_yaml(meta))])
+        metas = [(meta.parent, _yaml(meta)) for meta in root.rglob(_META)]
+        runs = [path for path, meta in metas if "run_id" in meta and meta.get("lifecycle_stage") != "deleted"]
+        return found | names(place, runs)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read."""
@@ -90,10 +92,6 @@ def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int,
                     problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
                 else:
                     yield 0, "", 0, None
-
-
-def _is_run(meta: Mapping[str, Any]) -> bool:
-    return "run_id" in meta and meta.get("lifecycle_stage") != "deleted"
 
 
 def _yaml(path: Path) -> dict[str, Any]:
