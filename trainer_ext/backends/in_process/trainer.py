@@ -187,15 +187,15 @@ class InProcess:
     def save(self, folder: Path, state: dict[str, Any]) -> None:
         training, controller = {"samples": self.samples, "tokens": self.tokens}, self._method.controller
         dual = controller.state_dict() if controller else None
-        checkpoint.save(folder, self.actor, {"training": training, "controller": dual, "run": state})
+        checkpoint.save(folder, self.actor.engine, {"training": training, "controller": dual, "run": state})
         if self.critic is not None:
-            checkpoint.save(folder / "critic", self.critic, {})
+            checkpoint.save(folder / "critic", self.critic.engine, {})
 
     def load(self, folder: Path) -> dict[str, Any]:
-        state = checkpoint.load(folder, self.actor)
+        state = checkpoint.load(folder, self.actor.engine)
         self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self.critic is not None:
-            checkpoint.load(folder / "critic", self.critic)
+            checkpoint.load(folder / "critic", self.critic.engine)
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])
