@@ -23,8 +23,10 @@ WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "sta
 
 
 def save(folder: Path, engine: Any, state: Mapping[str, Any]) -> None:
-    """Write an engine's weights, optimizer and learning-rate schedule, and `state` (JSON values), into `folder`; make it
-    if needed. Of weights and optimizer, this is what the process itself has."""
+    """Write an engine's trained weights, optimizer, learning-rate schedule, and `state` (JSON values) into a folder.
+
+    Of weights and optimizer it writes the part that is in this process. The folder is made if needed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     parameters = _trained(engine)
     save_file({name: local(p.detach()).contiguous() for name, p in parameters.items()}, folder / WEIGHTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,30 +19,6 @@ from trainer_ext.sampling.proposal import FromGeometric
 Drafting = Callable[[int, int], int]
 #: Prior counts of `adaptive`: tokens kept, tokens tested.
 _BELIEVED = 8, 10
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """Counts over the rows that still grew.
-
-    tested: drafted tokens up to the first that was not kept, within the response; forwards: of the target; emitted:
-    tokens; expected: sum of 1 - TV(q, pi_theta) over the tested positions.
-    """
-
-    tested: int
-    kept: int
-    forwards: int
-    emitted: int
-    expected: float
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The speculative/* values that need no other run."""
-        return {
-            "speculative/acceptance_rate": self.kept / max(self.tested, 1),
-            "speculative/expected_acceptance": self.expected / max(self.tested, 1),
-            "speculative/tokens_per_target_forward": self.emitted / max(self.forwards, 1),
-        }
 
 
 class _Reader:
@@ -87,8 +62,9 @@ class _Reader:
 @torch.no_grad()
 def sample_speculatively(
     policy: Any, target: Any, request: Request, keys: Sequence[int], proposal: FromGeometric, drafting: Drafting
-) -> tuple[Samples, Speculation]:
-    """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target.
+) -> tuple[Samples, dict[str, float]]:
+    """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target; and the
+    speculative/* metrics that need no other run.
 
     `proposal` is asked once a round, for (rows x positions, V) at a time; it remembers those that tokens come from.
     Each position of a row has three random numbers of its own, made from the row's key: to draft a token, to keep it,
@@ -105,6 +81,8 @@ def sample_speculatively(
     columns = torch.zeros(4, rows, length, device=device)  # log_probs, behaviour, entropy, collision
     size = torch.zeros(rows, dtype=torch.long, device=device)
     alive = torch.ones(rows, dtype=torch.bool, device=device)
+    # of the rows that still grew: drafted tokens within the response up to the first that was not kept, those that were
+    # kept, forwards of the target, and the sum of 1 - TV(q, pi_theta) over the tested positions
     tested = kept_tokens = forwards = 0
     expected = 0.0
     row = torch.arange(rows, device=device)
@@ -157,8 +135,12 @@ def sample_speculatively(
         alive = alive & ~((emitted == request.eos_id) & stands).any(dim=1) & (size < length)
     mask = torch.arange(length, device=device) < size[:, None]
     log_probs, behaviour, entropy, collision = columns
-    total = Speculation(tested, kept_tokens, forwards, int(mask.sum()), expected)
-    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision), total
+    metrics = {
+        "speculative/acceptance_rate": kept_tokens / max(tested, 1),
+        "speculative/expected_acceptance": expected / max(tested, 1),
+        "speculative/tokens_per_target_forward": int(mask.sum()) / max(forwards, 1),
+    }
+    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision), metrics
 
 
 registry.drafting.declare("none")

@@ -16,11 +16,11 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from trainer_ext.backends.in_process.batch import Request, pad
-from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.backends.verl_ray import plugin, servers, shared  # noqa: F401  (before verl reads the device's name)
 from trainer_ext.fits import devices
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
+from trainer_ext.registry import models_read
+from trainer_ext.sampling.proposal import Weighted, greedy_where, proposal_of
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
@@ -143,7 +143,7 @@ class HfServer(servers.Failures):
             greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch], device=where)
             proposal, names = greedy_where(greedy), ["policy"]
         sampled = sample([self._modules[name] for name in names], request, keys, proposal)
-        if isinstance(proposal, (FromGeometric, FromTarget)):
+        if isinstance(proposal, Weighted):
             self._seen.append(torch.cat(proposal.seen).cpu())
         outputs = []
         for row, keep in enumerate(sampled.batch.mask):
