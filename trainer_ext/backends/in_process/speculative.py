@@ -102,13 +102,13 @@ def sample_speculatively(
         log_t = target_reader.read(block, there, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
         log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
-        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
-        emitted = torch.cat([block[:, 1:], verified.next_token[:, None]], dim=1)
-        emitted[row, verified.accepted] = verified.next_token
+        accepted, next_token = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
+        emitted = torch.cat([block[:, 1:], next_token[:, None]], dim=1)
+        emitted[row, accepted] = next_token
         # emitted[:, :accepted + 1] is part of the response, up to the end token and the length
         order = torch.arange(k + 1, device=device)
         ended = ((emitted == request.eos_id).long().cumsum(dim=1) - (emitted == request.eos_id).long()) > 0
-        stands = (order <= verified.accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
+        stands = (order <= accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
         proposal.keep(stands.flatten())
         p = theta.exp()
         values = torch.stack(
@@ -124,13 +124,13 @@ def sample_speculatively(
         columns[:, at, size[at] + which] = values[:, at, which]
         seen = stands[:, :k]  # drafts beyond the end of the response do not count
         tested += int(seen.sum())
-        kept_tokens += int((seen & (order[:k] < verified.accepted[:, None])).sum())
+        kept_tokens += int((seen & (order[:k] < accepted[:, None])).sum())
         forwards += int(alive.sum())
         expected += float(speculative.acceptance(theta[:, :-1], log_q[:, :-1])[seen].sum())
         for reader in (draft_reader, target_reader):
-            reader.forget(verified.accepted + 1, k + 1)
-        last = verified.next_token[:, None]
-        position = position + verified.accepted[:, None] + 1
+            reader.forget(accepted + 1, k + 1)
+        last = next_token[:, None]
+        position = position + accepted[:, None] + 1
         size = size + stands.sum(dim=1)
         alive = alive & ~((emitted == request.eos_id) & stands).any(dim=1) & (size < length)
     mask = torch.arange(length, device=device) < size[:, None]

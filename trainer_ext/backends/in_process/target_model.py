@@ -46,8 +46,7 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
 
     None without a target. ValueError: the task has no demonstrations, or no response has the reward that is needed.
     """
-    folder: str | None = registry.target.choice(config["method"])(Start(config, cache, model))
-    return folder
+    return registry.target.choice(config["method"])(Start(config, cache, model))
 
 
 def samples(method: Mapping[str, Any]) -> int | None:

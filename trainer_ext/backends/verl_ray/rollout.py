@@ -48,7 +48,7 @@ class HfServer(servers.Failures):
         super().__init__()
         torch.set_num_threads(1)
         self._method = dict(config.custom["method"])
-        load = partial(load_module, dtype=devices.of_precision(config.dtype), trust_remote_code=trust_remote_code)
+        load = partial(load_module, dtype=getattr(torch, config.dtype), trust_remote_code=trust_remote_code)
         folders = {"target": config.custom["target"]}
         self._modules = {name: load(folders.get(name, path)) for name in models_read(self._method)}
         self._policy: dict[str, Tensor] = self._modules["policy"].state_dict()
@@ -207,6 +207,6 @@ class HfAdapter(BaseRollout):
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """Send all parameters, in the type of the server's."""
         server = ray.get_actor(servers.server_name(int(os.environ["RANK"])))
-        for part in servers.parts(weights, devices.of_precision(self.config.dtype)):
+        for part in servers.parts(weights, getattr(torch, self.config.dtype)):
             await server.load_weights.remote(servers.sent(part))
         await server.loaded.remote(global_steps)

@@ -58,14 +58,9 @@ def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:
     return numbers
 
 
-def metric(name: str) -> str:
-    """The metric of a score."""
-    return f"eval/{name}"
-
-
 def metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the scores that a section `trainer` names, and eval/pass@k of its further k."""
-    return {metric(name) for name in chosen(trainer)} | {metric(f"pass@{k}") for k in trainer.get("eval_pass") or ()}
+    return {f"eval/{name}" for name in [*chosen(trainer), *(f"pass@{k}" for k in trainer.get("eval_pass") or ())]}
 
 
 def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
