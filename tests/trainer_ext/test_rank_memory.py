@@ -110,7 +110,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
 def test_what_each_setting_changes(worded: Worded) -> None:
     """Lines of a golden text: what a run holds that the plain one does not, or in another size, in bytes."""
 
-    def items(found: Both) -> dict[str, int]:
+    def items(found: tuple[Need | None, Need]) -> dict[str, int]:
         places = dict(zip(("device", "main"), found, strict=True))
         return {
             f"{place}, {phase}, {name}": size
