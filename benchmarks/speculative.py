@@ -26,7 +26,7 @@ from trainer_ext.backends.in_process import initial_model, platform, target_mode
 from trainer_ext.backends.in_process.batch import Request, pad
 from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.backends.in_process.sampler import Stream, load_module, sample
-from trainer_ext.backends.in_process.speculative import Drafting, Speculation, adaptive, constant, sample_speculatively
+from trainer_ext.backends.in_process.speculative import Drafting, adaptive, constant, sample_speculatively
 from trainer_ext.registry import alpha
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric
@@ -78,9 +78,9 @@ def newton() -> FromGeometric:
 
 
 def compare(policy: Any, target: Any, requests: Callable[[int], Request], rounds: int) -> dict[str, Any]:
-    """Each way's seconds a token, by round, and what its drafting came to."""
+    """Each way's seconds a token, by round, and the metrics of its drafting."""
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    drafted: dict[str, list[Speculation]] = {name: [] for name in WAYS}
+    drafted: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     for turn in range(rounds + 1):
         for name, drafting in WAYS.items():
             request = requests(turn)
@@ -119,12 +119,10 @@ def main() -> int:
             line = f"{rows:5d} {name:>10} {1e3 * cheap:10.2f}, {1e3 * dear:6.2f} ms x{dear / cheap:3.1f}"
             line += f" {1e3 * statistics.median(own):9.2f}"
             if drafted:
-                tested = sum(one.tested for one in drafted)
                 speedup = statistics.median(a / b for a, b in zip(plain, own, strict=True))
                 best = max(best, speedup)
-                kept, expected = (
-                    sum(values) / tested for values in zip(*((d.kept, d.expected) for d in drafted), strict=True)
-                )
+                names = ("acceptance_rate", "expected_acceptance")  # means over the rounds
+                kept, expected = (statistics.fmean(each[f"speculative/{name}"] for each in drafted) for name in names)
                 line += f" {speedup:8.2f}x {kept:6.3f} {expected:.3f}"
             print(line, flush=True)
         if dear < COST * cheap and rows == 1:

@@ -160,6 +160,18 @@ loss = Part("loss", inputs=1)  # verl's ActorConfig -> a loss under verl's signa
 SINGLE = (sampler, alpha, target, drafting, advantage, control, weights, smoothing, ratio, trust_region, loss)
 #: The samplers that ask the target policy for each token, beside the policy.
 WITH_TARGET = ("target", "geometric")
+
+
+def models_read(method: Mapping[str, Any]) -> list[str]:
+    """The models that read every token while sampling, the policy first."""
+    names = ["policy"]
+    if method["sampler"] in WITH_TARGET:
+        names.append("target")
+    if method["alpha"] == "snr_max":
+        names.append("reference")
+    return names
+
+
 #: The choices of this project by part, separated by spaces. A plan imports the code of every other choice.
 INCLUDED = {
     "sampler": "geometric policy rejection target",

@@ -7,12 +7,11 @@ import torch
 
 from tests.trainer_ext.conftest import SHORT, configuration
 from trainer_ext.backends.in_process.batch import Request
-from trainer_ext.backends.in_process.rollout import proposal_of
 from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.speculative import constant, sample_speculatively
 from trainer_ext.backends.in_process.trainer import InProcess
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.proposal import FromGeometric
+from trainer_ext.sampling.proposal import FromGeometric, proposal_of
 
 
 def test_a_key_depends_on_each_of_its_parts_and_fits_a_signed_integer():

@@ -18,8 +18,7 @@ from tests.wording import Worded
 from trainer_ext.backends.in_process import platform
 from trainer_ext.fits import memory, rank_memory
 from trainer_ext.fits.architectures import of_model
-from trainer_ext.fits.memory import VARIANCE, Architecture
-from trainer_ext.fits.rank_memory import RankNeed
+from trainer_ext.fits.memory import VARIANCE, Architecture, Need
 
 
 def layout(**changes: object) -> dict:
@@ -38,7 +37,9 @@ def layout(**changes: object) -> dict:
 ON_CPU = {"devices": 0, "dtype": "float32"}
 
 
-def need(sections: dict | None = None, model: Architecture = SMALL, verl=VERL, **method: str) -> RankNeed:
+def need(
+    sections: dict | None = None, model: Architecture = SMALL, verl=VERL, **method: str
+) -> tuple[Need | None, Need]:
     config = {**(sections or layout()), "method": {**METHOD, **method}}
     return rank_memory.need(config, verl, model, SMALL)
 
@@ -49,7 +50,7 @@ def changed(section: str, **values: object) -> dict:
 
 
 def test_the_sum_by_hand():
-    device, main = need().device, need().main
+    device, main = need()
     assert device is not None
     shard, layer, ends = 2 * SMALL.parameters, SMALL.parameters_of_layer, SMALL.parameters_of_ends
     assert device.throughout == {
@@ -74,7 +75,7 @@ def test_the_sum_by_hand():
 def test_the_weights_of_the_designs_at_16_and_8_devices():
     """The sums of the design of this trainer, in GB: Qwen2.5-7B on 8 devices, LLaMA-30B on 16."""
     for model, ranks, state, gathered in (("qwen2_5_7b", 8, 11.4, 3.1), ("llama_30b", 16, 24.4, 3.0)):
-        device = need(layout(ranks=ranks), declared(model)).device
+        device = need(layout(ranks=ranks), declared(model))[0]
         assert device is not None
         held = sum(device.throughout[name] for name in ("shard of the weights", "shard of the moments of AdamW"))
         assert round(held / 1e9, 1) == state
@@ -109,8 +110,8 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
 def test_what_each_setting_changes(worded: Worded) -> None:
     """Lines of a golden text: what a run holds that the plain one does not, or in another size, in bytes."""
 
-    def items(found: RankNeed) -> dict[str, int]:
-        places = {"device": found.device, "main": found.main}
+    def items(found: tuple[Need | None, Need]) -> dict[str, int]:
+        places = dict(zip(("device", "main"), found, strict=True))
         return {
             f"{place}, {phase}, {name}": size
             for place, one in places.items() if one is not None
@@ -183,7 +184,7 @@ def test_a_micro_batch_holds_what_the_arithmetic_says(
         "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": micro, "rollout": rollout},
     }
     sections = layout(**{**ON_CPU, "ranks": 1, "dtype": dtype, "grad_variance": False})
-    phases = need(sections, architecture, verl).main.phases
+    phases = need(sections, architecture, verl)[1].phases
     for phase, call in (("update", update), ("scoring", score)):
         expected = sum(phases[phase].values())
         assert phases[phase]["logits of a micro-batch"] > 0.8 * expected  # so that they are what is measured

@@ -175,7 +175,7 @@ def test_a_target_is_built_once_and_is_better_than_the_start(choice, cache):
     assert target_model.start(config, cache, start) == str(folder)
     assert folder.stat().st_mtime_ns == before
     rollout = trainer._rollout
-    rollout.prepare_evaluations(512)
+    rollout.asked = rollout._prompts.of_evaluations(512)
 
     def reward() -> float:
         return fmean(answer.reward for answer in rollout.evaluate(1, 4) if answer.sample is not None)

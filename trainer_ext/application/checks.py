@@ -210,8 +210,7 @@ def _composed_base(request: Mapping[str, Any]) -> Base | Objection:
 
 def _architecture(composed: Composed) -> Mapping[str, Any] | None:
     """The sizes of the model that its file states, for where its folder is not on this machine."""
-    declared: Mapping[str, Any] | None = (composed.tree.get("model") or {}).get("architecture")
-    return declared
+    return (composed.tree.get("model") or {}).get("architecture")
 
 
 def _seconds(task: Mapping[str, Any]) -> float:

@@ -237,8 +237,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
 def chat_template(config: Mapping[str, Any]) -> str | None:
     """The chat template that a run gives its model; None: the tokenizer's own."""
     model = (config["verl"].get("actor_rollout_ref") or {}).get("model") or {}
-    template: str | None = model.get("custom_chat_template")
-    return template
+    return model.get("custom_chat_template")
 
 
 def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:

@@ -83,13 +83,6 @@ def visible() -> dict[str, str]:
     return {name: os.environ[name] for name in (_VISIBLE,) if name in os.environ}
 
 
-def of_precision(name: str) -> Any:
-    """torch's type of a value of trainer.dtype."""
-    import torch
-
-    return {FLOAT32: torch.float32, BFLOAT16: torch.bfloat16}[name]
-
-
 def synchronize() -> None:
     """Wait until this process's device has done all that it was given."""
     import torch

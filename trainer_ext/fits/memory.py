@@ -35,11 +35,6 @@ class Need:
     throughout: Mapping[str, int]
     phases: Mapping[str, Mapping[str, int]]
 
-    @property
-    def total(self) -> int:
-        """Bytes in the phase that needs the most."""
-        return sum(self.throughout.values()) + max(sum(phase.values()) for phase in self.phases.values())
-
 
 def need(
     method: Mapping[str, Any],
@@ -105,12 +100,7 @@ def length_of(verl: Mapping[str, Any]) -> int:
 
 def read_while_drawing(method: Mapping[str, Any], model: Architecture, target: Architecture) -> list[Architecture]:
     """The models that are asked for each token: the policy first."""
-    read = [model]
-    if method["sampler"] in registry.WITH_TARGET:
-        read.append(target)
-    if method["alpha"] == "snr_max":
-        read.append(model)
-    return read
+    return [target if name == "target" else model for name in registry.models_read(method)]
 
 
 def drawing(

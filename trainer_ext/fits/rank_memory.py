@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from trainer_ext import registry
@@ -46,16 +45,13 @@ _IN_ONE_PROCESS = (
 )
 
 
-@dataclass(frozen=True)
-class RankNeed:
-    """Bytes of one rank and its server. device: None where nothing trains on devices."""
+def need(
+    config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture
+) -> tuple[Need | None, Need]:
+    """The memory of one rank and its server: of its device, None where nothing trains on devices; and main memory.
 
-    device: Need | None
-    main: Need
-
-
-def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture) -> RankNeed:
-    """The memory of one rank. target: the sizes of the target policy, if the method has one."""
+    target: the sizes of the target policy, if the method has one.
+    """
     method, trainer, parallel = config["method"], config["trainer"], Parallel.from_model(config["model"])
     ranks, on_devices, vllm = trainer["ranks"], asked(config["model"])[1] > 0, trainer["rollout"] == "vllm"
     number = NUMBER[trainer["dtype"]]
@@ -120,9 +116,9 @@ def need(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture
         update["activations"] = memory.activations(model, tokens, on_devices, number)  # on devices, computed again
         phases["update"] = update
     if not on_devices:
-        return RankNeed(None, Need({**throughout, **main}, phases))
+        return None, Need({**throughout, **main}, phases)
     throughout["CUDA and NCCL (in part a guess)"] = FIXED
-    return RankNeed(Need(throughout, phases), Need(main, {"update": {}}))
+    return Need(throughout, phases), Need(main, {"update": {}})
 
 
 def rows_of_rank(config: Mapping[str, Any], verl: Mapping[str, Any]) -> int:
@@ -157,12 +153,12 @@ def misfits(
     nodes, on_each = asked(config["model"])
     places: list[tuple[str, str, int, Need, Mapping[str, int]]] = []
     if config["trainer"]["backend"] == "verl_ray":
-        rank = need(config, verl, model, target)
+        device, main = need(config, verl, model, target)
         ranks = math.ceil(config["trainer"]["ranks"] / nodes)  # of the fullest node, which may have the reward model
-        if rank.device is not None:
-            places.append((_DEVICE, "each device", 1, rank.device, {}))
+        if device is not None:
+            places.append((_DEVICE, "each device", 1, device, {}))
         beside = {"reward model": FLOAT * reward_model} if reward_model else {}
-        places.append((_MEMORY, f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, rank.main, beside))
+        places.append((_MEMORY, f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, main, beside))
     else:
         whole = memory.need(config["method"], verl, model, target, on_each > 0, reward_model)
         process = {} if on_each else {"the process itself": memory.PROCESS}

@@ -6,8 +6,9 @@ A proposal takes the log-probabilities (rows, V) of the policy and, for all but 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,3 +138,18 @@ class FromGeometric:
         if self.rule.name == "entropy":
             values["qstar/entropy_residual"] = float(residual.mean())
         return values
+
+
+#: Those of samples that are weighted: they remember what they saw.
+Weighted = FromGeometric | FromTarget
+
+
+def proposal_of(method: Mapping[str, Any]) -> Proposal:
+    """What the method's sampler draws tokens from; it takes the log-probabilities of `registry.models_read`."""
+    sampler = registry.sampler.choice(method)
+    if sampler.name == "geometric":
+        return FromGeometric(registry.alpha.choice(method), **sampler.settings)
+    if sampler.name != "target":
+        return from_policy
+    # likelihood has no importance weights, and so no effective sample size
+    return from_target if method.get("loss") == "sft" else FromTarget()

@@ -8,20 +8,11 @@ exactly q: drawing from q itself there does not.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from trainer_ext.sampling import draws
-
-
-@dataclass(frozen=True)
-class Verified:
-    """accepted (B,): how many of the k draft tokens stand; next_token (B,): the one drawn after them."""
-
-    accepted: Tensor
-    next_token: Tensor
 
 
 def acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -36,12 +27,12 @@ def residual(log_p: Tensor, log_q: Tensor) -> Tensor:
     return torch.where(total > 0, left / torch.where(total > 0, total, 1.0), log_q.exp())
 
 
-def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> Verified:
-    """Keep or correct k draft tokens of each of B rows.
+def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Keep or correct k draft tokens of each of B rows: how many of them stand, and the token drawn after these, (B,).
 
     draft: (B, k) int64, drawn from p; log_p: (B, k, V), the draft's log-probabilities; log_q: (B, k + 1, V), those of q
     at the same positions and the one after; uniform: (B, k + 1, 2), random numbers in [0, 1) of each position: to keep
-    its draft, to draw another token there. The output, draft[:accepted] and then next_token, is distributed as q's.
+    its draft, to draw another token there. The output, draft[:standing] and then the token, is distributed as q's.
 
     ValueError: shapes that do not fit, a token outside the vocabulary or that log_p excludes, NaN, with its row.
     """
@@ -63,7 +54,7 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> Veri
     # after the last position nothing was drafted: p = 0 there, whose residual is q
     nothing = torch.full_like(log_q[:, :1], -math.inf)
     before = torch.cat([log_p, nothing], dim=1)[row, accepted]
-    return Verified(accepted, draws.choose(residual(before, after), uniform[row, accepted, 1]))
+    return accepted, draws.choose(residual(before, after), uniform[row, accepted, 1])
 
 
 def _refuse(bad: Tensor, words: str) -> None:

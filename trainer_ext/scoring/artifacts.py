@@ -31,10 +31,15 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             build(draft)
-            for path in [*draft.rglob("*"), draft]:  # written to the disk before the folder is renamed
-                descriptor = os.open(path, os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
+            write_out(draft)  # before the folder is renamed
             draft.rename(folder)
     _seconds = before + time.monotonic() - began  # with what the build itself needed to have built
     return folder
+
+
+def write_out(folder: Path) -> None:
+    """Wait until a folder with all that is in it is on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)

@@ -11,7 +11,6 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +47,26 @@ def run(given: argparse.Namespace) -> int:
     """JSON: run, step, seed, method, model, task, changes, metrics; of a model: folder, seed, task, metrics."""
     out = None if given.to is None else selection.new_folder("--to", given.to)
     model = Path(given.run).expanduser()
-    what, evaluated = _of_model(given, model) if (model / "config.json").is_file() else _of_run(given)
+    is_model = (model / "config.json").is_file()
+    what, about, metrics, answers = _of_model(given, model) if is_model else _of_run(given)
+    found = {**about, "metrics": metrics}
     if out is not None:
-        write(evaluated, out)
-    prompts = len({(answer["split"], answer["prompt"]) for answer in evaluated.answers})
-    width = max(map(len, evaluated.metrics))
-    lines = [f"{what}: {len(evaluated.answers)} responses to {prompts} prompts"]
-    lines += [f"  {name:<{width}}  {value:.4g}" for name, value in evaluated.metrics.items()]
+        write(found, answers, out)
+    prompts = len({(answer["split"], answer["prompt"]) for answer in answers})
+    width = max(map(len, metrics))
+    lines = [f"{what}: {len(answers)} responses to {prompts} prompts"]
+    lines += [f"  {name:<{width}}  {value:.4g}" for name, value in metrics.items()]
     lines += [f"{out}: metrics.json and answers.parquet"] if out is not None else []
-    output(given, {**evaluated.origin, "metrics": evaluated.metrics}, lines)
+    output(given, found, lines)
     return EXIT_FINE
 
 
-def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
-    """What is evaluated, in words, and the evaluation of a run's checkpoint. Usage: it cannot be made so."""
+#: What is evaluated, in words and as values; its metrics (docs/metrics.md); each response with its prompt and numbers.
+_Evaluated = tuple[str, dict[str, Any], dict[str, float], list[dict[str, Any]]]
+
+
+def _of_run(given: argparse.Namespace) -> _Evaluated:
+    """Evaluate a run's checkpoint. Usage: it cannot be evaluated so."""
     with selection.checkpoint(given) as (folder, step, checkpoint):
         from trainer_ext.backends import protocol
 
@@ -77,11 +82,11 @@ def _of_run(given: argparse.Namespace) -> tuple[str, Evaluated]:
                 config[section][key] = value
         about = {**origin(folder, config, step), "changes": {key: values for key, values in changes.items() if values}}
         cache = cache_folder(multirun_of(folder))
-        evaluated = _evaluated(protocol.evaluate, config, checkpoint, cache, step, about)
-    return f"run {folder.name} after step {step}", evaluated
+        found = _evaluated(protocol.evaluate, config, checkpoint, cache, step)
+    return f"run {folder.name} after step {step}", about, *found
 
 
-def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
+def _of_model(given: argparse.Namespace, model: Path) -> _Evaluated:
     """Evaluate a model in a folder as a run that starts from it would. Raises InvalidPlan if no run could."""
     from launcher.planning import freeze, planner
     from trainer_ext.backends import protocol
@@ -101,10 +106,10 @@ def _of_model(given: argparse.Namespace, model: Path) -> tuple[str, Evaluated]:
         config, cache = read_config(planned), cache_folder(given.multirun.resolve())
         about = {"folder": str(model), "seed": config["seed"], "task": config["task"]["name"]}
         try:
-            evaluated = _evaluated(protocol.evaluate_model, completed(planned, config), model, cache, 0, about)
+            found = _evaluated(protocol.evaluate_model, completed(planned, config), model, cache, 0)
         except ValueError as error:
             raise Usage(f"{model}: {error}") from error
-    return str(model), evaluated
+    return str(model), about, *found
 
 
 def _changes(config: Mapping[str, Any], overrides: Sequence[str], run: str) -> dict[str, dict[str, Any]]:
@@ -137,18 +142,9 @@ def _counts(given: argparse.Namespace) -> dict[str, int]:
 # ---------------------------------------------------------------- evaluations
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """What an evaluation found: its metrics (docs/metrics.md), and each response with its prompt and its numbers."""
-
-    origin: Mapping[str, Any]
-    metrics: Mapping[str, float]
-    answers: list[dict[str, Any]]
-
-
 def _evaluated(
-    function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int, about: Mapping[str, Any]
-) -> Evaluated:
+    function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
     from trainer_ext.scoring.rewards import RewardFailed
     from trainer_ext.scoring.scores import evaluation
 
@@ -158,20 +154,19 @@ def _evaluated(
         raise ValueError(str(error)) from error
     trainer = config["trainer"]
     metrics = evaluation.metrics(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
-    rows = [{name: getattr(answer, name) for name in COLUMNS} | dict(answer.numbers) for answer in answers]
-    return Evaluated(about, metrics, rows)
+    return metrics, [{name: getattr(answer, name) for name in COLUMNS} | answer.numbers for answer in answers]
 
 
-def write(evaluated: Evaluated, out: Path) -> None:
+def write(found: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], out: Path) -> None:
     """Write metrics.json and answers.parquet to a new folder, which appears when both are complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with files.new_folder(out) as draft:
-        files.write_json(draft / "metrics.json", {**evaluated.origin, "metrics": dict(evaluated.metrics)})
+        files.write_json(draft / "metrics.json", found)
         # responses to test prompts alone have scores
-        columns = dict.fromkeys(name for answer in evaluated.answers for name in answer)
-        table = pa.table({name: [answer.get(name) for answer in evaluated.answers] for name in columns})
+        columns = dict.fromkeys(name for answer in answers for name in answer)
+        table = pa.table({name: [answer.get(name) for answer in answers] for name in columns})
         pq.write_table(table, draft / "answers.parquet")
 
 

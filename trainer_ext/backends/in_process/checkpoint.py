@@ -17,27 +17,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging
 
 from trainer_ext.backends.in_process import initial_model
-from trainer_ext.backends.in_process.engine import Trained, local
+from trainer_ext.backends.in_process.engine import local
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
 
-def save(folder: Path, model: Trained, state: dict[str, Any]) -> None:
-    """Write weights, optimizer, learning-rate schedule and `state` (JSON values) into `folder`; make it if needed."""
-    folder.mkdir(exist_ok=True)
-    save_tensors(folder, model.engine)
-    (folder / STATE).write_text(json.dumps({**state, "schedule": schedule(model.engine)}, indent=1))
+def save(folder: Path, engine: Any, state: Mapping[str, Any]) -> None:
+    """Write an engine's trained weights, optimizer, learning-rate schedule, and `state` (JSON values) into a folder.
 
-
-def load(folder: Path, model: Trained) -> dict[str, Any]:
-    """Restore what `save` wrote into a model of the same shape; returns the state."""
-    state: dict[str, Any] = json.loads((folder / STATE).read_text())
-    restore(folder, model.engine, load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), state.pop("schedule"))
-    return state
-
-
-def save_tensors(folder: Path, engine: Any) -> None:
-    """Write this process's part of the trained weights and of the optimizer into `folder`."""
+    Of weights and optimizer it writes the part that is in this process. The folder is made if needed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     parameters = _trained(engine)
     save_file({name: local(p.detach()).contiguous() for name, p in parameters.items()}, folder / WEIGHTS)
     tensors = {
@@ -46,16 +36,20 @@ def save_tensors(folder: Path, engine: Any) -> None:
         for key, value in engine.optimizer.state[parameter].items()
     }
     save_file(tensors, folder / OPTIMIZER)
+    schedule = {key: value for key, value in engine.lr_scheduler.state_dict().items() if key != "lr_lambdas"}
+    (folder / STATE).write_text(json.dumps({**state, "schedule": schedule}, indent=1))
+
+
+def load(folder: Path, engine: Any) -> dict[str, Any]:
+    """Restore what `save` wrote into an engine of a model of the same shape; returns the state."""
+    state: dict[str, Any] = json.loads((folder / STATE).read_text())
+    restore(folder, engine, load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), state.pop("schedule"))
+    return state
 
 
 def _trained(engine: Any) -> dict[str, Tensor]:
     """The parameters that updates change, by name; with adapters (LoRA) these alone."""
     return {name: parameter for name, parameter in engine.module.named_parameters() if parameter.requires_grad}
-
-
-def schedule(engine: Any) -> dict[str, Any]:
-    """The state of the learning-rate schedule, as JSON values."""
-    return {key: value for key, value in engine.lr_scheduler.state_dict().items() if key != "lr_lambdas"}
 
 
 def restore(

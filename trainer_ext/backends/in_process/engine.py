@@ -258,15 +258,19 @@ class Trained:
     actors and HTTP servers.
     """
 
-    def __init__(self, kind: str, model: Any, engine: Any, optimizer: Any, checkpoint: Any):
-        model.model_type = f"{_PADDED}{kind}"
+    def __init__(self, kind: str, tree: DictConfig):
+        """kind: after _PADDED, the kind of the engine; tree: of `_tree`."""
+        self.config, self.model_config = omega_conf_to_dataclass(tree.actor), omega_conf_to_dataclass(tree.model)
+        self.model_config.model_type = f"{_PADDED}{kind}"
+        engine = self.config.engine
+        engine.use_dynamic_bsz, engine.micro_batch_size_per_gpu = False, self.config.ppo_micro_batch_size_per_gpu
         self.engine = EngineRegistry.new(
-            model_type=model.model_type,
+            model_type=self.model_config.model_type,
             backend=engine.strategy,
-            model_config=model,
+            model_config=self.model_config,
             engine_config=engine,
-            optimizer_config=optimizer,
-            checkpoint_config=checkpoint,
+            optimizer_config=self.config.optim,
+            checkpoint_config=self.config.checkpoint,
         )
         self.engine.initialize()
 
@@ -301,12 +305,8 @@ class Actor(Trained):
 
     def __init__(self, verl: DictConfig, model_path: str, total_steps: int):
         """Load `model_path` (a folder) as verl's whole tree says, for a schedule of `total_steps` steps."""
-        tree = _tree(verl, model_path, total_steps)
-        self.config = omega_conf_to_dataclass(tree.actor)
-        self.model_config = omega_conf_to_dataclass(tree.model)
+        super().__init__("language_model", _tree(verl, model_path, total_steps))
         self.tokenizer = load_tokenizer(model_path, verl.actor_rollout_ref.model)
-        config = self.config
-        super().__init__("language_model", self.model_config, _engine(config), config.optim, config.checkpoint)
         self.grad_variance = GradVariance(self.engine)
 
 
@@ -318,17 +318,14 @@ class Critic(Trained):
         tree = _tree(verl, model_path, total_steps)
         with open_dict(tree):
             tree.actor.optim.lr = lr_ratio * tree.actor.optim.lr
-        config = omega_conf_to_dataclass(tree.actor)
-        self._rows = config.ppo_micro_batch_size_per_gpu
-        model = omega_conf_to_dataclass(tree.model)
-        super().__init__("value_model", model, _engine(config), config.optim, config.checkpoint)
+        super().__init__("value_model", tree)
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """The value before each token of the responses, (B, T); 0 where the mask is false."""
         values = []
         with self.engine.eval_mode():
-            for part in batch.columns().split(self._rows):
+            for part in batch.columns().split(self.config.ppo_micro_batch_size_per_gpu):
                 inputs, _ = self.engine.prepare_model_inputs(part)
                 output = self.engine.module(**inputs, use_cache=False)
                 values.append(self.engine.response_values(output, part["responses"].shape[1]))
@@ -387,11 +384,3 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     if not any("ForCausalLM" in name for name in plain.get("architectures") or ()):
         changed["architectures"] = ["ForCausalLM"]
     return changed
-
-
-def _engine(config: Any) -> Any:
-    """The engine's section of an actor's configuration, for micro-batches of a fixed number of rows."""
-    engine = config.engine
-    engine.use_dynamic_bsz = False
-    engine.micro_batch_size_per_gpu = config.ppo_micro_batch_size_per_gpu
-    return engine

@@ -43,8 +43,7 @@ class _Product(torch.autograd.Function):
 def _times(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """left (..., K) times the transposed `right` (N, K), plus the bias (N,)."""
     # The only way to oneDNN's products in float32; torch is pinned, because the operator is PyTorch's own.
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
 
 
 def use(module: nn.Module) -> nn.Module:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from trainer_ext.fits import chat
+from trainer_ext.methods.continuing import judged
 from trainer_ext.sampling import draws
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.rewards import Messages, Score, Scorer
@@ -44,6 +45,18 @@ class Prompts:
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
         self.drawn: dict[str, list[Any]] = {}  # what `of_step` gave last: rows, and their tokens
+
+    @classmethod
+    def of_task(cls, config: Mapping[str, Any], cache: Path, tokenizer: Any, seed: int) -> Prompts:
+        """Those of a run's task, prepared in the folder `cache` if they are not there. ValueError as in __init__."""
+        folder = tasks.prepare(config["task"], config["trainer"]["split"], cache)
+        return cls(folder, tokenizer, int(config["verl"].data.max_prompt_length), seed)
+
+    def of_run(self, trainer: Mapping[str, Any]) -> list[tuple[str, Prompt]]:
+        """`of_evaluations` for all evaluations of a run; trainer: the section. Empty without evaluations."""
+        if not trainer["eval_every"]:
+            return []
+        return self.of_evaluations(int(trainer["eval_prompts"]), judged(trainer, int(trainer["steps"])))
 
     def _read(self, split: str) -> list[Prompt]:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
@@ -87,11 +100,11 @@ class Prompts:
         rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
         return [rows[text] for text in tasks.in_order(rows)[:size]]
 
-    def of_evaluations(self, size: int, judged: int = 0) -> list[tuple[str, Prompt]]:
-        """At most `size` prompts of each split, with their splits, for an evaluation, and as many test prompts for
-        judges as there are of `judged`. ValueError as in `of_split`."""
+    def of_evaluations(self, size: int, for_judges: int = 0) -> list[tuple[str, Prompt]]:
+        """At most `size` prompts of each split, with their splits, for an evaluation, and so many test prompts for
+        judges. ValueError as in `of_split`."""
         splits = [(split, split, size) for split in (tasks.TEST, tasks.VALIDATION, tasks.TRAIN)]
-        splits += [(JUDGED, tasks.TEST, judged)] if judged else []
+        splits += [(JUDGED, tasks.TEST, for_judges)] if for_judges else []
         return [(name, row) for name, split, count in splits for row in self.of_split(split, count)]
 
 

@@ -19,7 +19,7 @@ from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to,
 from trainer_ext.backends.in_process.sampler import Samples, load_module, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
 from trainer_ext.sampling import draws
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget, Proposal, from_policy, from_target, greedy_where
+from trainer_ext.sampling.proposal import Weighted, greedy_where, proposal_of
 from trainer_ext.scoring import rewards, tasks
 from trainer_ext.scoring.rewards import Score
 from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
@@ -40,47 +40,16 @@ class Drawn:
     positions: dict[str, Tensor]
 
 
-def models_read(method: Mapping[str, Any]) -> list[str]:
-    """The models that read every token while sampling, the policy first."""
-    names = ["policy"]
-    if method["sampler"] in registry.WITH_TARGET:
-        names.append("target")
-    if method["alpha"] == "snr_max":
-        names.append("reference")
-    return names
-
-
-def proposal_of(method: Mapping[str, Any]) -> Proposal:
-    """What the method's sampler draws tokens from; it takes the log-probabilities of `models_read`."""
-    sampler = registry.sampler.choice(method)
-    if sampler.name == "geometric":
-        return FromGeometric(registry.alpha.choice(method), **sampler.settings)
-    if sampler.name != "target":
-        return from_policy
-    # likelihood has no importance weights, and so no effective sample size
-    return from_target if method["loss"] == "sft" else FromTarget()
-
-
 class Rollout:
     """Draws responses from the policy, the target, or a distribution between them; also evaluates the policy."""
 
-    def __init__(
-        self,
-        method: Mapping[str, Any],
-        verl: Any,
-        task: Mapping[str, Any],
-        tokenizer: Any,
-        prompts: Prompts,
-        modules: Mapping[str, Any],
-        seed: int,
-        device: str,
-    ):
-        """task: the configuration's section; modules: `policy`, `reference`, and `target` if the method has one."""
-        self._method, self._verl, self._modules = method, verl, modules
-        self._task, self._score = task["name"], tasks.scorer(task)
-        self._tokenizer, self._prompts, self._seed, self._device = tokenizer, prompts, seed, device
-        self._asked: Sequence[tuple[str, Prompt]] = ()
-        self._most = int(verl.actor_rollout_ref.rollout.max_num_seqs)
+    def __init__(self, config: Mapping[str, Any], tokenizer: Any, prompts: Prompts, modules: Mapping[str, Any]):
+        """config: the run's; modules: `policy`, `reference`, and `target` if the method has one."""
+        self._method, self._verl, self._modules = config["method"], config["verl"], modules
+        self._task, self._score = config["task"]["name"], tasks.scorer(config["task"])
+        self._tokenizer, self._prompts, self._seed = tokenizer, prompts, int(config["seed"])
+        self._device, self._most = platform.use(), int(self._verl.actor_rollout_ref.rollout.max_num_seqs)
+        self.asked: Sequence[tuple[str, Prompt]] = ()  # prompts of evaluations (Prompts.of_evaluations)
 
     def draw(self, step: int) -> Drawn:
         """The responses of a step; with the same models, the same responses every time."""
@@ -99,14 +68,14 @@ class Rollout:
         keys = self._keys("sample", step, request)
         began = time.perf_counter()
         if drafting is None:
-            samples, speculation = sample(self.models, request, keys, proposal, self._most), None
+            samples, speculation = sample(self.models, request, keys, proposal, self._most), {}
         else:
             models = self._modules["policy"], self._modules["target"]
             samples, speculation = sample_speculatively(*models, request, keys, proposal, drafting)
         seconds = time.perf_counter() - began
-        metrics = {"cost/sample_seconds": seconds, **(speculation.metrics if speculation else {})}
+        metrics = {"cost/sample_seconds": seconds, **speculation}
         trained, positions = samples.batch, {}
-        if isinstance(proposal, (FromGeometric, FromTarget)):
+        if isinstance(proposal, Weighted):
             metrics |= proposal.metrics()
             positions = proposal.positions
         if compared:
@@ -120,18 +89,13 @@ class Rollout:
         given = torch.tensor(values, dtype=torch.float32, device=samples.batch.responses.device)
         return Drawn(samples, given, trained, metrics | rewards.metrics(scores), positions)
 
-    def prepare_evaluations(self, count: int, judged: int = 0) -> None:
-        """Choose at most `count` prompts of each split for all evaluations, and so many for judges. ValueError: a split
-        has no prompt."""
-        self._asked = self._prompts.of_evaluations(count, judged)
-
     def evaluate(self, step: int, drawn: int, judged: bool = False) -> list[Answer]:
-        """The policy's own responses to the prompts of evaluations: to each a greedy one, and `drawn` others. judged:
+        """The policy's own responses to the prompts `asked`: to each a greedy one, and `drawn` others. judged:
         also to the prompts for judges.
 
         With the same policy the same answers every time; nothing that the training draws depends on them.
         """
-        asked = [item for item in self._asked if judged or item[0] != JUDGED]
+        asked = [item for item in self.asked if judged or item[0] != JUDGED]
         n = 1 + drawn
         answers: list[Answer] = []
         width = max(1, self._most // n)
@@ -161,7 +125,7 @@ class Rollout:
     @property
     def models(self) -> list[Any]:
         """The models that read every token while sampling."""
-        return [self._modules[name] for name in models_read(self._method)]
+        return [self._modules[name] for name in registry.models_read(self._method)]
 
     def _request(self, rows: list[Prompt], n: int) -> Request:
         return Request.from_prompts([row.tokens for row in rows], n, self._tokenizer, self._verl, self._device)
@@ -187,14 +151,10 @@ class Rollout:
 
 def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> list[Answer]:
     """`trainer_ext.backends.evaluate` of the model in a folder."""
-    device, trainer, seed = platform.use(), config["trainer"], int(config["seed"])
-    verl = config["verl"]
-    tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
-    data = tasks.prepare(config["task"], trainer["split"], cache)
-    prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed)
-    modules = {
-        "policy": load_module(str(model), trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
-    }
-    rollout = Rollout(config["method"], verl, config["task"], tokenizer, prompts, modules, seed, device)
-    rollout.prepare_evaluations(int(trainer["eval_prompts"]))
+    settings, trainer = config["verl"].actor_rollout_ref.model, config["trainer"]
+    tokenizer = load_tokenizer(str(model), settings)
+    prompts = Prompts.of_task(config, cache, tokenizer, int(config["seed"]))
+    modules = {"policy": load_module(str(model), trust_remote_code=bool(settings.trust_remote_code))}
+    rollout = Rollout(config, tokenizer, prompts, modules)
+    rollout.asked = prompts.of_evaluations(int(trainer["eval_prompts"]))
     return rollout.evaluate(step, int(trainer["eval_samples"]))

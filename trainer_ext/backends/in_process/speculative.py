@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,30 +19,6 @@ from trainer_ext.sampling.proposal import FromGeometric
 Drafting = Callable[[int, int], int]
 #: Prior counts of `adaptive`: tokens kept, tokens tested.
 _BELIEVED = 8, 10
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """Counts over the rows that still grew.
-
-    tested: drafted tokens up to the first that was not kept, within the response; forwards: of the target; emitted:
-    tokens; expected: sum of 1 - TV(q, pi_theta) over the tested positions.
-    """
-
-    tested: int
-    kept: int
-    forwards: int
-    emitted: int
-    expected: float
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The speculative/* values that need no other run."""
-        return {
-            "speculative/acceptance_rate": self.kept / max(self.tested, 1),
-            "speculative/expected_acceptance": self.expected / max(self.tested, 1),
-            "speculative/tokens_per_target_forward": self.emitted / max(self.forwards, 1),
-        }
 
 
 class _Reader:
@@ -87,8 +62,9 @@ class _Reader:
 @torch.no_grad()
 def sample_speculatively(
     policy: Any, target: Any, request: Request, keys: Sequence[int], proposal: FromGeometric, drafting: Drafting
-) -> tuple[Samples, Speculation]:
-    """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target.
+) -> tuple[Samples, dict[str, float]]:
+    """As `sampler.sample` of policy and target: the same distribution, with fewer forwards of the target; and the
+    speculative/* metrics that need no other run.
 
     `proposal` is asked once a round, for (rows x positions, V) at a time; it remembers those that tokens come from.
     Each position of a row has three random numbers of its own, made from the row's key: to draft a token, to keep it,
@@ -105,6 +81,8 @@ def sample_speculatively(
     columns = torch.zeros(4, rows, length, device=device)  # log_probs, behaviour, entropy, collision
     size = torch.zeros(rows, dtype=torch.long, device=device)
     alive = torch.ones(rows, dtype=torch.bool, device=device)
+    # of the rows that still grew: drafted tokens within the response up to the first that was not kept, those that were
+    # kept, forwards of the target, and the sum of 1 - TV(q, pi_theta) over the tested positions
     tested = kept_tokens = forwards = 0
     expected = 0.0
     row = torch.arange(rows, device=device)
@@ -124,13 +102,13 @@ def sample_speculatively(
         log_t = target_reader.read(block, there, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
         log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
-        verified = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
-        emitted = torch.cat([block[:, 1:], verified.next_token[:, None]], dim=1)
-        emitted[row, verified.accepted] = verified.next_token
+        accepted, next_token = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
+        emitted = torch.cat([block[:, 1:], next_token[:, None]], dim=1)
+        emitted[row, accepted] = next_token
         # emitted[:, :accepted + 1] is part of the response, up to the end token and the length
         order = torch.arange(k + 1, device=device)
         ended = ((emitted == request.eos_id).long().cumsum(dim=1) - (emitted == request.eos_id).long()) > 0
-        stands = (order <= verified.accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
+        stands = (order <= accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
         proposal.keep(stands.flatten())
         p = theta.exp()
         values = torch.stack(
@@ -146,19 +124,23 @@ def sample_speculatively(
         columns[:, at, size[at] + which] = values[:, at, which]
         seen = stands[:, :k]  # drafts beyond the end of the response do not count
         tested += int(seen.sum())
-        kept_tokens += int((seen & (order[:k] < verified.accepted[:, None])).sum())
+        kept_tokens += int((seen & (order[:k] < accepted[:, None])).sum())
         forwards += int(alive.sum())
         expected += float(speculative.acceptance(theta[:, :-1], log_q[:, :-1])[seen].sum())
         for reader in (draft_reader, target_reader):
-            reader.forget(verified.accepted + 1, k + 1)
-        last = verified.next_token[:, None]
-        position = position + verified.accepted[:, None] + 1
+            reader.forget(accepted + 1, k + 1)
+        last = next_token[:, None]
+        position = position + accepted[:, None] + 1
         size = size + stands.sum(dim=1)
         alive = alive & ~((emitted == request.eos_id) & stands).any(dim=1) & (size < length)
     mask = torch.arange(length, device=device) < size[:, None]
     log_probs, behaviour, entropy, collision = columns
-    total = Speculation(tested, kept_tokens, forwards, int(mask.sum()), expected)
-    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision), total
+    metrics = {
+        "speculative/acceptance_rate": kept_tokens / max(tested, 1),
+        "speculative/expected_acceptance": expected / max(tested, 1),
+        "speculative/tokens_per_target_forward": int(mask.sum()) / max(forwards, 1),
+    }
+    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision), metrics
 
 
 registry.drafting.declare("none")

@@ -46,8 +46,7 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
 
     None without a target. ValueError: the task has no demonstrations, or no response has the reward that is needed.
     """
-    folder: str | None = registry.target.choice(config["method"])(Start(config, cache, model))
-    return folder
+    return registry.target.choice(config["method"])(Start(config, cache, model))
 
 
 def samples(method: Mapping[str, Any]) -> int | None:
@@ -90,8 +89,8 @@ def _large(start: Start, width: int, depth: int, steps: int, lr: float) -> str:
 
 @registry.target("best_of_n", prefix="target_")
 def _best_of_n(start: Start, prompts: int, samples: int, steps: int, lr_ratio: float) -> str:
-    examples = partial(_samples, start, prompts, samples, lambda rewards: one_hot(rewards.argmax(dim=1), samples))
-    return _tuned(start, steps, lr_ratio, examples)
+    best = partial(_samples, start, prompts, samples, lambda rewards: one_hot(rewards.argmax(dim=1), samples))
+    return _tuned(start, steps, lr_ratio, best)
 
 
 @registry.target("high_reward", prefix="target_")
@@ -159,13 +158,9 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
 
     weigh: rewards (count, n) -> weights of the same shape.
     """
-    model, verl = start.model, start.config["verl"]
-    tokenizer = _tokenizer(start)
-    module = load_module(model, trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
-    task = start.config["task"]
-    data = tasks.prepare(task, start.config["trainer"]["split"], start.cache)
-    prompts = Prompts(data, tokenizer, int(verl.data.max_prompt_length), seed=0)
-    rows = prompts.of_step(1, count)
+    verl, tokenizer = start.config["verl"], _tokenizer(start)
+    module = load_module(start.model, trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
+    rows = Prompts.of_task(start.config, start.cache, tokenizer, seed=0).of_step(1, count)
     width = max(1, int(verl.actor_rollout_ref.rollout.max_num_seqs) // n)
     responses: list[list[int]] = []
     for first in range(0, len(rows), width):
@@ -174,7 +169,7 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
         batch = sample([module], Request.from_prompts(part, n, tokenizer, verl, module.device), keys).batch
         responses += [row[keep].tolist() for row, keep in zip(batch.responses, batch.mask, strict=True)]
     texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-    rewards = torch.tensor([score.value for score in scores_of(tasks.scorer(task), rows, texts)])
+    rewards = torch.tensor([score.value for score in scores_of(tasks.scorer(start.config["task"]), rows, texts)])
     weights = weigh(rewards.double().reshape(-1, n)).double().flatten().tolist()
     if not any(weights):
         raise ValueError(

@@ -16,7 +16,7 @@ from torch import Tensor
 from verl.utils.metric import Metric
 
 from trainer_ext import metrics
-from trainer_ext.backends.in_process import checkpoint, initial_model, platform, target_model
+from trainer_ext.backends.in_process import checkpoint, initial_model, target_model
 from trainer_ext.backends.in_process.batch import Batch
 from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
@@ -25,7 +25,6 @@ from trainer_ext.backends.in_process.sampler import load_module, score
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, Scored, positions, update
-from trainer_ext.scoring import tasks
 from trainer_ext.scoring.scores.evaluation import Answer
 
 
@@ -37,7 +36,7 @@ class InProcess:
     def __init__(self, config: Mapping[str, Any], cache: Path):
         """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
         section, steps = config["method"], int(config["trainer"]["steps"])
-        self._seed, self._device, self._trainer = int(config["seed"]), platform.use(), config["trainer"]
+        self._seed, self._trainer = int(config["seed"]), config["trainer"]
         self._method = Method.read(section, steps)
         self._verl = verl = deepcopy(config["verl"])
         temperature = verl.actor_rollout_ref.rollout.temperature
@@ -58,14 +57,9 @@ class InProcess:
             trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
             modules["target"] = load_module(target, trust_remote_code=trust)
         self._target_samples = target_model.samples(section)
-        data = tasks.prepare(config["task"], self._trainer["split"], cache)
-        self._prompts = Prompts(data, self.actor.tokenizer, int(verl.data.max_prompt_length), self._seed)
-        self._rollout = Rollout(
-            section, verl, config["task"], self.actor.tokenizer, self._prompts, modules, self._seed, self._device
-        )
-        if self._trainer["eval_every"]:
-            kept = judged(self._trainer, int(self._trainer["steps"]))
-            self._rollout.prepare_evaluations(int(self._trainer["eval_prompts"]), kept)
+        self._prompts = Prompts.of_task(config, cache, self.actor.tokenizer, self._seed)
+        self._rollout = Rollout({**config, "verl": verl}, self.actor.tokenizer, self._prompts, modules)
+        self._rollout.asked = self._prompts.of_run(self._trainer)
         self.parameters = sum(p.numel() for p in self._policy.parameters())
         # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
         self._read = sum(map(multiplied_parameters, self._rollout.models))
@@ -187,15 +181,15 @@ class InProcess:
     def save(self, folder: Path, state: dict[str, Any]) -> None:
         training, controller = {"samples": self.samples, "tokens": self.tokens}, self._method.controller
         dual = controller.state_dict() if controller else None
-        checkpoint.save(folder, self.actor, {"training": training, "controller": dual, "run": state})
+        checkpoint.save(folder, self.actor.engine, {"training": training, "controller": dual, "run": state})
         if self.critic is not None:
-            checkpoint.save(folder / "critic", self.critic, {})
+            checkpoint.save(folder / "critic", self.critic.engine, {})
 
     def load(self, folder: Path) -> dict[str, Any]:
-        state = checkpoint.load(folder, self.actor)
+        state = checkpoint.load(folder, self.actor.engine)
         self.samples, self.tokens = state["training"]["samples"], state["training"]["tokens"]
         if self.critic is not None:
-            checkpoint.load(folder / "critic", self.critic)
+            checkpoint.load(folder / "critic", self.critic.engine)
         if self._method.controller:
             self._method.controller.load_state_dict(state["controller"])
         return dict(state["run"])

@@ -16,11 +16,11 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from trainer_ext.backends.in_process.batch import Request, pad
-from trainer_ext.backends.in_process.rollout import models_read, proposal_of
 from trainer_ext.backends.in_process.sampler import load_module, sample
 from trainer_ext.backends.verl_ray import plugin, servers, shared  # noqa: F401  (before verl reads the device's name)
 from trainer_ext.fits import devices
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget, greedy_where
+from trainer_ext.registry import models_read
+from trainer_ext.sampling.proposal import Weighted, greedy_where, proposal_of
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
@@ -48,7 +48,7 @@ class HfServer(servers.Failures):
         super().__init__()
         torch.set_num_threads(1)
         self._method = dict(config.custom["method"])
-        load = partial(load_module, dtype=devices.of_precision(config.dtype), trust_remote_code=trust_remote_code)
+        load = partial(load_module, dtype=getattr(torch, config.dtype), trust_remote_code=trust_remote_code)
         folders = {"target": config.custom["target"]}
         self._modules = {name: load(folders.get(name, path)) for name in models_read(self._method)}
         self._policy: dict[str, Tensor] = self._modules["policy"].state_dict()
@@ -143,7 +143,7 @@ class HfServer(servers.Failures):
             greedy = torch.tensor([parameters["greedy"] for _, parameters, _ in batch], device=where)
             proposal, names = greedy_where(greedy), ["policy"]
         sampled = sample([self._modules[name] for name in names], request, keys, proposal)
-        if isinstance(proposal, (FromGeometric, FromTarget)):
+        if isinstance(proposal, Weighted):
             self._seen.append(torch.cat(proposal.seen).cpu())
         outputs = []
         for row, keep in enumerate(sampled.batch.mask):
@@ -207,6 +207,6 @@ class HfAdapter(BaseRollout):
     async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
         """Send all parameters, in the type of the server's."""
         server = ray.get_actor(servers.server_name(int(os.environ["RANK"])))
-        for part in servers.parts(weights, devices.of_precision(self.config.dtype)):
+        for part in servers.parts(weights, getattr(torch, self.config.dtype)):
             await server.load_weights.remote(servers.sent(part))
         await server.loaded.remote(global_steps)

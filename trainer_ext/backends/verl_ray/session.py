@@ -19,8 +19,7 @@ from verl.utils.skip import SkipManager
 from trainer_ext import metrics
 from trainer_ext.backends.in_process import initial_model, target_model
 from trainer_ext.backends.in_process.engine import load_tokenizer
-from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task
-from trainer_ext.backends.in_process.rollout import models_read, proposal_of
+from trainer_ext.backends.in_process.prompts import Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
 from trainer_ext.backends.verl_ray.rollout import on_node
@@ -31,7 +30,8 @@ from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, positions
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget
+from trainer_ext.registry import models_read
+from trainer_ext.sampling.proposal import Weighted, proposal_of
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
@@ -55,19 +55,15 @@ class Session:
         too. ValueError: a value cannot work."""
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
-        steps = int(self._settings["steps"])
         verl, task = config["verl"], config["task"]
-        self._method = Method.read(section, steps)
+        self._method = Method.read(section, int(self._settings["steps"]))
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
         data = tasks.prepare(task, self._settings["split"], Path(cache))
         self._tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
         self._task = task["name"]
         self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
-        self._asked: list[tuple[str, Prompt]] = []
-        if self._settings["eval_every"]:
-            kept = judged(self._settings, steps)
-            self._asked = self._prompts.of_evaluations(int(self._settings["eval_prompts"]), kept)
+        self._asked = self._prompts.of_run(self._settings)
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
         tree = whole_tree(config, self._method, model, target, data, nodes)
@@ -156,7 +152,7 @@ class Session:
         """What the sampler saw of this step's tokens, where it remembers something."""
         self._positions = {}
         proposal = proposal_of(self._method.section)
-        if not isinstance(proposal, (FromGeometric, FromTarget)):
+        if not isinstance(proposal, Weighted):
             return {}
         servers = self.trainer.llm_server_manager.server_handles
         proposal.seen = [one for some in ray.get([server.seen.remote() for server in servers]) for one in some]

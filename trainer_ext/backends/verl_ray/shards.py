@@ -6,7 +6,6 @@ FSDP2 gives each rank a contiguous piece of dimension 0 of every parameter: read
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from trainer_ext.backends.in_process import checkpoint
+from trainer_ext.scoring import artifacts
 
 
 def _part(folder: Path, rank: int, ranks: int) -> Path:
@@ -25,13 +25,8 @@ def _part(folder: Path, rank: int, ranks: int) -> Path:
 def save(folder: Path, engine: Any, rank: int, ranks: int) -> None:
     """Write this rank's part of weights and optimizer below `folder`; all of it is on the disk afterwards."""
     part = _part(folder, rank, ranks)
-    part.mkdir(parents=True)
-    checkpoint.save_tensors(part, engine)
-    (part / checkpoint.STATE).write_text(json.dumps({"schedule": checkpoint.schedule(engine)}, indent=1))
-    for path in [*part.iterdir(), part]:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    checkpoint.save(part, engine, {})
+    artifacts.write_out(part)
 
 
 def load(folder: Path, engine: Any, rank: int, ranks: int) -> None:

@@ -62,12 +62,10 @@ class QStarForCausalLM(nn.Module):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """(rows, V); None on ranks of tensor parallelism that do not get the logits."""
-        width = self._width
+        own = self.policy.compute_logits(hidden_states[..., : self._width].contiguous())
         if self._policy_alone:
-            logits: Tensor | None = self.policy.compute_logits(hidden_states[..., :width].contiguous())
-            return logits
-        own = self.policy.compute_logits(hidden_states[..., :width].contiguous())
-        other = self.target.compute_logits(hidden_states[..., width:].contiguous())
+            return own
+        other = self.target.compute_logits(hidden_states[..., self._width :].contiguous())
         if own is None or other is None:
             return None
         temperature, proposal = self._settings.temperature, self._settings.proposal()

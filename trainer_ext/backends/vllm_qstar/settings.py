@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from trainer_ext import registry
 from trainer_ext.backends.vllm_qstar import ARCHITECTURE
-from trainer_ext.sampling.proposal import FromGeometric, FromTarget
+from trainer_ext.sampling.proposal import proposal_of
 from trainer_ext.scoring.reward_models.folders import TOKENIZER, missing
 
 #: The key of the model's settings among the overrides of the policy's configuration.
@@ -81,12 +81,9 @@ class QStarSettings:
         """What the configuration of a vLLM engine says."""
         return cls(**getattr(config.model_config.hf_config, KEY))
 
-    def proposal(self) -> FromGeometric | FromTarget:
+    def proposal(self) -> Any:
         """A new one. It starts to look for alpha at the same point, so that q depends on the two models alone."""
-        sampler = registry.sampler.choice(self.method)
-        if sampler.name == "target":
-            return FromTarget()
-        return FromGeometric(registry.alpha.choice(self.method), **sampler.settings)
+        return proposal_of(self.method)
 
 
 def engine_arguments(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,9 +24,8 @@ LEVEL = 0.95  # level of the interval of an accuracy
 BINS = 10  # rows of the reliability table
 
 
-class _Tokens(NamedTuple):
-    chosen: list[int]
-    rejected: list[int]
+#: Of the chosen response, and of the rejected one.
+_Tokens = tuple[list[int], list[int]]
 
 
 def train(
@@ -78,7 +77,7 @@ def train(
 
 
 def _tokens(encoder: Encoder, pair: Pair) -> _Tokens:
-    return _Tokens(*(encoder.conversation(pair.messages, text) for text in (pair.chosen, pair.rejected)))
+    return encoder.conversation(pair.messages, pair.chosen), encoder.conversation(pair.messages, pair.rejected)
 
 
 def _fit(
@@ -134,23 +133,23 @@ def _update(module: Any, encoder: Encoder, pairs: Sequence[_Tokens], micro: int)
     """Add the gradient of the mean loss of these pairs, and return the loss."""
     whole = 0.0
     for first in range(0, len(pairs), micro):
-        part = pairs[first : first + micro]
-        scores = logits(module, encoder, [*(pair.chosen for pair in part), *(pair.rejected for pair in part)])[:, 0]
-        loss = -logsigmoid(scores[: len(part)] - scores[len(part) :]).sum() / len(pairs)
+        loss = -logsigmoid(_differences(module, encoder, pairs[first : first + micro])).sum() / len(pairs)
         loss.backward()
         whole += float(loss.detach())
     return whole
 
 
+def _differences(module: Any, encoder: Encoder, pairs: Sequence[_Tokens]) -> Tensor:
+    """Score of the chosen less score of the rejected, (pairs,)."""
+    chosen, rejected = zip(*pairs, strict=True)
+    return torch.sub(*logits(module, encoder, [*chosen, *rejected])[:, 0].chunk(2))
+
+
+@torch.inference_mode()
 def _margins(module: Any, encoder: Encoder, pairs: Sequence[_Tokens]) -> list[float]:
-    """Score of the chosen less score of the rejected."""
-    margins: list[float] = []
-    with torch.inference_mode():
-        for first in range(0, len(pairs), BATCH // 2):
-            part = pairs[first : first + BATCH // 2]
-            scores = logits(module, encoder, [*(pair.chosen for pair in part), *(pair.rejected for pair in part)])[:, 0]
-            margins += (scores[: len(part)] - scores[len(part) :]).double().tolist()
-    return margins
+    """`_differences` of any number of pairs."""
+    parts = (pairs[first : first + BATCH // 2] for first in range(0, len(pairs), BATCH // 2))
+    return [margin for part in parts for margin in _differences(module, encoder, part).double().tolist()]
 
 
 # ---------------------------------------------------------------- what a model is worth

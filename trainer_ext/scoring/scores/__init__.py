@@ -58,14 +58,9 @@ def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:
     return numbers
 
 
-def metric(name: str) -> str:
-    """The metric of a score."""
-    return f"eval/{name}"
-
-
 def metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the scores that a section `trainer` names, and eval/pass@k of its further k."""
-    return {metric(name) for name in chosen(trainer)} | {metric(f"pass@{k}") for k in trainer.get("eval_pass") or ()}
+    return {f"eval/{name}" for name in [*chosen(trainer), *(f"pass@{k}" for k in trainer.get("eval_pass") or ())]}
 
 
 def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
@@ -95,7 +90,7 @@ def _unusable(choice: Choice) -> Iterator[Objection]:
         except Objection as misfit:
             yield misfit
     elif choice.name == "bertscore_f1":
-        folder, layer = _folder(choice.settings["model"]), choice.settings.get("layer")
+        folder, layer = Path(choice.settings["model"]).expanduser(), choice.settings.get("layer")
         lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
         if lacks is not None:
             yield Objection(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
@@ -131,14 +126,10 @@ def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None
     from trainer_ext.scoring.scores import bertscore
 
     responses, references = [answer.response for answer in answers], [answer.ground_truth for answer in answers]
-    return bertscore.f1(_folder(model), layer, responses, references)
+    return bertscore.f1(Path(model).expanduser(), layer, responses, references)
 
 
 @score("harmlessness")
 def harmlessness(answers: Sequence[Answer], model: str, label: str) -> list[float]:
     """The probability that a classifier in the folder `model` gives to its label for a harmless text."""
     return reward_models.label_probabilities(model, label, [answer.response for answer in answers])
-
-
-def _folder(path: str) -> Path:
-    return Path(path).expanduser()

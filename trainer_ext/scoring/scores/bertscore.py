@@ -6,7 +6,6 @@ The package bert-score fails with empty texts under transformers 5; the tests ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,8 @@ from trainer_ext.scoring.reward_models.scoring import device, positions
 _BATCH = 32  # texts
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """states: unit vectors (tokens, size). own (tokens,): False for tokens that the tokenizer puts around a text."""
-
-    states: Tensor
-    own: Tensor
+#: Unit vectors (tokens, size) of a text, and (tokens,) False for tokens that the tokenizer puts around it.
+_Encoded = tuple[Tensor, Tensor]
 
 
 def f1(folder: Path, layer: int | None, texts: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -39,11 +34,12 @@ def f1(folder: Path, layer: int | None, texts: Sequence[str], references: Sequen
 
 
 def _f1(text: _Encoded, reference: _Encoded) -> float:
-    if not text.own.any() or not reference.own.any():
+    (states, own), (others, own_others) = text, reference
+    if not own.any() or not own_others.any():
         return 0.0
-    alike = text.states @ reference.states.T  # a token may be most like one that the tokenizer has put there
-    precision = float(alike.max(dim=1).values[text.own].mean())
-    recall = float(alike.max(dim=0).values[reference.own].mean())
+    alike = states @ others.T  # a token may be most like one that the tokenizer has put there
+    precision = float(alike.max(dim=1).values[own].mean())
+    recall = float(alike.max(dim=0).values[own_others].mean())
     return 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0
 
 
@@ -70,7 +66,7 @@ def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Enc
         ]
         hidden = torch.nn.functional.normalize(hidden, dim=-1).cpu()
         given = given["attention_mask"].bool().cpu()
-        encoded += [_Encoded(hidden[row, valid], own[row, valid]) for row, valid in enumerate(given)]
+        encoded += [(hidden[row, valid], own[row, valid]) for row, valid in enumerate(given)]
     return encoded
 
 

@@ -84,12 +84,10 @@ def get(name: str) -> ModuleType:
     return sys.modules[task.get(name).function.__module__]
 
 
-_ROW_FIX = "correct the file, or the key of the section task that names the column"
-
-
-def bad_row(where: str, rule: str, fix: str = _ROW_FIX) -> Objection:
+def bad_row(where: str, rule: str) -> Objection:
     """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
     file, _, line = where.rpartition(", ")
+    fix = "correct the file, or the key of the section task that names the column"
     return Objection(line, None, rule, fix, file)
 
 
@@ -108,8 +106,7 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     if section.get("learned_reward"):
         return reward_models.RewardModel(Path())  # it is trained when a run starts
     module = get(section["name"])
-    found: Callable[..., Any] = module.reward(section) if hasattr(module, "reward") else module.compute_score
-    return found
+    return module.reward(section) if hasattr(module, "reward") else module.compute_score
 
 
 def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
