@@ -291,7 +291,11 @@ def _read_run(multirun: Path, run_id: str) -> Run:
         return run
     seconds = record.device_seconds
     return replace(
-        run, state=record.state, attempt=record.attempt, finished=record.finished, code=record.code_ids(),
+        run,
+        state=record.state,
+        attempt=record.attempt,
+        finished=record.finished,
+        code=record.code_ids(),
         device_seconds=sum(seconds.values()) if seconds else None,
         unfinished_seconds=lifecycle.unfinished_seconds(seconds, record.attempt, record.state),
     )
