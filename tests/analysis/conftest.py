@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,30 @@ def sweeps_in(root: Path) -> MakeSweep:
         return folder
 
     return make
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and the texts directly below tags of some kinds."""
+
+    def __init__(self, html: str, *kinds: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._kinds, self._inside = kinds, False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag in self._kinds
+        if self._inside:
+            self.texts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag not in self._kinds
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[-1] += data
 
 
 @dataclass(frozen=True)

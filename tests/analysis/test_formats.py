@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from markdown_it import MarkdownIt
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
 from analysis.tables.table import csv_of, table, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
+from tests.analysis.conftest import Page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -32,29 +32,13 @@ QUOTING = csv.QUOTE_NONNUMERIC  # as of responses, which alone may have a carria
 LEFT = ["-1.5", "+2", "-1e-06", "a=b", "", "1-2", "'x"]
 
 
-class Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.tags.add(tag)
-        if tag in ("td", "th", "h2", "li"):
-            self.texts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.texts:
-            self.texts[-1] += data
-
-
 @pytest.mark.parametrize("label", [*HOSTILE, *RUN[:5]])
 def test_a_label_in_markdown_is_text(label: str) -> None:
     entry = ("", (label, "1"), {"x": 1.0})
     written = to_markdown(table("t", label, (label, "n"), [entry, entry], [f"{label} is a note"]))
-    reader = Reader()
-    reader.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(written))
-    assert reader.tags <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    html = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(written)
+    reader = Page(html, "td", "th", "h2", "li")
+    assert {tag for tag, _ in reader.tags} <= {"h2", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     shown = [text.strip() for text in reader.texts]
     assert shown == [label, label, "n", label, "1", label, "1", f"{label} is a note"]
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from analysis.__main__ import main
 from analysis.report.files import write_all
 from launcher.run.folder import metrics_path, run_folder, write_state
 from launcher.run.records import State
-from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, replan, without
+from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Page, Reported, replan, without
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,30 +68,17 @@ def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep
 
 
 def test_page_needs_nothing_from_outside(plain: Reported) -> None:
-    class Reader(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ids: list[str] = []
-            self.links: list[str] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            for key, value in attrs:
-                if key == "id":
-                    self.ids.append(value or "")
-                if key in ("src", "href", "xlink:href"):
-                    self.links.append(value or "")
-
-    reader = Reader()
     html = plain.page
-    reader.feed(html)
-    assert len(reader.ids) == len(set(reader.ids))
-    for link in reader.links:
+    attributes = [attributes for _, attributes in Page(html).tags]
+    ids = [own["id"] for own in attributes if "id" in own]
+    assert len(ids) == len(set(ids))
+    for link in (own[key] or "" for own in attributes for key in ("src", "href", "xlink:href") if key in own):
         if link.startswith("#"):
-            assert link[1:] in reader.ids
+            assert link[1:] in ids
         elif link != "data:,":
             assert (plain.report / link).is_file(), link
     for used in re.findall(r"url\(#([^)]+)\)", html):
-        assert used in reader.ids
+        assert used in ids
     assert len(html) < 5e6 and str(plain.folder) not in html
     for group in GROUPS:
         assert html.count(f'data-group="{group}"') > 10
