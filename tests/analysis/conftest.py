@@ -76,19 +76,17 @@ def logging(value: Callable[[str, int, Mapping[str, Any], int], Any], steps: Any
     return lines
 
 
-def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **fields: Any) -> Path:
-    """One run folder as the launcher leaves it."""
+def write_run(multirun: Path, run_id: str, lines: Lines) -> None:
+    """The folder of a run that is done, as the launcher leaves it."""
     folder = run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     if lines:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         metrics_path(folder).write_text(text, encoding="utf-8")
-    if state == "done":
-        summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
-        files.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
+    summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
+    files.write_json(folder / "summary.json", {**summary, "warnings": {}})
     files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
-    write_state(folder, State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
-    return folder
+    write_state(folder, State(run_id, "done", attempt=1, started=1.7e9, finished=1.7e9 + 9))
 
 
 def refusal(error: type[Exception], call: Callable[[], object]) -> str:

@@ -6,29 +6,16 @@ import json
 
 from analysis.report import write
 from launcher import files
-from launcher.run.folder import find_state, read_summary, run_folder, write_state
 from tests.analysis import qstar
 from tests.analysis.conftest import MakeSweep
 from trainer_ext.methods.health import Health
 
-METHODS = ("ppo", "q_star")
-
-
-def written(make_sweep, warnings, **states):
-    """The table of a sweep of two methods with two seeds. warnings: by run, in the plan's order; None: not reported."""
-    folder = make_sweep(groups=METHODS, seeds=(0, 1), lines=qstar.lines)
-    plan = json.loads((folder / "plan.json").read_text())
-    for entry, said in zip(plan["runs"], warnings, strict=True):
-        run = run_folder(folder.parent, entry["id"])
-        summary = {key: value for key, value in (read_summary(run) or {}).items() if key != "warnings"}
-        files.write_json(run / "summary.json", {**summary, **({} if said is None else {"warnings": said})})
-        if state := states.get(f"{entry['group']}_{entry['seed']}"):
-            write_state(run, find_state(run).replace(state=state, message="NaN"))
-    return {table.name: table for table in write(folder).tables}, folder
-
 
 def test_runs_that_do_not_report_their_health_have_no_checks(make_sweep: MakeSweep):
-    assert "checks" not in written(make_sweep, [None] * 4)[0]
+    folder = make_sweep(groups=("ppo", "q_star"), seeds=(0, 1), lines=qstar.lines)
+    for path in folder.parent.glob("runs/*/summary.json"):
+        files.write_json(path, {k: v for k, v in json.loads(path.read_text()).items() if k != "warnings"})
+    assert "checks" not in {table.name for table in write(folder).tables}
 
 
 def test_every_warning_that_a_run_can_count_belongs_to_one_check():

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
 from tests.analysis import qstar
-from tests.analysis.conftest import MakeSweep, Reported, reported, sweeps_in, without
+from tests.analysis.conftest import MakeSweep, Reported, replan, reported, sweeps_in, without
 from tests.analysis.test_report import compiled, contents
 
 
 @pytest.fixture(scope="module")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     """The paper on a sweep whose names need escaping, with a run that is not there, and tables longer than a page."""
-    folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("paper")))
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["experiment"] = "50%_of_{α} & more"
-    plan["command"] = "python launch.py -m 'experiment=x' a.b=[1,2] c=$HOME"
-    plan["groups"]["q_star"]["label"] = "q* \\ łąka #1 ~ é 中"
-    plan["analysis"]["metrics"] = [*plan["analysis"]["metrics"], "qstar/ess_t", "qstar/ess_theta"]
-    (folder / "plan.json").write_text(json.dumps(plan))
-    without(folder, "dpo-2")
-    return reported(folder, "--format", "paper")
+
+    def change(plan: dict[str, Any]) -> None:
+        plan |= {"experiment": "50%_of_{α} & more", "command": "python launch.py -m 'experiment=x' a.b=[1,2] c=$HOME"}
+        plan["groups"]["q_star"]["label"] = "q* \\ łąka #1 ~ é 中"
+        plan["analysis"]["metrics"] += ["qstar/ess_t", "qstar/ess_theta"]
+
+    folder = replan(qstar.make(sweeps_in(tmp_path_factory.mktemp("paper"))), change)
+    return reported(without(folder, "dpo-2"), "--format", "paper")
 
 
 def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(paper: Reported) -> None:
@@ -56,9 +55,7 @@ def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep,
     folder = Path(shutil.copytree(made.parent, tmp_path / "again")) / made.name
     main(["report", str(folder), "--format", "paper"])
     assert contents(folder / "report" / "paper") == first
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["analysis"] |= {"figures": [], "hypotheses": {}}
-    (folder / "plan.json").write_text(json.dumps(plan))
+    replan(folder, lambda plan: plan["analysis"].update(figures=[], hypotheses={}))
     main(["report", str(folder), "--format", "paper"])
     left = set(contents(folder / "report" / "paper"))
     assert "tables/hypotheses.tex" in first and "tables/hypotheses.tex" not in left

@@ -12,11 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from launcher.config import hydra_compose
 from launcher.config.hydra_compose import Composer
-from tests.launcher.conftest import ROOT
 from tests.launcher.hydras import files_read_once
 from trainer_ext.application import verl_tree
-
-SHIPPED = Composer(ROOT / "conf", "config")
 
 
 def assert_hydras_own(composer, overrides):

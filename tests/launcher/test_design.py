@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 
 from launcher.planning.design import Factor, cells, excludes, short_labels
 
-READS = {"C0": set(), "C1": {"gamma", "rho"}, "C2": {"gamma"}}
-
-
-def reads(group, _choices, key):
-    return key in READS[group]
-
 
 def value(key, *levels):
     return Factor((), (key,), tuple((level,) for level in levels))
-
-
-def choice(key, *levels):
-    return Factor((key,), (), tuple((level,) for level in levels))
 
 
 def test_a_zip_without_one_of_its_keys_names_each_level_once():
