@@ -1,29 +1,33 @@
-"""The budget is never passed by more than what the attempts that run then still take, whatever fails and wherever."""
+"""Compute: what attempts took is recorded and said; the budget is passed by no more than what then still runs."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import json
+import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from launcher import files
 from launcher.__main__ import main
 from launcher.execution import costs
 from launcher.execution.costs import Budget, Rate, Work
 from launcher.execution.reconciler import Interruption, Outcome, Reconciler
 from launcher.planning import freeze
-from launcher.run import claim, launch_record, transitions
+from launcher.run import claim, compute, launch_record, transitions
+from launcher.run.archive import archive
 from launcher.run.compute import HOUR_S
-from launcher.run.folder import read_state, run_folder, write_state
+from launcher.run.folder import find_state, read_state, run_folder, write_state
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState
+from launcher.run.records import Claim, State, to_json
 from launcher.schedulers.protocol import Ended
 from tests.launcher.experiments import make
-from tests.launcher.made import make_run
+from tests.launcher.made import make_plan, make_run
 
 RETRY = {"exception": 1, "lost": 2, "preempted": None}
 KINDS = (None, None, FailureKind.EXCEPTION, FailureKind.LOST, FailureKind.PREEMPTED)
@@ -179,14 +183,16 @@ SMALL = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=1
 
 
 @pytest.mark.parametrize("hours", [5, 3, 1])
-def test_plan_says_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
+def test_plan_says_what_attempts_took_and_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
     words = (*SMALL, f"multirun={tmp_path}")
     planned = make(*words)
     freeze.freeze(planned)
     folder = run_folder(tmp_path, next(iter(planned.runs)))
     write_state(folder, read_state(folder).replace(device_seconds={"1": 1800.0}))
     assert main(["plan", *words, f"budget.device_hours={hours}"]) == 0
-    worded(line for line in capsys.readouterr().out.splitlines() if line.startswith("budget"))
+    said = capsys.readouterr().out
+    assert "2 runs, 0 done; their attempts took 0.50 CPU-hours until now\n" in said
+    worded(line for line in said.splitlines() if line.startswith("budget"))
     assert main(["plan", *words, f"budget.device_hours={hours}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["budget_device_hours"], document["spent_device_hours"]) == (hours, 0.5)
@@ -205,3 +211,94 @@ def test_a_pool_stops_at_the_budget_and_goes_on_with_a_larger_one(sweeps):
     code, output = sweeps.run(*words, "budget.device_hours=10")
     assert code == 0, output
     assert {state["state"] for state in sweeps.states().values()} == {"done"}
+
+
+OWNER = Claim("elsewhere", 1, 1, "boot", "token", 1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of day, in a list of one number."""
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    return now
+
+
+def test_each_attempt_counts_with_its_devices_and_how_it_ended(clock):
+    state = transitions.submitted(transitions.created("aa"), "launch", devices=4)
+    clock[0] += 500  # it waits in a queue
+    state = transitions.started(state, OWNER, "launch", 0)
+    clock[0] += 10
+    state = transitions.ended(state, FailureKind.LOST, "gone", {}, progressed=False)
+    clock[0] += 100
+    state = transitions.submitted(state, "launch", devices=2)
+    second = Claim("elsewhere", 1, 1, "boot", "token", 2)
+    state = transitions.started(state, second, "launch", 0)
+    clock[0] += 30
+    assert compute.running(state, clock[0]) == 60
+    state = transitions.finished(state)
+    assert state.device_seconds == {"1": 40.0, "2": 60.0} and compute.running(state, clock[0]) == 0
+    assert compute.unfinished(state.device_seconds, state.attempt, state.state) == 40
+    assert compute.unfinished(state.device_seconds, state.attempt, RunState.FAILED) == 100
+
+
+def test_a_clock_that_was_set_back_takes_nothing_away(clock):
+    state = transitions.started(transitions.created("aa"), OWNER, None, 0)
+    clock[0] -= 500
+    assert transitions.finished(state).device_seconds == {"1": 0.0}
+
+
+def test_a_state_without_attempts_is_written_as_older_versions_did():
+    assert {"devices", "device_seconds"}.isdisjoint(to_json(State("aa", RunState.PLANNED)))
+
+
+def test_a_lost_attempt_counts_until_its_last_sign(tmp_path, clock):
+    folder = make_run(tmp_path, "aa", RunState.RUNNING, attempt=1, started=1000.0, devices=2)
+    for path in folder.iterdir():
+        os.utime(path, (1000.0, 1000.0))
+    files.write_json(folder / "claim.json", to_json(OWNER))
+    os.utime(folder / "claim.json", (1070.0, 1070.0))
+    clock[0] = 90_000.0  # somebody looks the next day
+    assert compute.spent(tmp_path, ["aa"], clock[0]) == {"aa": 140.0}
+    state = transitions.with_lost_attempt(folder, read_state(folder))
+    assert state.device_seconds == {"1": 140.0} and state.state == RunState.RUNNING
+    later = transitions.ended(state, FailureKind.CANCELLED, "enough", {}, progressed=False)
+    assert later.device_seconds == {"1": 140.0}, "it was counted before"
+    assert transitions.with_lost_attempt(folder, later) is later
+
+
+def test_cancelling_a_dead_run_does_not_count_the_time_since_its_death(tmp_path, clock):
+    folder = make_run(tmp_path, "aa", RunState.RUNNING, attempt=1, started=1000.0)
+    for path in folder.iterdir():
+        os.utime(path, (1030.0, 1030.0))
+    clock[0] = 90_000.0
+    assert transitions.cancel(tmp_path, "aa") == "cancelled"
+    assert find_state(folder).device_seconds == {"1": 30.0}
+
+
+def test_archived_attempts_and_unreadable_runs(tmp_path):
+    make_run(tmp_path, "aa", RunState.FAILED, attempt=1, device_seconds={"1": 5.0})
+    archive(tmp_path, "aa")
+    make_run(tmp_path, "aa", RunState.DONE, attempt=1, device_seconds={"1": 7.0})
+    archive(tmp_path, "aa")
+    make_run(tmp_path, "aa", RunState.DONE, attempt=2, device_seconds={"1": 1.0, "2": 11.0})
+    (make_run(tmp_path, "bb", RunState.DONE) / "state.json").write_text("{")
+    assert compute.spent(tmp_path, ["aa", "bb", "cc"], 0.0) == {"aa": 24.0, "bb": 0.0, "cc": 0.0}
+
+
+def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, capsys):
+    make_run(tmp_path, "aa", RunState.DONE, attempt=2, device_seconds={"1": 1800.0, "2": 3600.0})
+    make_run(tmp_path, "bb", RunState.FAILED, attempt=1, device_seconds={"1": 900.0})
+    running = make_run(tmp_path, "cc", RunState.PLANNED)
+    make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc", "aa"]})
+    main(["status", "study", "--multirun", str(tmp_path)])
+    line = "compute until now: 1.75 hours, 0.75 of them in attempts that failed or were interrupted"
+    assert line in capsys.readouterr().out.splitlines()
+    with claim.locked(running):
+        owner = claim.acquire(running, 1)
+    write_state(running, transitions.started(read_state(running), owner, None, 0))
+    started = read_state(running)
+    write_state(running, started.replace(started=started.started - 7200))
+    main(["status", "study", "--json", "--multirun", str(tmp_path)])
+    study = json.loads(capsys.readouterr().out)["study"]
+    assert study["device_hours"] == pytest.approx(3.75, abs=0.1) and study["unfinished_device_hours"] == 0.75

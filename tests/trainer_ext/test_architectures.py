@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 
-from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
+from tests.trainer_ext.test_rank_memory import PRETRAINED, config_of, declared
 from tests.trainer_ext.twins import FOREIGN, tokenizer_of
 from tests.trainer_ext.twins import config_of as twin_of
 from tests.wording import Worded
