@@ -1,6 +1,6 @@
 """What the product says, word for word: `wording.txt` beside the tests has a section for each; -- is between texts.
 
-    .venv/bin/python -m pytest -n 0 --write-wording tests/launcher/test_hypotheses.py
+    .venv/bin/python -m pytest -n 0 --write-wording tests/launcher/test_preregistration.py
 
 writes the sections of these files anew. A text has {tmp} for the test's folder, and {root} for that of the project.
 """

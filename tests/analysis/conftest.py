@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +76,17 @@ def logging(value: Callable[[str, int, Mapping[str, Any], int], Any], steps: Any
     return lines
 
 
-def write_run(multirun: Path, run_id: str, lines: Lines, state: str = "done", **fields: Any) -> Path:
-    """One run folder as the launcher leaves it."""
+def write_run(multirun: Path, run_id: str, lines: Lines) -> None:
+    """The folder of a run that is done, as the launcher leaves it."""
     folder = run_folder(multirun, run_id)
     folder.mkdir(parents=True)
     if lines:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         metrics_path(folder).write_text(text, encoding="utf-8")
-    if state == "done":
-        summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
-        files.write_json(folder / "summary.json", {**summary, "warnings": fields.pop("warnings", {})})
+    summary = {"steps": len(lines), "train_seconds": 12.5, "samples": 256 * len(lines), "tokens": 9 * len(lines)}
+    files.write_json(folder / "summary.json", {**summary, "warnings": {}})
     files.write_json(folder / "provenance.json", {"commit": "0123456789abcdef", "dirty": False})
-    write_state(folder, State(run_id, state, attempt=1, started=1.7e9, finished=1.7e9 + 9, **fields))
-    return folder
+    write_state(folder, State(run_id, "done", attempt=1, started=1.7e9, finished=1.7e9 + 9))
 
 
 def refusal(error: type[Exception], call: Callable[[], object]) -> str:
@@ -187,6 +186,30 @@ def sweeps_in(root: Path) -> MakeSweep:
         return folder
 
     return make
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and the texts directly below tags of some kinds."""
+
+    def __init__(self, html: str, *kinds: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._kinds, self._inside = kinds, False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag in self._kinds
+        if self._inside:
+            self.texts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag not in self._kinds
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[-1] += data
 
 
 @dataclass(frozen=True)

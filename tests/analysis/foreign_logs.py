@@ -5,9 +5,7 @@ The golden pictures and the test that looks for contradictions are made of them.
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from launcher import files
-from launcher.run.folder import run_folder
-from launcher.run.lifecycle import State, write_state
-from tests.analysis.conftest import Lines, MakeSweep
+from tests.analysis.conftest import Lines, MakeSweep, ended, replan, without
 
 RETURN, LENGTH = "eval/return", "eval/length"
 ASKED: dict[str, Any] = {"primary": {"metric": RETURN, "direction": "higher"}, "window": {"points": 5}}
@@ -130,7 +125,6 @@ KINDS: dict[str, Logs] = {
 }
 #: The seeds of each group, by their places, that an unbalanced design does not plan.
 UNPLANNED = {0: (4,), 1: (0, 5)}
-DESIGNS = ("paired", "unpaired", "unbalanced", "apart")
 
 
 def make(make_sweep: MakeSweep, kind: str, design: str = "paired") -> Path:
@@ -150,16 +144,13 @@ def make(make_sweep: MakeSweep, kind: str, design: str = "paired") -> Path:
         logs.groups, range(logs.seeds), logs.steps, {**asked, "hypotheses": claims},
         {group: logs.cells for group in logs.groups}, kind, lines=logs.lines,
     )  # fmt: skip
-    for run_id in logs.absent:
-        shutil.rmtree(run_folder(folder.parent, run_id))
-    for run_id in logs.failed:
-        write_state(run_folder(folder.parent, run_id), State(run_id, "failed", 1))
-    plan = json.loads((folder / "plan.json").read_text())
-    if design == "unbalanced":
-        out = {(logs.groups[place], seed) for place, seeds in UNPLANNED.items() for seed in seeds}
-        plan["runs"] = [run for run in plan["runs"] if (run["group"], run["seed"]) not in out]
-    elif design == "apart":
-        for run in plan["runs"]:
-            run["seed"] += 100 * logs.groups.index(run["group"])
-    files.write_json(folder / "plan.json", plan)
-    return folder
+
+    def designed(plan: dict[str, Any]) -> None:
+        if design == "unbalanced":
+            out = {(logs.groups[place], seed) for place, seeds in UNPLANNED.items() for seed in seeds}
+            plan["runs"] = [run for run in plan["runs"] if (run["group"], run["seed"]) not in out]
+        elif design == "apart":
+            for run in plan["runs"]:
+                run["seed"] += 100 * logs.groups.index(run["group"])
+
+    return replan(ended(without(folder, *logs.absent), "failed", *logs.failed), designed)

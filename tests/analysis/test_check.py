@@ -1,4 +1,4 @@
-"""What a plan is told of its hypotheses before anything runs is what its report will say of them."""
+"""Hypotheses before there are results: what a plan is told of them, and whether they were declared before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from analysis.data.sweep import read_sweep
 from analysis.findings.outcomes import Outcome
 from analysis.findings.study import study
 from analysis.findings.verdicts import judge
+from analysis.spec.declaration import Declaration, registration
 from analysis.spec.precheck import findable, findable_hypotheses, undecidable, undecidable_primary
 from analysis.spec.settings import settings
 from analysis.stats import detectable, dispersion
@@ -116,3 +117,31 @@ def test_what_the_seeds_can_find_is_what_the_test_that_decides_can(section: Any,
     assert (primary.level, primary.comparisons, primary.needed) == (level, comparisons, needed)
     assert primary.effect == detectable(test, n, level)
     assert of_claims["fast"].test == ("signflip" if paired else "relabel")
+
+
+ONE, OTHER = {"claim": "It is so.", "low": 1}, {"claim": "It is so.", "low": 2}
+
+
+def declared(hypotheses: dict[str, Any], *declarations: tuple[dict[str, Any], list[str]]) -> dict[str, tuple[int, int]]:
+    said = [{"hash": "h", "time": 0, "planned": 4, "done": done, "hypotheses": given} for given, done in declarations]
+    found = registration(said, {"command": "", "analysis": {"hypotheses": hypotheses}}, Declaration(4, 4))
+    assert found is not None and found.plan is found.declared is None
+    return {name: found.declaration_of(name) for name in hypotheses}
+
+
+def test_what_stands_in_the_first_declaration_was_declared_before() -> None:
+    first, second = ({"H1": ONE, "H2": ONE}, []), ({"H1": ONE, "H2": OTHER, "H3": ONE}, ["a", "b", "c"])
+    found = declared({"H1": ONE, "H2": OTHER, "H3": ONE, "H4": ONE}, first, second)
+    assert found == {"H1": (0, 4), "H2": (3, 4), "H3": (3, 4), "H4": (4, 4)}
+
+
+def test_a_first_declaration_beside_results_was_not_before() -> None:
+    assert declared({"H1": ONE}, ({"H1": ONE}, ["a"])) == {"H1": (1, 4)}
+
+
+def test_the_last_declaration_before_results_counts() -> None:
+    assert declared({"H1": ONE}, ({"H1": ONE}, []), ({"H1": OTHER}, []), ({"H1": ONE}, ["a"])) == {"H1": (1, 4)}
+
+
+def test_without_a_declaration_nothing_is_recorded() -> None:
+    assert registration([], {"command": "", "analysis": {}}, Declaration(0, 4)) is None

@@ -17,8 +17,7 @@ from analysis.figures.figures import figures
 from analysis.findings.outcomes import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from launcher import files
-from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, replan, studied
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -206,9 +205,7 @@ def test_long_labels_stay_inside_figures(make_sweep: MakeSweep, monkeypatch: pyt
     groups = ["C0", "a_name_without_a_space_" * 6, "words and words " * 8]
     analysis = {**asked(metrics=(WH,)), "time_to": [{"baseline_final": 0.9}]}
     folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=analysis)
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["groups"]["C0"]["label"] = "a baseline of many words " * 4
-    files.write_json(folder / "plan.json", plan)
+    replan(folder, lambda plan: plan["groups"]["C0"].update(label="a baseline of many words " * 4))
     found = drawn(monkeypatch, folder, all_of_them=True)
     for name in ("differences", "reach_1", "curve_analysis_wH_per_token"):
         canvas = found[name][1]

@@ -15,19 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
-from rliable import metrics as rliable
+from numpy.random import RandomState
+from rliable import metrics
 from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from analysis.stats import exact, power
+from analysis.compat import rliable as rly
+from analysis.stats import exact, power, resample
 from analysis.stats.compare import equivalence, paired, superiority
 from analysis.stats.contrast import Contrast
 from analysis.stats.curve_summaries import NotEvaluable, restricted_mean, survival
 from analysis.stats.multiplicity import benjamini_hochberg, holm
 from analysis.stats.resample import iqm, mean, median, optimality_gap, probability_of_improvement
 from analysis.stats.trend import mann_kendall, theil_sen
+from benchmarks.analysis import rliable
 
 # Student 1908: hours of sleep gained with two drugs, the same ten patients.
 SLEEP = (
@@ -115,12 +118,12 @@ def test_many_tasks_are_rliables() -> None:
     random = np.random.default_rng(0)
     for shape in ((3, 8), (5, 26), (4, 7)):
         scores, other = random.normal(size=shape), random.normal(size=shape)
-        assert iqm(scores) == pytest.approx(rliable.aggregate_iqm(scores))
-        assert mean(scores) == pytest.approx(rliable.aggregate_mean(scores))
-        assert median(scores) == pytest.approx(rliable.aggregate_median(scores))
-        assert optimality_gap(scores) == pytest.approx(rliable.aggregate_optimality_gap(scores))
+        assert iqm(scores) == pytest.approx(metrics.aggregate_iqm(scores))
+        assert mean(scores) == pytest.approx(metrics.aggregate_mean(scores))
+        assert median(scores) == pytest.approx(metrics.aggregate_median(scores))
+        assert optimality_gap(scores) == pytest.approx(metrics.aggregate_optimality_gap(scores))
         ours = probability_of_improvement(scores, other, resamples=100).value
-        assert ours == pytest.approx(rliable.probability_of_improvement(scores, other))
+        assert ours == pytest.approx(metrics.probability_of_improvement(scores, other))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -177,3 +180,87 @@ def test_pymannkendall_takes_alternating_noise_for_more_evidence() -> None:
 def test_statsmodels_loses_a_family_to_one_nan() -> None:
     assert np.isnan(multipletests([0.01, math.nan, 0.03], method="fdr_bh")[1]).all()
     assert benjamini_hochberg([0.01, None, 0.03]) == pytest.approx((0.03, None, 0.045))
+
+
+X = np.arange(80).reshape(5, 16)
+Y = np.flip(X, axis=0)
+TAU = np.linspace(-1, 2, 7)
+
+
+def readme(module: object) -> object:
+    names = ("median", "iqm", "mean", "optimality_gap")
+    return lambda x: np.array([getattr(module, f"aggregate_{name}")(x) for name in names])
+
+
+def test_point_estimates_are_those_of_rliables_tests() -> None:
+    x, y = np.array([[1, 2], [2, 2], [1, 1], [2, 1]]), np.array([[1, 1], [2, 2], [3, 3]])
+    for name in ("median", "mean", "iqm"):
+        assert [getattr(rly, f"aggregate_{name}")(scores) for scores in (x, y)] == [1.5, 2]
+    assert rly.probability_of_improvement(x, y) == pytest.approx(1 / 3)
+
+
+def test_the_calls_of_rliables_readme_give_its_numbers() -> None:
+    random, library = np.random.default_rng(0), rliable()
+    scores = {"A": random.normal(0.5, 1, (5, 12)), "B": random.normal(0.7, 1, (4, 12))}
+    pairs = {"A,B": (scores["A"], scores["B"])}
+    curves = {name: random.normal(size=(3, 8, 4)) for name in scores}
+
+    def over_time(module):
+        return lambda x: np.array([module.aggregate_iqm(x[..., frame]) for frame in range(x.shape[-1])])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [
+            (ours.get_interval_estimates(given, function(of), reps=50), (2, size))
+            for given, function, size in (
+                (scores, readme, 4), (curves, over_time, 4), (pairs, lambda of: of.probability_of_improvement, 1),
+            )
+            for ours, of in ((rly, rly), (library, metrics))
+        ]  # fmt: skip
+        for use_scores in (True, False):
+            given = scores, TAU, use_scores
+            cases += [(module.create_performance_profile(*given, reps=50), (2, 7)) for module in (rly, library)]
+        custom = {"custom_profile_func": lambda x, tau: np.array([(x <= t).mean() for t in tau]), "reps": 50}
+        cases += [(module.create_performance_profile(scores, TAU, **custom), (2, 7)) for module in (rly, library)]
+    for ((ours, our_ends), shape), ((theirs, their_ends), _) in zip(cases[::2], cases[1::2], strict=True):
+        assert ours.keys() == theirs.keys() == our_ends.keys()
+        for name in ours:
+            assert ours[name] == pytest.approx(theirs[name])
+            assert our_ends[name].shape == their_ends[name].shape == shape
+
+
+def test_intervals_are_those_of_the_statistics() -> None:
+    scores = {"x": X.astype(float), "y": Y.astype(float)}
+    with pytest.warns(UserWarning, match="median of noisy means is biased"):
+        points, ends = rly.get_interval_estimates(scores, readme(rly), reps=300)
+    for name in scores:
+        assert np.isnan(ends[name][:, 0]).all()  # the median: rliable's interval covers .66 at n = 3
+        assert (ends[name][0, 1:] < points[name][1:]).all() and (points[name][1:] < ends[name][1, 1:]).all()
+        for place, statistic in ((1, resample.iqm), (2, resample.mean)):
+            direct = resample.stratified(scores[name], statistic, resamples=300)
+            assert ends[name][:, place] == pytest.approx([direct.low, direct.high])
+    again = rly.get_interval_estimates(scores, rly.aggregate_iqm, reps=300)[1]
+    assert again["x"][:, 0].tolist() == ends["x"][:, 1].tolist()
+    seeded = [rly.StratifiedBootstrap(X, random_state=RandomState(seed)).conf_int(np.mean, 300) for seed in (3, 3, 4)]
+    assert (seeded[0] == seeded[1]).all() and (seeded[0] != seeded[2]).any()
+    profile = rly.create_performance_profile(scores, [100.0])[1]["x"]  # no score is above it
+    assert profile[0, 0] == 0 < profile[1, 0]
+    with pytest.warns(UserWarning, match="one run"):
+        assert np.isnan(rly.StratifiedBootstrap(X[:1]).conf_int(np.mean)).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: rly.get_interval_estimates({"x": X}, np.mean, method="bca"), "method = 'bca': there is one kind"),
+        (lambda: rly.get_interval_estimates({"x": X}, np.mean, task_bootstrap=True), "task_bootstrap = True"),
+        (lambda: rly.get_interval_estimates({"x,y": [X, Y]}, np.mean), "x,y: of two arrays, only"),
+        (lambda: rly.get_interval_estimates({"x,y": [X, Y]}, rly.probability_of_improvement, "bc"), "method = 'bc'"),
+        (lambda: rly.create_performance_profile({"x": X}, TAU, task_bootstrap=True), "task_bootstrap = True"),
+        (lambda: rly.aggregate_iqm([[1.0, np.nan]]), "not finite: run 1 of task 2"),
+        (lambda: rly.probability_of_improvement([[np.inf]], [[1.0]]), "not finite"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_refused(call, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()

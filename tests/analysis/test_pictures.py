@@ -29,7 +29,7 @@ from analysis.figures.traces import traces_of
 from analysis.sections import sections
 from launcher.run.folder import histograms_path, run_folder
 from tests.analysis import qstar
-from tests.analysis.conftest import Lines, MakeSweep, Reported, ended, reported, studied, sweeps_in, without
+from tests.analysis.conftest import Lines, MakeSweep, Reported, ended, replan, reported, studied, sweeps_in, without
 from tests.analysis.foreign_logs import KINDS, make
 from tests.analysis.test_figures import BNTO, BUDGET, STEPS, USAGE, WH, drawn, dual, lines_of, sketched
 
@@ -97,8 +97,7 @@ def test_histogram_of_the_entropy_surrogate_is_not_called_an_entropy(
     histograms_path(run_folder(folder.parent, "C0-0")).write_text(json.dumps(line) + "\n")
     ours = drawn(monkeypatch, folder)["histogram_entropy"][0]
     assert "Entropy surrogate of each token: -p log p of a sampled token: not an entropy." in ours
-    plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, "imported": True}))
+    replan(folder, lambda plan: plan.update(imported=True))
     theirs = drawn(monkeypatch, folder)["histogram_entropy"][0]  # what another tool called so may be one
     assert theirs.startswith("Histogram of entropy at") and "not an entropy" not in theirs
 

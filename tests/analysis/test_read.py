@@ -20,7 +20,7 @@ from analysis.data.sweep import BadPlan, Sweep, read_sweep
 from analysis.tables.comparison import remark
 from launcher.run.folder import metrics_path, run_folder
 from launcher.run.lifecycle import State, write_state
-from tests.analysis.conftest import Lines, MakeSweep, refusal
+from tests.analysis.conftest import Lines, MakeSweep, refusal, replan
 from tests.wording import Worded
 
 
@@ -123,10 +123,7 @@ def test_every_state_of_a_run_is_a_reason(make_sweep: MakeSweep, worded: Worded)
 
 
 def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(groups=("C0", "C1"), seeds=(0,))
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["runs"][1]["id"] = "C0-0"
-    (folder / "plan.json").write_text(json.dumps(plan))
+    folder = replan(make_sweep(groups=("C0", "C1"), seeds=(0,)), lambda plan: plan["runs"][1].update(id="C0-0"))
     assert [(run.id, run.group) for run in read_sweep(folder).runs] == [("C0-0", "C0"), ("C0-0", "C1")]
 
 
@@ -143,9 +140,7 @@ def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: M
     ],
 )
 def test_bad_plan_is_refused_in_one_line(make_sweep: MakeSweep, change: dict[str, object], worded: Worded) -> None:
-    folder = make_sweep(groups=("C0",), seeds=(0,))
-    plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, **change}))
+    folder = replan(make_sweep(groups=("C0",), seeds=(0,)), lambda plan: plan.update(change))
     (line,) = refusal(BadPlan, lambda: read_sweep(folder)).splitlines()
     worded(line)
 
@@ -252,11 +247,8 @@ def test_columns_that_are_not_held_in_memory_are_the_same(
 
 
 def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), steps=3)
-    plan = json.loads((folder / "plan.json").read_text())
-    plan["groups"] = {"C0": {"label": "\u202e base\x1b[31m\nline "}, "C1": {"label": "\u200f"}}
-    (folder / "plan.json").write_text(json.dumps(plan))
-    sweep = read_sweep(folder)
+    labels = {"C0": {"label": "\u202e base\x1b[31m\nline "}, "C1": {"label": "\u200f"}}
+    sweep = read_sweep(replan(make_sweep(("C0", "C1"), steps=3), lambda plan: plan.update(groups=labels)))
     assert [sweep.label(group) for group in ("C0", "C1")] == ["base[31m line", "C1"]
 
 

@@ -1,20 +1,26 @@
-"""Summaries and figures that another installed package brings, and what is refused."""
+"""Summaries, figures and formats of logs: promises they keep, how another installed package brings them, refusals."""
 
 from __future__ import annotations
 
 import csv
 import importlib
+import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.data.sweep import BadPlan
+from analysis.data.sweep import BadPlan, read_sweep
+from analysis.sources import ImportRequest, Naming, import_runs, source
 from analysis.spec import registry
 from analysis.spec.settings import settings
 from launcher.config import installed_parts
+from tests import registered
 from tests.analysis.conftest import ANALYSIS, MakeSweep
+from tests.analysis.source_conformance import check
+from tests.analysis.test_importing import events, trainer_state
 
 REWARD = "analysis/reward_sum_mean"
 MODULE = """
@@ -39,13 +45,17 @@ def ends(study, picture):
 
 
 @pytest.fixture(autouse=True)
-def known_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is forgotten after it, and nothing of ours is."""
     registry.figure_of("curves")
     registry.figure_of("histogram")  # the kinds of this package, which are registered once, stay after the test
+    source.sources()
+    monkeypatch.setattr(source, "_sources", dict(source._sources))
     monkeypatch.setattr(registry, "_summaries", dict(registry._summaries))
     monkeypatch.setattr(registry, "_figures", dict(registry._figures))
     registry.load.cache_clear()
+    with registered.other_packages():
+        yield
 
 
 def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, group: str = registry.GROUP) -> None:
@@ -114,3 +124,86 @@ def test_a_name_that_is_registered_twice_is_refused_with_both_places(
 
 def test_a_module_that_is_loaded_again_may_register_its_names_again() -> None:
     importlib.reload(importlib.import_module("analysis.spec.summaries"))
+
+
+#: A format that no module of this project knows: a line for each step, `step=1 reward=0.5`.
+FORMAT = """
+from analysis.sources.log import Log
+from analysis.sources.source import LoggedRun, names, source
+
+@source
+class PairFiles:
+    kind, files, beats = "pairs", (".pairs",), ("CSV",)
+
+    def found(self, place, step):
+        root = place.resolve()
+        return names(place, [root] if root.is_file() else root.rglob("*.pairs"), ending=True)
+
+    def read(self, places, step, keys):
+        for path, name in places.items():
+            log = Log(path)
+            for line in path.read_text().splitlines(keepends=True):
+                if not line.endswith("\\n"):  # a crash cut it off
+                    log.unused["incomplete last line"] += 1
+                    continue
+                cells = dict(cell.split("=") for cell in line.split())
+                log.add(int(cells.pop("step")), cells)
+            log.resolve(step)
+            yield LoggedRun(self.kind, name, {}, log)
+"""
+NAMED = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d)")
+
+
+def _tables(folder: Path) -> None:
+    (folder / "a-s0.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
+
+
+def _verl(folder: Path) -> None:
+    lines = [{"step": step, "data": {"reward": step / 10}} for step in (1, 2)]
+    (folder / "a-s0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _printed(folder: Path) -> None:
+    (folder / "a-s0.log").write_text("".join(f"step:{step} - reward:{step / 10}\n" for step in (1, 2)))
+
+
+SAMPLES: dict[str, Callable[[Path], None]] = {
+    "CSV": _tables,
+    "JSONL": _verl,
+    "verl's console": _printed,
+    "TensorBoard": lambda folder: events(folder / "a-s0", {1: 0.5, 2: 0.6}),
+    "Trainer": lambda folder: trainer_state(folder / "a-s0" / "checkpoint-20", 20, 1.0),
+}  # W&B's own files are in tests/analysis/test_importing.py, which starts W&B
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_every_format_keeps_the_promises_of_a_source(tmp_path: Path, kind: str) -> None:
+    logs, aside = tmp_path / "logs", tmp_path / "aside"
+    logs.mkdir()
+    aside.mkdir()
+    SAMPLES[kind](logs)
+    (run,) = check(source.sources()[kind], logs, aside)
+    assert run.log.last_step in (2, 20)
+
+
+def test_another_package_brings_a_format_in_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, logs = tmp_path / "site", tmp_path / "logs"
+    for folder in (site, logs, tmp_path / "aside"):
+        folder.mkdir()
+    install(site, monkeypatch, "pair_files", FORMAT, group=source.GROUP)
+    for group, height in (("ppo", 1), ("dqn", 2)):
+        for seed in (0, 1):
+            text = "".join(f"step={step} reward={height * step + seed}\n" for step in (1, 2, 3))
+            (logs / f"{group}-s{seed}.pairs").write_text(text)
+    (logs / "dqn-s0.csv").write_text("step,reward\n1,9\n")  # the same run, as a format that this one beats
+    assert len(check(source.sources()["pairs"], logs, tmp_path / "aside")) == 4
+    into = tmp_path / "multirun" / "theirs"
+    assert import_runs(ImportRequest((logs,), into, NAMED, metrics=("reward",))).groups == {"dqn": 2, "ppo": 2}
+    values = {(run.group, run.seed): run.curves.values["reward"].tolist() for run in read_sweep(into).runs}
+    assert values["dqn", 1] == [3, 5, 7] and values["ppo", 0] == [1, 2, 3]
+
+
+def test_a_format_that_is_registered_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "second_csv", FORMAT.replace('"pairs"', '"CSV"', 1), group=source.GROUP)
+    with pytest.raises(BadPlan, match=r"source CSV: registered twice, by analysis\.sources\.formats\.csv_files\.Csv"):
+        source.sources()

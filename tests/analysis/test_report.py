@@ -1,4 +1,4 @@
-"""The command: what it writes, prints and refuses; the same bytes twice; gaps that a reader sees."""
+"""The report and its form for a paper: what is written, printed and refused; the same bytes twice; gaps one sees."""
 
 from __future__ import annotations
 
@@ -9,16 +9,35 @@ import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
+from analysis.findings.verdicts import judge
+from analysis.report import Report, terminal
 from analysis.report.files import write_all
+from analysis.report.headline import answer
+from analysis.report.paper import main_tex
+from analysis.spec.settings import REWARD
+from analysis.tables.comparison import tables
 from launcher.run.folder import metrics_path, run_folder
 from launcher.run.lifecycle import State, write_state
-from tests.analysis.conftest import ANALYSIS, GROUPS, MakeSweep, Reported, replan, without
+from tests.analysis import qstar
+from tests.analysis.conftest import (
+    ANALYSIS,
+    GROUPS,
+    MakeSweep,
+    Page,
+    Reported,
+    replan,
+    reported,
+    studied,
+    sweeps_in,
+    without,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,30 +88,17 @@ def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep
 
 
 def test_page_needs_nothing_from_outside(plain: Reported) -> None:
-    class Reader(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ids: list[str] = []
-            self.links: list[str] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            for key, value in attrs:
-                if key == "id":
-                    self.ids.append(value or "")
-                if key in ("src", "href", "xlink:href"):
-                    self.links.append(value or "")
-
-    reader = Reader()
     html = plain.page
-    reader.feed(html)
-    assert len(reader.ids) == len(set(reader.ids))
-    for link in reader.links:
+    attributes = [attributes for _, attributes in Page(html).tags]
+    ids = [own["id"] for own in attributes if "id" in own]
+    assert len(ids) == len(set(ids))
+    for link in (own[key] or "" for own in attributes for key in ("src", "href", "xlink:href") if key in own):
         if link.startswith("#"):
-            assert link[1:] in reader.ids
+            assert link[1:] in ids
         elif link != "data:,":
             assert (plain.report / link).is_file(), link
     for used in re.findall(r"url\(#([^)]+)\)", html):
-        assert used in reader.ids
+        assert used in ids
     assert len(html) < 5e6 and str(plain.folder) not in html
     for group in GROUPS:
         assert html.count(f'data-group="{group}"') > 10
@@ -201,3 +207,94 @@ def test_a_file_that_cannot_be_made_leaves_the_former_report(tmp_path: Path) -> 
     with pytest.raises(ZeroDivisionError):
         write_all(tmp_path, {"a.md": b"later", "tables/b.md": lambda: [str(1 // 0)]})
     assert [path.name for path in tmp_path.rglob("*.*")] == ["a.md"] and (tmp_path / "a.md").read_bytes() == b"former"
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The paper on a sweep whose names need escaping, with a run that is not there, and tables longer than a page."""
+
+    def change(plan: dict[str, Any]) -> None:
+        plan |= {"experiment": "50%_of_{α} & more", "command": "python launch.py -m 'experiment=x' a.b=[1,2] c=$HOME"}
+        plan["groups"]["q_star"]["label"] = "q* \\ łąka #1 ~ é 中"
+        plan["analysis"]["metrics"] += ["qstar/ess_t", "qstar/ess_theta"]
+
+    folder = replan(qstar.make(sweeps_in(tmp_path_factory.mktemp("paper"))), change)
+    return reported(without(folder, "dpo-2"), "--format", "paper")
+
+
+def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(paper: Reported) -> None:
+    place = paper.report / "paper"
+    assert paper.printed.rstrip().endswith(f"Paper: {place / 'main.tex'}")
+    source = (place / "main.tex").read_text()
+    tables, drawn = re.findall(r"\\fitted\{(tables/.*?)\}", source), re.findall(r"\{(figures/.*?)\}", source)
+    assert {f"{name}.tex" for name in tables} | set(drawn) | {"main.tex"} == set(contents(place))
+    shown = {path.stem for path in (paper.report / "tables").glob("*.tex")}
+    assert shown <= {name.removeprefix("tables/") for name in tables}
+    assert {path.stem for path in (paper.report / "figures").glob("*.svg")} == {Path(name).stem for name in drawn}
+    assert "dpo, seed 2: not started" in source and "\\$HOME" in source and "U+4E2D" in source
+    rows = [(place / f"{name}.tex").read_text().count("\n{}") for name in tables]
+    assert max(rows) <= 30 and "tables/metrics-2" in tables  # a table is no longer than a page, and none of it is lost
+    longest = (paper.report / "tables" / "metrics.tex").read_text().count("\n{}")
+    assert sum(n for n, name in zip(rows, tables, strict=True) if name.startswith("tables/metrics")) == longest
+
+
+def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    asked = {
+        "primary": qstar.ANALYSIS["primary"],
+        "figures": [{"scatter": ["qstar/ess_t", "qstar/ess_theta"]}],
+        "hypotheses": {"H1": qstar.HYPOTHESES["H1"]},
+    }
+    made = make_sweep(("ppo", "q_star"), steps=qstar.STEPS, analysis=asked, lines=qstar.lines)
+    first = contents(reported(made, "--format", "paper").report / "paper")
+    folder = Path(shutil.copytree(made.parent, tmp_path / "again")) / made.name
+    main(["report", str(folder), "--format", "paper"])
+    assert contents(folder / "report" / "paper") == first
+    replan(folder, lambda plan: plan["analysis"].update(figures=[], hypotheses={}))
+    main(["report", str(folder), "--format", "paper"])
+    left = set(contents(folder / "report" / "paper"))
+    assert "tables/hypotheses.tex" in first and "tables/hypotheses.tex" not in left
+    assert [name for name in first if "scatter" in name] and not [name for name in left if "scatter" in name]
+
+
+@pytest.mark.latex
+def test_paper_compiles_as_it_is(paper: Reported) -> None:
+    said = compiled(paper.report / "paper" / "main.tex")
+    assert "Float too large" not in said and "Overfull" not in said
+
+
+def test_what_is_decided_comes_in_the_first_three_lines(make_sweep: MakeSweep) -> None:
+    written = answered(make_sweep())
+    first = [written.answer.question, written.answer.result, written.answer.certainty]
+    assert terminal.text(written).splitlines()[:3] == first and "Measured to step 60." in first[1]
+    tex = main_tex(written, [])
+    assert [tex.index(text[:30]) for text in (*first, *written.answer.points)] == sorted(
+        tex.index(text[:30]) for text in (*first, *written.answer.points)
+    )
+
+
+def test_a_paper_has_the_question_in_four_columns(make_sweep: MakeSweep) -> None:
+    (table,) = [table for table in tables(studied(make_sweep(seeds=range(6)))) if table.name == "paper"]
+    unit = "final value of mean reward of drawn responses (per response)"
+    assert table.columns == ("method", "seeds", unit, "difference") and len(table.rows) == 4
+    assert table.rows[0][3] == "" and all(" (p " in row[3] for row in table.rows[1:])
+    assert table.notes[0].endswith("p adjusted for 3 comparisons.") and table.notes[1] == "Measured to step 60."
+
+
+def test_the_verdicts_of_hypotheses_are_shown(make_sweep: MakeSweep) -> None:
+    asked = {"claim": "The reward is positive.", "kind": "range", "group": "C0", "metric": REWARD, "low": 0.0}
+    found = answered(make_sweep(analysis={**ANALYSIS, "hypotheses": {"H1": asked}}))
+    verdict = judge(found.study.settings.hypotheses[0], found.study)
+    assert f"H1 {verdict.verdict}: The reward is positive." in terminal.text(replace(found, verdicts=(verdict,)))
+
+
+def test_methods_without_a_baseline_are_not_called_alone(make_sweep: MakeSweep) -> None:
+    folder = make_sweep(analysis={"primary": ANALYSIS["primary"]})
+    lines = terminal.text(answered(replan(folder, lambda plan: plan.update(baseline=None)))).splitlines()
+    said = "No baseline is declared (experiment.baseline), so no method is compared with another."
+    assert any(line.endswith(said) for line in lines)
+    assert not any("erdict" in line for line in lines)
+
+
+def answered(folder: Path) -> Report:
+    found = studied(folder)
+    return Report(folder / "report/index.html", found, answer(found), tuple(tables(found)), (), (), (), None)

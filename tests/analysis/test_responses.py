@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from analysis.data.responses import Responses, responses
 from analysis.data.sweep import read_sweep
 from analysis.report.page import MOST, text, to_csv
 from launcher.run.folder import responses_path, run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep
+from tests.analysis.conftest import ANALYSIS, MakeSweep, Page, replan
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -147,37 +146,12 @@ def test_newest_attempt_counts_and_torn_or_bad_lines_do_not(small: Made) -> None
 
 
 def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> None:
-    folder = small()
-    plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, "baseline": None}))
+    folder = replan(small(), lambda plan: plan.update(baseline=None))
     for run in ("C0-0", "C0-1", "C1-1"):
         record(run_of(folder, run), {"z": [0], "a": [1]})
     (contrast,) = found(folder).contrasts
     assert [one.sides[0].prompt for one in contrast.wins] == ["z", "a"]
     assert [side.run for side in contrast.wins[0].sides] == ["C0-1", "C1-1"]
-
-
-class Reader(HTMLParser):
-    """The tags of a page, and the texts of its <pre>."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._inside = tag == "pre"
-        if self._inside:
-            self.texts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "pre"
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.texts[-1] += data
 
 
 def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> None:
@@ -191,8 +165,7 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
                 file.write(json.dumps(line) + "\n")
     assert main(["report", str(folder)]) == 0
     page = (report / "index.html").read_text()
-    reader = Reader()
-    reader.feed(page)
+    reader = Page(page, "pre")
     tags = [tag for tag, _ in reader.tags]
     assert tags.count("script") == 2 and "img" not in tags  # the page's own
     assert not any(key.startswith("on") for _, attributes in reader.tags for key in attributes)

@@ -21,7 +21,6 @@ from tests.waiting import ended
 from trainer_ext.backends.verl_ray import process
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
-LIMIT_S = 800
 STEPS, PROMPTS, RESPONSES = 3, 4, 4
 MODULES = f"{plain_settings.MODULE},trainer_ext.backends.plugin"
 LOSS = "actor_rollout_ref.actor.policy_loss"

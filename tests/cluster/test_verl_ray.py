@@ -30,7 +30,6 @@ from trainer_ext.backends.verl_ray import process
 from trainer_ext.backends.verl_ray.shards import whole_weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
-LIMIT_S = 800
 START_S = 300  # for a start of Ray and the first step of a run, on a machine that does other things too
 STEPS, RANKS = 6, 2
 #: A dual controller with data and a reward of the user's, on two ranks.

@@ -1,28 +1,44 @@
-"""The budget is never passed by more than what the attempts that run then still take, whatever fails and wherever."""
+"""What a plan costs, and compute: what attempts took, and the budget that is passed by no more than what still runs."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import json
+import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from launcher import files
 from launcher.__main__ import main
 from launcher.execution import costs
-from launcher.execution.costs import Rate, Work
+from launcher.execution.costs import ARITHMETIC, FILE, GUESS, KIND, METHOD, History, Rate, Work, makespan
 from launcher.execution.reconciler import Budget, Interruption, Outcome, Reconciler
 from launcher.planning import freeze
-from launcher.run import launch_record, lifecycle
-from launcher.run.folder import run_folder
+from launcher.run import launch_record, lifecycle, stop_request
+from launcher.run.folder import run_folder, to_json
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import HOUR_S, RESUMABLE, FailureKind, RunState, read_state, write_state
+from launcher.run.lifecycle import (
+    HOUR_S,
+    RESUMABLE,
+    Claim,
+    FailureKind,
+    RunState,
+    State,
+    archive,
+    find_state,
+    read_state,
+    write_state,
+)
 from launcher.schedulers.protocol import Ended
 from tests.launcher.experiments import make
-from tests.launcher.made import make_run
+from tests.launcher.made import make_plan, make_run
 
 RETRY = {"exception": 1, "lost": 2, "preempted": None}
 KINDS = (None, None, FailureKind.EXCEPTION, FailureKind.LOST, FailureKind.PREEMPTED)
@@ -178,14 +194,16 @@ SMALL = ("method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=1
 
 
 @pytest.mark.parametrize("hours", [5, 3, 1])
-def test_plan_says_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
+def test_plan_says_what_attempts_took_and_whether_the_budget_suffices(tmp_path, capsys, hours, worded):
     words = (*SMALL, f"multirun={tmp_path}")
     planned = make(*words)
     freeze.freeze(planned)
     folder = run_folder(tmp_path, next(iter(planned.runs)))
     write_state(folder, read_state(folder).replace(device_seconds={"1": 1800.0}))
     assert main(["plan", *words, f"budget.device_hours={hours}"]) == 0
-    worded(line for line in capsys.readouterr().out.splitlines() if line.startswith("budget"))
+    said = capsys.readouterr().out
+    assert "2 runs, 0 done; their attempts took 0.50 CPU-hours until now\n" in said
+    worded(line for line in said.splitlines() if line.startswith("budget"))
     assert main(["plan", *words, f"budget.device_hours={hours}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["budget_device_hours"], document["spent_device_hours"]) == (hours, 0.5)
@@ -204,3 +222,283 @@ def test_a_pool_stops_at_the_budget_and_goes_on_with_a_larger_one(sweeps):
     code, output = sweeps.run(*words, "budget.device_hours=10")
     assert code == 0, output
     assert {state["state"] for state in sweeps.states().values()} == {"done"}
+
+
+OWNER = Claim("elsewhere", 1, 1, "boot", "token", 1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of day, in a list of one number."""
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    return now
+
+
+def test_each_attempt_counts_with_its_devices_and_how_it_ended(clock):
+    state = lifecycle.submitted(lifecycle.created("aa"), "launch", devices=4)
+    clock[0] += 500  # it waits in a queue
+    state = lifecycle.started(state, OWNER, "launch", 0)
+    clock[0] += 10
+    state = lifecycle.ended(state, FailureKind.LOST, "gone", {}, progressed=False)
+    clock[0] += 100
+    state = lifecycle.submitted(state, "launch", devices=2)
+    second = Claim("elsewhere", 1, 1, "boot", "token", 2)
+    state = lifecycle.started(state, second, "launch", 0)
+    clock[0] += 30
+    assert lifecycle.running_seconds(state, clock[0]) == 60
+    state = lifecycle.finished(state)
+    assert state.device_seconds == {"1": 40.0, "2": 60.0} and lifecycle.running_seconds(state, clock[0]) == 0
+    assert lifecycle.unfinished_seconds(state.device_seconds, state.attempt, state.state) == 40
+    assert lifecycle.unfinished_seconds(state.device_seconds, state.attempt, RunState.FAILED) == 100
+
+
+def test_a_clock_that_was_set_back_takes_nothing_away(clock):
+    state = lifecycle.started(lifecycle.created("aa"), OWNER, None, 0)
+    clock[0] -= 500
+    assert lifecycle.finished(state).device_seconds == {"1": 0.0}
+
+
+def test_a_state_without_attempts_is_written_as_older_versions_did():
+    assert {"devices", "device_seconds"}.isdisjoint(to_json(State("aa", RunState.PLANNED)))
+
+
+def test_a_lost_attempt_counts_until_its_last_sign(tmp_path, clock):
+    folder = make_run(tmp_path, "aa", RunState.RUNNING, attempt=1, started=1000.0, devices=2)
+    for path in folder.iterdir():
+        os.utime(path, (1000.0, 1000.0))
+    files.write_json(folder / "claim.json", to_json(OWNER))
+    os.utime(folder / "claim.json", (1070.0, 1070.0))
+    clock[0] = 90_000.0  # somebody looks the next day
+    assert lifecycle.spent_seconds(tmp_path, ["aa"], clock[0]) == {"aa": 140.0}
+    state = lifecycle.with_lost_attempt(folder, read_state(folder))
+    assert state.device_seconds == {"1": 140.0} and state.state == RunState.RUNNING
+    later = lifecycle.ended(state, FailureKind.CANCELLED, "enough", {}, progressed=False)
+    assert later.device_seconds == {"1": 140.0}, "it was counted before"
+    assert lifecycle.with_lost_attempt(folder, later) is later
+
+
+def test_cancelling_a_dead_run_does_not_count_the_time_since_its_death(tmp_path, clock):
+    folder = make_run(tmp_path, "aa", RunState.RUNNING, attempt=1, started=1000.0)
+    for path in folder.iterdir():
+        os.utime(path, (1030.0, 1030.0))
+    clock[0] = 90_000.0
+    assert stop_request.cancel(tmp_path, "aa") == "cancelled"
+    assert find_state(folder).device_seconds == {"1": 30.0}
+
+
+def test_archived_attempts_and_unreadable_runs(tmp_path):
+    make_run(tmp_path, "aa", RunState.FAILED, attempt=1, device_seconds={"1": 5.0})
+    archive(tmp_path, "aa")
+    make_run(tmp_path, "aa", RunState.DONE, attempt=1, device_seconds={"1": 7.0})
+    archive(tmp_path, "aa")
+    make_run(tmp_path, "aa", RunState.DONE, attempt=2, device_seconds={"1": 1.0, "2": 11.0})
+    (make_run(tmp_path, "bb", RunState.DONE) / "state.json").write_text("{")
+    assert lifecycle.spent_seconds(tmp_path, ["aa", "bb", "cc"], 0.0) == {"aa": 24.0, "bb": 0.0, "cc": 0.0}
+
+
+def test_status_says_what_was_spent_and_how_much_of_it_on_failures(tmp_path, capsys):
+    make_run(tmp_path, "aa", RunState.DONE, attempt=2, device_seconds={"1": 1800.0, "2": 3600.0})
+    make_run(tmp_path, "bb", RunState.FAILED, attempt=1, device_seconds={"1": 900.0})
+    running = make_run(tmp_path, "cc", RunState.PLANNED)
+    make_plan(tmp_path, "study", {"A": ["aa", "bb"], "B": ["cc", "aa"]})
+    main(["status", "study", "--multirun", str(tmp_path)])
+    line = "compute until now: 1.75 hours, 0.75 of them in attempts that failed or were interrupted"
+    assert line in capsys.readouterr().out.splitlines()
+    with lifecycle.locked(running):
+        owner = lifecycle.acquire(running, 1)
+    write_state(running, lifecycle.started(read_state(running), owner, None, 0))
+    started = read_state(running)
+    write_state(running, started.replace(started=started.started - 7200))
+    main(["status", "study", "--json", "--multirun", str(tmp_path)])
+    study = json.loads(capsys.readouterr().out)["study"]
+    assert study["device_hours"] == pytest.approx(3.75, abs=0.1) and study["unfinished_device_hours"] == 0.75
+
+
+FOUR_RUNS = (
+    "method=c0_grpo,ptrw",
+    "experiment.name=adhoc",
+    "experiment.baseline=c0_grpo",
+    "seed=0,1",
+    "trainer.steps=10",
+)
+
+
+#: Bytes of a checkpoint of model=tiny: its weights and their two moments.
+OF_TINY = 3 * 4 * 111_808
+
+
+def finish(planned, run_id, seconds, steps=10):
+    """Make a frozen run done, with a summary that says how long its steps took."""
+    folder = run_folder(planned.multirun, run_id)
+    files.write_json(folder / "summary.json", {"steps": steps, "train_seconds": seconds * steps})
+    write_state(folder, read_state(folder).replace(state=RunState.DONE))
+
+
+def frozen(tmp_path, *arguments):
+    planned = make(*FOUR_RUNS, *arguments, f"multirun={tmp_path}")
+    freeze.freeze(planned)
+    return planned
+
+
+def history(planned):
+    done = [one for one in planned.runs if (find_state(run_folder(planned.multirun, one)).state == "done")]
+    return History(planned.multirun, planned.runs, done)
+
+
+def cost(planned):
+    """What the plan costs by the states of its runs now."""
+    return costs.Forecast(planned, lifecycle.find_states(planned.multirun, planned.runs)).estimate(planned.runs)
+
+
+def by_group(planned):
+    return {(entry.group, entry.seed): planned.runs[entry.id] for entry in planned.experiments[0].entries}
+
+
+def test_the_models_file_holds_until_a_run_is_done(tmp_path):
+    planned = frozen(tmp_path, "cluster.slots=2")
+    rates = {history(planned).expected(run).rate for run in planned.runs.values()}
+    assert rates == {costs.Rate(0.15, FILE, 0)}
+    found = cost(planned)
+    assert found.device_hours == pytest.approx(4 * 10 * 0.15 / 3600)
+    assert (found.wall_seconds, found.storage_bytes) == (pytest.approx(3.0), 4 * OF_TINY)
+
+
+def test_done_runs_correct_it_first_of_the_same_method_then_of_any(tmp_path):
+    planned = frozen(tmp_path)
+    runs = by_group(planned)
+    finish(planned, runs["c0_grpo", 0].id, 2.0)
+    assert history(planned).expected(runs["c0_grpo", 1]).rate == costs.Rate(2.0, METHOD, 1)
+    assert history(planned).expected(runs["ptrw", 1]).rate == costs.Rate(2.0, KIND, 1)
+    finish(planned, runs["ptrw", 0].id, 4.0)
+    assert history(planned).expected(runs["ptrw", 1]).rate == costs.Rate(4.0, METHOD, 1)
+    # Runs of another plan count as the plan's own do; other batches, tasks and models do not.
+    other = make("method=gspo", "trainer.steps=20", f"multirun={tmp_path}")
+    assert [history_of_none(other).expected(run).rate for run in other.runs.values()] == [costs.Rate(3.0, KIND, 2)]
+    for change in ("verl.data.train_batch_size=64", "task=sorting", "model.hidden_size=128"):
+        (run,) = make("method=gspo", change, f"multirun={tmp_path}").runs.values()
+        assert history_of_none(other, run).expected(run).rate.source == FILE, change
+
+
+def history_of_none(planned, *runs):
+    return History(planned.multirun, {run.id: run for run in runs} or planned.runs, [])
+
+
+def seconds_of(*words):
+    """The seconds of a step that the plan of one run expects, where nothing has been measured."""
+    (run,) = make("method=c0_grpo", "cluster=slurm", "model=qwen2_5_0_5b", "task=hh_rlhf", *words).runs.values()
+    assert history_of_none(SimpleNamespace(multirun=Path("none")), run).expected(run).rate.source == ARITHMETIC
+    return history_of_none(SimpleNamespace(multirun=Path("none")), run).expected(run).rate.seconds
+
+
+def test_an_unmeasured_step_is_priced_by_method_precision_server_and_evaluation():
+    plain = seconds_of()
+    assert seconds_of("method=c0_ppo") > plain  # a critic
+    read_target = [seconds_of(f"method={name}") for name in ("off_policy", "q_star")]
+    assert min(read_target) > plain  # which reads each token, too
+    assert seconds_of("method=dpo") < plain  # trains on two of the four responses to each prompt
+    assert seconds_of("trainer.eval_every=10", "trainer.eval_samples=16") > plain
+    assert seconds_of("model.resources.device_type=H100") < plain
+    ray = seconds_of("trainer=verl_ray")  # bfloat16 on devices
+    assert ray < seconds_of("trainer=verl_ray", "trainer.dtype=float32")
+    assert seconds_of("model=llama_7b", "trainer=verl_ray") > 20
+
+
+def test_an_unmeasured_model_without_known_sizes_has_a_guess(tmp_path):
+    words = ("method=c0_grpo", "seed=0", "task=gsm8k", "model=pretrained", "model.path=some/name")
+    (run,) = make(*words, f"multirun={tmp_path}").runs.values()
+    assert run.step_seconds is None
+    assert History(tmp_path, {run.id: run}, []).expected(run).rate == costs.Rate(60.0, GUESS, 0)
+
+
+def test_a_broken_summary_or_folder_teaches_nothing(tmp_path):
+    planned = frozen(tmp_path)
+    first, second, *_ = planned.runs
+    finish(planned, first, 0.0)
+    finish(planned, second, 1.0)
+    (run_folder(tmp_path, second) / "config.yaml").write_text("[]")
+    assert (
+        history_of_none(make("method=gspo", f"multirun={tmp_path}")).expected(planned.runs[first]).rate.source == FILE
+    )
+    (run_folder(tmp_path, first) / "summary.json").write_text("{")
+    assert History(tmp_path, planned.runs, [first]).expected(planned.runs[first]).rate.source == FILE
+
+
+def test_storage_is_that_of_done_runs_with_the_model(tmp_path):
+    planned = frozen(tmp_path)
+    first, *_ = planned.runs
+    finish(planned, first, 1.0)
+    folder = run_folder(tmp_path, first)
+    (folder / "weights").write_bytes(b"w" * 1_000_000)
+    assert cost(planned).storage_bytes == pytest.approx(3e6, rel=0.01)
+
+
+def test_the_storage_of_a_model_of_which_no_run_is_done_is_that_of_its_checkpoints(tmp_path):
+    storage = {}
+    for model in ("tiny", "qwen2_5_7b", "pretrained"):
+        more = [
+            "trainer=verl_ray",
+            "task=gsm8k",
+            f"model={model}",
+            *(["model.path=some/name"] * (model == "pretrained")),
+        ]
+        planned = make("method=c0_grpo", "seed=0", *more[model == "tiny" and 2 :], f"multirun={tmp_path}")
+        storage[model] = cost(planned).storage_bytes
+    assert storage == {"tiny": 2 * OF_TINY, "qwen2_5_7b": 2 * 3 * 4 * 7_615_616_512, "pretrained": None}
+
+
+SECONDS = st.lists(st.floats(0, 100), max_size=12)
+
+
+@given(SECONDS, st.integers(1, 5))
+def test_list_scheduling_is_within_its_bounds(seconds, slots):
+    found = makespan(seconds, slots)
+    longest, total = max(seconds, default=0.0), sum(seconds)
+    assert found >= max(longest, total / slots) * (1 - 1e-9)
+    assert found <= total / slots + (1 - 1 / slots) * longest + 1e-9
+
+
+def test_plan_prints_an_object_and_a_screen(tmp_path, capsys):
+    planned = frozen(tmp_path)
+    finish(planned, next(iter(planned.runs)), 2.0)
+    words = ["plan", *FOUR_RUNS, f"multirun={tmp_path}"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["total"], found["new"], found["done"]) == (4, 0, 1)
+    assert found["device_hours"] == pytest.approx(3 * 20 / 3600)
+    assert found["runs"][1] == {
+        "id": list(planned.runs)[1],
+        "experiment": "adhoc",
+        "group": "c0_grpo",
+        "factors": {},
+        "seed": 1,
+        "state": "planned",
+    }
+    assert {one["source"]: one["runs"] for one in found["step_times"]} == {METHOD: 1, KIND: 2}
+    groups = found["experiments"]["adhoc"]["groups"]
+    assert groups["c0_grpo"]["states"] == {"done": 1, "planned": 1}
+    assert sum(group["device_hours"] for group in groups.values()) == pytest.approx(found["device_hours"])
+    assert main(words) == 0
+    assert "4 runs, 1 done" in capsys.readouterr().out
+    factor = ["experiment.name=screen", "trainer.steps=5,6", f"multirun={tmp_path}"]
+    assert main(["plan", *FOUR_RUNS[:1], *FOUR_RUNS[2:4], *factor]) == 0
+    screen = capsys.readouterr().out
+    assert "8 runs, 0 done" in screen and "steps: 5, 6" in screen and len(screen.splitlines()) < 20
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "ray"])
+def test_plan_tells_no_wall_time_where_a_queue_decides(cluster, tmp_path, capsys):
+    words = ["plan", *FOUR_RUNS, f"multirun={tmp_path}", f"cluster={cluster}"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["device_hours"] > 0 and (found["wall_seconds"], found["slots"]) == (None, None)
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"CPU-hours, {4 * OF_TINY / 1e6:.1f} MB of storage" in said
+        and "wall time" not in said
+        and "at a time" not in said
+    )
+    assert main([*words, "cluster.max_running=2", "--json"]) == 0
+    two = json.loads(capsys.readouterr().out)
+    assert two["slots"] == 2 and two["wall_seconds"] == pytest.approx(found["device_hours"] * 3600 / 2)

@@ -1,4 +1,4 @@
-"""`runs`, and plans that cannot be read."""
+"""`runs`, `status` and `logs`: what they count, list and show of failures, also for plans that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pytest
 
 from launcher import files
 from launcher.__main__ import main
-from launcher.run import catalog, launch_record
-from launcher.run.folder import run_folder
-from launcher.run.lifecycle import RunState, find_state
+from launcher.commands.logs import last_lines
+from launcher.run import catalog, launch_record, lifecycle
+from launcher.run.catalog import read_plan
+from launcher.run.folder import attempt_folder, run_folder
+from launcher.run.lifecycle import RunState, find_state, read_state, write_state
+from launcher.status.standing import Index, RunningRun, stand
+from launcher.text import clean, duration
 from launcher.tracking.settings import labels
-from tests.launcher.conftest import ROOT
-from tests.launcher.made import make_plan, make_run
+from tests.launcher.conftest import ROOT, Sweeps
+from tests.launcher.made import METRIC, make_plan, make_run
 
 
 @pytest.fixture
@@ -166,3 +170,209 @@ def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps):
     assert json.loads((archived / "state.json").read_text()) == before[again]
     assert find_state(run_folder(sweeps.multirun, again)) is not None
     assert sweeps.states()[again]["created"] > before[again]["created"]
+
+
+SMALL = ("method=c0_grpo", "trainer.steps=12", "trainer.checkpoint_every=4")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A sweep whose seeds 1 and 2 have failed and diverged at their third step."""
+    sweep = Sweeps(tmp_path_factory.mktemp("ended") / "multirun")
+    code, output = sweep.run(*SMALL, "seed=0,1,2", "cluster.slots=2", STEPS_END='{"1": "raise", "2": "diverge"}')
+    assert code == 1, output
+    return sweep
+
+
+def one(sweep, state):
+    (run_id,) = [run_id for run_id, own in sweep.states().items() if own["state"] == state]
+    return run_id
+
+
+def logs(multirun, capsys, *words):
+    code = main(["logs", *words, "--multirun", str(multirun)])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.processes
+def test_of_a_failed_run_the_cause_comes_first_then_the_traceback_once(ended, capsys):
+    run_id = one(ended, "failed")
+    code, output = logs(ended.multirun, capsys, run_id[:6])
+    first, *rest = output.splitlines()
+    assert code == 0
+    assert first.startswith(f"{run_id} c0_grpo seed 1: failed (exception), attempt 1 on ")
+    assert first.endswith(": ValueError: seed 1 ends here")
+    assert rest[0] == "Traceback (most recent call last):"
+    assert output.count("Traceback") == 1 and output.count("ValueError: seed 1 ends here") == 2
+    _, document = logs(ended.multirun, capsys, run_id, "--json")
+    told = json.loads(document)[run_id]
+    assert (told["name"], told["state"], told["kind"]) == ("c0_grpo seed 1", "failed", "exception")
+    assert told["error"]["type"] == "ValueError" and "ValueError: seed 1 ends here" in "".join(told["lines"])
+    assert told["log"].endswith("/attempts/1/stderr.log")
+
+
+@pytest.mark.processes
+def test_of_an_experiment_the_failed_runs_are_shown_on_one_screen(ended, capsys, monkeypatch):
+    _, output = logs(ended.multirun, capsys, "adhoc")
+    assert one(ended, "failed") in output and one(ended, "diverged") in output and one(ended, "done") not in output
+    assert "ValueError: seed 1 ends here" in output
+    assert json.loads(logs(ended.multirun, capsys, "adhoc", "--json")[1]).keys() == {
+        one(ended, "failed"),
+        one(ended, "diverged"),
+    }
+    monkeypatch.setenv("LINES", "8")
+    _, short = logs(ended.multirun, capsys, "adhoc")
+    assert len(short.splitlines()) <= 8 and "1 more failed" in short
+
+
+def test_a_traceback_that_many_runs_share_is_shown_once(tmp_path, capsys):
+    same = {"type": "E", "message": "x", "traceback": 'File "a.py", line 1\n    f()\n    ^^^\nE: x'}
+    for run_id, error in (("f1", same), ("f2", same), ("f3", {**same, "traceback": "E: another"})):
+        make_run(tmp_path, run_id, RunState.FAILED, message="E: x", error=error, finished=1.0)
+    make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
+    _, output = logs(tmp_path, capsys, "study")
+    assert output.count('File "a.py", line 1') == 1 and "^^^" not in output and "E: another" in output
+    assert all(f"{run_id} A seed {seed}: failed" in output for seed, run_id in enumerate(("f1", "f2", "f3")))
+
+
+def test_the_newest_failure_comes_first(tmp_path, capsys):
+    for number in (1, 3, 2):
+        make_run(tmp_path, f"f{number}", RunState.FAILED, message=f"E: {number}", finished=float(number))
+    make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
+    _, output = logs(tmp_path, capsys, "study")
+    assert [line.split()[0] for line in output.splitlines() if ": failed: E" in line] == ["f3", "f2", "f1"]
+    make_run(tmp_path, "a1", RunState.DONE)
+    make_plan(tmp_path, "fine", {"A": ["a1"]})
+    assert "no run has failed" in logs(tmp_path, capsys, "fine")[1]
+
+
+def test_the_last_attempt_is_shown_and_its_traceback_once(tmp_path, capsys):
+    error = {"type": "E", "message": "2", "traceback": "Traceback of 2"}
+    folder = make_run(tmp_path, "f1", RunState.FAILED, attempt=2, message="E: 2", error=error)
+    for attempt in (1, 2):
+        place = attempt_folder(folder, attempt)
+        place.mkdir(parents=True)
+        (place / "stderr.log").write_text(f"words of {attempt}\nTraceback of {attempt}\n")
+    assert logs(tmp_path, capsys, "f1")[1].splitlines()[1:] == [
+        "Traceback of 2",
+        f"--- {attempt_folder(folder, 2)}/stderr.log",
+        "words of 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "count", "lines"),
+    [
+        (b"", 5, []),
+        (b"a\nb\nc\n", 2, ["b", "c"]),
+        (b"a\nb\nc", 2, ["b", "c"]),
+        (b"a\n", 0, []),
+        (b"\xff\xfe\n", 1, ["\N{REPLACEMENT CHARACTER}" * 2]),
+        (b"x" * 200_000 + b"\nend\n", 1, ["end"]),
+        (b"first\n" + b"x" * 1_000_000 + b"end", 1, ["x" * 8189 + "end"]),
+        (b"".join(b"line %d\n" % number for number in range(50_000)), 2, ["line 49998", "line 49999"]),
+    ],
+)
+def test_the_last_lines_of_a_file(tmp_path, content, count, lines):
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    assert last_lines(path, count) == lines
+    assert last_lines(tmp_path / "absent", count) == []
+
+
+def status(counted, capsys, *words):
+    """Exit code and the JSON object."""
+    code = main(["status", *words, "--json", "--multirun", str(counted)])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def screen(counted, capsys, *words):
+    main(["status", *words, "--multirun", str(counted)])
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """Two groups: what is done took 2 s a step, of 10 steps a run."""
+    make_run(tmp_path, "a1", RunState.DONE, steps=10, value=0.25)
+    make_run(tmp_path, "a2", RunState.DONE, steps=10, value=0.75)
+    make_run(tmp_path, "b1", RunState.PREEMPTED, steps=4, value=0.5)
+    make_run(tmp_path, "b2", RunState.PLANNED, steps=0)
+    make_plan(tmp_path, "study", {"A": ["a1", "a2"], "B": ["b1", "b2", "b3"]})
+    return tmp_path
+
+
+def test_states_metric_and_work_left_are_counted_by_group(counted, capsys, worded):
+    code, document = status(counted, capsys, "study")
+    study = document["study"]
+    assert (code, study["total"]) == (0, 5)
+    assert study["states"] == {"new": 1, "planned": 1, "done": 2, "preempted": 1}
+    assert study["groups"] == {"A": {"done": 2}, "B": {"new": 1, "planned": 1, "preempted": 1}}
+    assert study["metric"]["name"] == METRIC and study["metric"]["last"] == {"A": 0.5, "B": 0.5}
+    # Six steps of b1 and ten each of b2 and b3, at 2 s; nobody is at it, so nobody knows until when.
+    assert (study["work_seconds"], study["remaining_seconds"]) == (52.0, None)
+    worded(screen(counted, capsys, "study"))
+
+
+def test_a_run_that_says_running_but_has_no_owner_is_lost(counted, capsys):
+    folder = run_folder(counted, "b1")
+    write_state(folder, read_state(folder).replace(state=RunState.RUNNING, attempt=2))
+    _, document = status(counted, capsys, "study")
+    assert document["study"]["states"]["lost"] == 1
+    (failure,) = document["study"]["failures"]
+    assert (failure["state"], failure["example"], failure["runs"]) == ("lost", "b1", 1)
+
+
+def test_a_running_run_has_its_own_number_of_steps(tmp_path):
+    folder = make_run(tmp_path, "c1", RunState.RUNNING, steps=3)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 10", "steps: 6"))
+    make_plan(tmp_path, "study", {"C": ["c1"]})
+    with lifecycle.locked(folder):
+        assert lifecycle.acquire(folder, 1) is not None
+    now = stand(tmp_path, read_plan(tmp_path, "study"), Index(tmp_path))
+    assert now.running == {"c1": RunningRun(3, 6, 6.0)}  # the longest run of the experiment has 10
+
+
+def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(counted, capsys, worded):
+    for number in range(3):
+        failed = {"failure_kind": "exception", "message": f"ValueError: batch of {number} at 0x7f{number}"}
+        make_run(counted, f"f{number}", RunState.FAILED, finished=float(number), **failed)
+    make_run(counted, "g0", RunState.DIVERGED, message="Diverged: value is not finite", failure_kind="diverged")
+    make_plan(counted, "bad", {"F": ["f0", "f1", "f2", "g0"]})
+    code, document = status(counted, capsys, "bad")
+    first, second = document["bad"]["failures"]
+    assert code == 1
+    assert (first["runs"], first["kind"], first["example"]) == (3, "exception", "f2")
+    assert (second["runs"], second["state"], second["example"]) == (1, "diverged", "g0")
+    worded(screen(counted, capsys, "bad"))
+
+
+def test_without_a_name_each_experiment_is_a_row(counted, capsys, worded):
+    make_plan(counted, "other", {"A": ["a1"]})
+    assert set(status(counted, capsys)[1]) == {"study", "other"}
+    worded(screen(counted, capsys))
+    worded(screen(counted / "empty", capsys))
+    assert status(counted / "empty", capsys) == (0, {})
+
+
+def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys, worded):
+    groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
+    for (run_id,) in groups.values():
+        make_run(tmp_path, run_id, RunState.PLANNED if run_id == "r050" else RunState.DONE)
+    make_plan(tmp_path, "wide", groups)
+    worded(screen(tmp_path, capsys, "wide"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (0.4, "0 s"), (59, "59 s"), (300, "5 min"), (7500, "2 h 5 min"), (86400 * 2 + 3600, "2 d 1 h")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_what_others_wrote_cannot_steer_a_terminal():
+    assert clean("\x1b[2J\x1b]0;title\x07red \x1b[31mtext\x1b[0m\n") == "red text"
+    assert clean("10%\r50%\r100% of it\r\n") == "100% of it"
+    assert clean("a\x08b\x00") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"

@@ -1,4 +1,4 @@
-"""What users type: names that are wrong, hostile or half written; --json and exit codes; completion; quick answers."""
+"""What users type: names that are wrong or hostile; --json and exit codes; completion; quick answers; both programs."""
 
 from __future__ import annotations
 
@@ -121,10 +121,8 @@ def test_every_command_has_json_and_says_its_exit_codes(capsys):
         assert end.value.code == 0 and "--json" in text and "xit code" in text, name
 
 
-def process(*words, **environment):
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
-    )
+def process(*words, cwd=ROOT):
+    return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +217,37 @@ def test_a_spoiled_file_ends_a_command_with_its_name_and_no_traceback(file, cont
         code, _, err = call(tmp_path, capsys, *words.split())
         assert code in (0, 1, 2)
         assert code == 0 or not err or (len(err.splitlines()) == 1 and str(tmp_path) in err)
+
+
+def test_a_refused_sweep_exits_with_2_says_everything_and_writes_nothing(tmp_path):
+    multirun = tmp_path / "multirun"
+    bad = ("quickstart", "experiment=quickstart", "method=nosuch", "method.gamma=x", f"multirun={multirun}")
+    done = process(ROOT / "launch.py", "-m", *bad, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    bare, first, second, last = done.stderr.splitlines()
+    assert "Fix: write experiment=quickstart" in bare
+    assert "method = nosuch" in first and "method.gamma = x" in second
+    assert last == "invalid plan: 3 problems; nothing was written or run"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (["--help"], 0, "experiment: bnto_grid"),
+        (["-m", "--cfg", "job", "experiment=quickstart"], 0, "name: quickstart"),
+        (["--cfg", "job", "experiment=nosuch"], 2, ""),
+        (["-m", "hydra/launcher=nosuch"], 2, ""),
+        (["--nosuch"], 2, ""),
+    ],
+)
+def test_hydras_own_command_line(arguments, code, output):
+    done = process("launch.py", *arguments)
+    assert done.returncode == code and output in done.stdout
+
+
+@pytest.mark.parametrize("words", [["launch.py", "-m", "experiment=quickstart"], ["-m", "launcher", "status"]])
+def test_another_python_than_the_installed_one_is_told_what_to_do(words):
+    done = process("-S", *words)  # without any package, as a Python outside .venv
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: hydra is not installed for ") and "source .venv/bin/activate" in done.stderr

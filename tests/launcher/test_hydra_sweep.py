@@ -77,6 +77,14 @@ PROGRAM = """
 """
 
 
+def write_program(folder: Path, task: str, before: str = "", name: str | None = None) -> None:
+    """Write train.py with a program of @hydra.main: what stands before its task, and the body of the task."""
+    head = "import hydra, importlib, os, signal, sys, time\nfrom pathlib import Path\n" + textwrap.dedent(before)
+    task = textwrap.indent(textwrap.dedent(task), "    ")
+    decorated = f"@hydra.main(version_base=None, config_path=None, config_name={name!r})\ndef main(config):\n{task}"
+    (folder / "train.py").write_text(f"{head}\n{decorated}\nif __name__ == '__main__':\n    main()\n")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
@@ -185,22 +193,14 @@ def test_a_job_that_watches_and_returns_because_it_was_asked_to_stop_is_not_done
 
 @pytest.mark.parametrize("handler", ["sys.exit(1)", "asked.append(True)"])
 def test_a_program_that_handles_sigterm_itself_is_interrupted(tmp_path: Path, handler: str) -> None:
-    program = f"""
-        import hydra, signal, sys, time
-        from pathlib import Path
-
-        @hydra.main(version_base=None, config_path=None)
-        def main(config):
-            asked = []
-            signal.signal(signal.SIGTERM, lambda *_: {handler})
-            Path("begun").touch()
-            while not asked and not Path("go").exists():
-                time.sleep(0.05)
-
-        if __name__ == "__main__":
-            main()
+    task = f"""
+        asked = []
+        signal.signal(signal.SIGTERM, lambda *_: {handler})
+        Path("begun").touch()
+        while not asked and not Path("go").exists():
+            time.sleep(0.05)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    write_program(tmp_path, task)
     process = start(tmp_path)
     until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
@@ -307,21 +307,13 @@ def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
 
 
 def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_path: Path) -> None:
-    program = """
-        import hydra, importlib, os
-        from pathlib import Path
-
-        @hydra.main(version_base=None, config_path=None)
-        def main(config):
-            with open("calls", "a") as file:
-                print("called", file=file)
-            Path("log.csv").write_text("step,val/acc\\n1,0.5\\n2,0.75\\n")
-            importlib.import_module("analysis.sources.import_runs").collect = lambda *places: os._exit(3)
-
-        if __name__ == "__main__":
-            main()
+    task = """
+        with open("calls", "a") as file:
+            print("called", file=file)
+        Path("log.csv").write_text("step,val/acc\\n1,0.5\\n2,0.75\\n")
+        importlib.import_module("analysis.sources.import_runs").collect = lambda *places: os._exit(3)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    write_program(tmp_path, task)
     sweep(tmp_path, "hydra.job.chdir=true")
     (run,) = runs(tmp_path)
     assert (run / "job" / "calls").read_text() == "called\n" and find_state(run).attempt == 2  # type: ignore[union-attr]
@@ -329,27 +321,22 @@ def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_pa
 
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
-    program = """
-        import atexit, csv, hydra, os
-        from pathlib import Path
+    before = """
+        import atexit, csv
         from hydra.core.hydra_config import HydraConfig
 
         def write(folder, name, x, steps):
             with open(folder / f"{len(name)}.csv", "w") as file:
                 csv.writer(file).writerows([["step", name], *([step, x * step] for step in range(1, steps + 1))])
-
-        @hydra.main(version_base=None, config_path=None)
-        def main(config):
-            folder = Path(HydraConfig.get().runtime.output_dir)
-            write(folder, "val/acc", config.x, 3)
-            atexit.register(write, folder, "loss", config.x, steps=4)
-            atexit.register(os._exit, 3)
-            atexit.unregister(os._exit)
-
-        if __name__ == "__main__":
-            main()
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    task = """
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        write(folder, "val/acc", config.x, 3)
+        atexit.register(write, folder, "loss", config.x, steps=4)
+        atexit.register(os._exit, 3)
+        atexit.unregister(os._exit)
+    """
+    write_program(tmp_path, task, before)
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
     rows = [read_log(metrics_path(run)).records for run in runs(tmp_path)]
     assert sorted((third["val/acc"], last["loss"]) for *_, third, last in rows) == [(3, 4), (6, 8)]
@@ -357,21 +344,13 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
 
 
 def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_called_there_too(tmp_path: Path) -> None:
-    program = """
-        import hydra, jaxlib
+    before = """
+        import jaxlib
         from hydra.experimental.callback import Callback
 
         class Note(Callback):
             def on_job_end(self, config, job_return, **_):
                 open(f"{job_return.return_value}.txt", "x").close()
-
-        @hydra.main(version_base=None, config_path=None)
-        def main(config):
-            jaxlib.asked.put(config.x)
-            return jaxlib.answers.get(timeout=20)
-
-        if __name__ == "__main__":
-            main()
     """
     library = """
         import queue, threading
@@ -384,7 +363,7 @@ def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_call
 
         threading.Thread(target=compute, daemon=True).start()
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    write_program(tmp_path, "jaxlib.asked.put(config.x)\nreturn jaxlib.answers.get(timeout=20)", before)
     (tmp_path / "jaxlib.py").write_text(textwrap.dedent(library))
     sweep(tmp_path, "+x=1,2", "+hydra.callbacks.note._target_=__main__.Note")
     assert sorted(read_summary(run)["value"] for run in runs(tmp_path)) == [2, 4]  # type: ignore[index]
@@ -447,29 +426,21 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
 
 @pytest.mark.parametrize("mode", ["w", "a", "x"])
 def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: Path, mode: str) -> None:
-    program = """
-        import hydra, os, signal
-        from pathlib import Path
-
-        @hydra.main(version_base=None, config_path=None)
-        def main(config):
-            checkpoint = Path("step")
-            done = int(checkpoint.read_text()) if checkpoint.exists() else 0
-            place = Path(f"version_{done}" if config.mode == "x" else ".")
-            place.mkdir(exist_ok=True)
-            with open(place / "progress.csv", config.mode) as file:
-                if not file.tell():
-                    print("step,score", file=file)
-                for step in range(done + 1, 7):
-                    print(f"{step},{done}", file=file, flush=True)
-                    checkpoint.write_text(str(step - step % 2))
-                    if step == done + 3:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-        if __name__ == "__main__":
-            main()
+    task = """
+        checkpoint = Path("step")
+        done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        place = Path(f"version_{done}" if config.mode == "x" else ".")
+        place.mkdir(exist_ok=True)
+        with open(place / "progress.csv", config.mode) as file:
+            if not file.tell():
+                print("step,score", file=file)
+            for step in range(done + 1, 7):
+                print(f"{step},{done}", file=file, flush=True)
+                checkpoint.write_text(str(step - step % 2))
+                if step == done + 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    write_program(tmp_path, task)
     sweep(tmp_path, f"+mode={mode}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
     (run,) = runs(tmp_path)
     rows = read_log(metrics_path(run)).records
@@ -477,21 +448,12 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
 
 
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
-    program = """
-        import hydra
-        from pathlib import Path
+    before = """
         from hydra.core.config_store import ConfigStore
 
         ConfigStore.instance().store("config", {"x": 1, "save_path": "model.txt", "data": "data.txt"})
-
-        @hydra.main(version_base=None, config_name="config")
-        def main(config):
-            Path(config.save_path).write_text(Path(config.data).read_text())
-
-        if __name__ == "__main__":
-            main()
     """
-    (tmp_path / "train.py").write_text(textwrap.dedent(program))
+    write_program(tmp_path, "Path(config.save_path).write_text(Path(config.data).read_text())", before, "config")
     (tmp_path / "data.txt").write_text("one")
     sweep(tmp_path, "x=1,2")
     sweep(tmp_path, "x=1,2")

@@ -18,21 +18,6 @@ from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext.scoring.scores.evaluation import Answer
 from trainer_ext.train import train
 
-__all__ = [
-    "CONF",
-    "FEW_PROMPTS",
-    "METHODS",
-    "SHORT",
-    "MemoryRun",
-    "configuration",
-    "jsonl",
-    "quick_settings",
-    "refusal",
-    "science",
-    "section",
-    "train_twin",
-]
-
 METHODS = sorted(path.stem for path in (CONF / "method").glob("*.yaml"))
 # A short warm start keeps the tests quick; the methods do not know the difference.
 SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def engine_of(config: Mapping[str, Any], model: Path | None = None) -> Any:
     )
     engine.initialize()
     return engine
+
+
+def on_ranks(rank: Callable[[str, int, int], None], folder: Path, seconds: float) -> None:
+    """Call rank(FOLDER, RANK, 2) in two processes, which must end well."""
+    start = multiprocessing.get_context("spawn")
+    ranks = [start.Process(target=rank, args=(str(folder), number, 2)) for number in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(seconds)
+        assert process.exitcode == 0
 
 
 def batch_of(rows: Sequence[Sequence[int]], **settings: Any) -> Any:

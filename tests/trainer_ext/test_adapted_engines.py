@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.configuration import configuration
-from tests.trainer_ext.engines import batch_of, engine_of
+from tests.trainer_ext.engines import batch_of, engine_of, on_ranks
 from tests.trainer_ext.twins import config_of, tokenizer_of
 from trainer_ext.backends import protocol
 from trainer_ext.backends.in_process import platform
@@ -149,13 +148,7 @@ def test_two_ranks_are_one_resumed_they_have_the_same_bits_and_an_export_has_the
     from trainer_ext.backends.verl_ray import shards
 
     model = base(tmp_path, "qwen2")
-    start = multiprocessing.get_context("spawn")
-    ranks = [start.Process(target=_rank, args=(str(tmp_path), rank, 2)) for rank in range(2)]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join(240)
-        assert one.exitcode == 0
+    on_ranks(_rank, tmp_path, 240)
 
     def files(name: str) -> dict[Path, bytes]:
         folder = tmp_path / name

@@ -1,8 +1,9 @@
-"""The sizes of models of any family, against what transformers' modules hold; and models that cannot be trained."""
+"""Models of any family: their sizes, against transformers' modules; what cannot be trained; foreign ones that are."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 
-from tests.trainer_ext.test_memory import PRETRAINED, config_of, declared
-from tests.trainer_ext.twins import FOREIGN, tokenizer_of
+from tests.sharing import shared_folder
+from tests.trainer_ext.conftest import MemoryRun, configuration
+from tests.trainer_ext.test_rank_memory import PRETRAINED, config_of, declared
+from tests.trainer_ext.twins import FOREIGN, tokenizer_of, write_problems, write_twin
 from tests.trainer_ext.twins import config_of as twin_of
 from tests.wording import Worded
 from trainer_ext.backends.in_process.engine import model_overrides
@@ -21,6 +24,8 @@ from trainer_ext.backends.verl_ray import attention
 from trainer_ext.fits import architectures
 from trainer_ext.fits.architectures import EAGER, SDPA, causal_models, of_model
 from trainer_ext.objection import Objection
+from trainer_ext.scoring.artifacts import build_once
+from trainer_ext.train import train
 
 #: Read by another program than this one: the sizes that the models' pages on the hub state.
 KNOWN: dict[str, tuple[PreTrainedConfig, int]] = {
@@ -211,3 +216,42 @@ def test_packed_sequences_need_an_attention_without_windows_and_caps(tmp_path: P
             continue
         with pytest.raises(ValueError, match=r"no window \(24 tokens\), and one has 25"):
             module(**given, attention_mask=None, use_cache=False)
+
+
+#: One mini-batch a step: the ratios of its tokens are one, if sampling and training compute the same.
+SETTINGS = {
+    "task": "gsm8k",
+    "model": "pretrained",
+    "trainer.steps": 2,
+    "trainer.checkpoint_every": 2,
+    "trainer.eval_every": 0,
+    "trainer.split.validation": 0.2,
+    "trainer.split.test": 0.2,
+    "verl.data.train_batch_size": 2,
+    "verl.data.max_prompt_length": 200,
+    "verl.data.max_response_length": 24,
+    "verl.actor_rollout_ref.actor.ppo_mini_batch_size": 2,
+    "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
+    "verl.actor_rollout_ref.actor.optim.lr": 1e-3,
+}
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory, "foreign")
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("family", sorted(FOREIGN))
+def test_a_foreign_model_is_trained_as_it_is_sampled(family: str, shared: Path, tmp_path: Path) -> None:
+    data = build_once(shared / "data", lambda folder: write_problems(folder / "train.jsonl")) / "train.jsonl"
+    twin = write_twin(family, data, tmp_path / "twin")
+    settings = {**SETTINGS, "task.train_path": data, "model.path": twin}
+    run = MemoryRun(tmp_path / "run", tmp_path / "cache")
+    train(configuration("method=c0_grpo", *(f"{key}={value}" for key, value in settings.items())), run)
+    assert len(run.lines) == 2
+    for line in run.lines:
+        assert abs(line["actor/ppo_kl"]) < 1e-5 and line["actor/clipfrac_upper"] == 0.0, line["actor/ppo_kl"]
+        assert math.isfinite(line["actor/grad_norm"]) and line["actor/grad_norm"] > 0.0
+    assert run.lines[0]["actor/kl_init"] == pytest.approx(0.0, abs=1e-6)
+    assert run.lines[1]["actor/kl_init"] > 0.0

@@ -1,4 +1,4 @@
-"""`launcher evaluate`: a checkpoint is evaluated after its run as the run evaluated it."""
+"""`launcher evaluate` and `launcher export`: what a checkpoint is worth, as its run said it, and to other programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from launcher.__main__ import main
 from launcher.planning import freeze, planner
 from launcher.run.folder import cache_folder, checkpoint_name, checkpoints_folder, read_config, run_folder
-from tests.trainer_ext.conftest import CONF, MemoryRun
+from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration
 from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext.application.verl_tree import completed
+from trainer_ext.backends import protocol
+from trainer_ext.backends.in_process import initial_model
 from trainer_ext.train import train
 
 REWARD = "def graded(data_source, solution_str, ground_truth, extra_info):\n    return {}\n"
@@ -23,6 +28,21 @@ def data(folder: Path, name: str, prompts: range) -> Path:
     path = folder / name
     path.write_text("".join(json.dumps({"prompt": f"{n}+1=", "answer": str(n + 1)}) + "\n" for n in prompts))
     return path
+
+
+def trained_in(multirun: Path, cache: Path, words: list[str]) -> tuple[Path, MemoryRun]:
+    """The folder of a planned run, with its last checkpoint after two steps of training; what training logged."""
+    plan = planner.make(CONF.parent, [*words, f"multirun={multirun}"])
+    freeze.freeze(plan)
+    (run_id,) = plan.runs
+    folder = run_folder(multirun, run_id)
+    trained = MemoryRun(multirun.with_name("run"), cache)
+    train(completed(folder, read_config(folder)), trained)
+    newest = trained.latest_checkpoint()
+    assert newest is not None
+    checkpoints_folder(folder).mkdir()
+    newest[1].rename(checkpoints_folder(folder) / checkpoint_name(2))
+    return folder, trained
 
 
 @pytest.mark.train
@@ -37,16 +57,8 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     words += ["trainer.steps=2", "trainer.eval_every=2", "trainer.eval_prompts=3", "trainer.eval_samples=2"]
     words += ["trainer.eval_scores={rouge_l: {}}"]
     words += ["verl.data.train_batch_size=4", "verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
-    plan = planner.make(CONF.parent, [*words, f"multirun={multirun}"])
-    freeze.freeze(plan)
-    (run_id,) = plan.runs
-    folder = run_folder(multirun, run_id)
-    trained = MemoryRun(tmp_path / "run", cache_folder(multirun))
-    train(completed(folder, read_config(folder)), trained)
-    newest = trained.latest_checkpoint()
-    assert newest is not None
-    checkpoints_folder(folder).mkdir()
-    newest[1].rename(checkpoints_folder(folder) / checkpoint_name(2))
+    folder, trained = trained_in(multirun, cache_folder(multirun), words)
+    run_id = folder.name
     before = sorted(folder.rglob("*"))
 
     def evaluated(*more: str) -> dict[str, float]:
@@ -118,3 +130,55 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert "it exists and is not an empty folder" in refused("--to", str(tmp_path / "more"))
     (tmp_path / "failing.py").write_text(REWARD.format("1 / len(solution_str) * 'no number'"))
     assert "the reward of task file failed: TypeError" in refused(f"task.reward={tmp_path}/failing.py:graded")
+
+
+@pytest.mark.train
+def test_an_exported_run_loads_in_transformers_with_its_trained_weights(tmp_path: Path, cache: Path, capsys) -> None:
+    multirun, out = tmp_path / "multirun", tmp_path / "model"
+    words = ["method=c0_grpo", "model=tiny", "task=expression", "seed=0", *SHORT[:1], "trainer.steps=2"]
+    folder, _ = trained_in(multirun, cache, words)
+    run_id, checkpoint = folder.name, checkpoints_folder(folder) / checkpoint_name(2)
+    capsys.readouterr()  # what verl printed
+    assert main(["export", run_id[:6], str(out), "--multirun", str(multirun), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"folder": str(out), **json.loads((out / "rlsweep.json").read_text())}
+    assert (said["run"], said["step"], said["method"], said["model"]) == (run_id, 2, "c0_grpo", "tiny")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    weights = load_file(checkpoint / "weights.safetensors")
+    assert {name: bool((value == weights[name]).all()) for name, value in model.named_parameters()} == dict.fromkeys(
+        weights, True
+    )
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "1+2="}], return_tensors="pt", tokenize=True)
+    answer = model.generate(**prompt, max_new_tokens=4, do_sample=False)
+    assert answer.shape[1] > prompt["input_ids"].shape[1]
+
+    assert main(["export", run_id, str(out), "--multirun", str(multirun)]) == 2
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert main(["export", run_id, str(tmp_path / "b"), "--checkpoint", "1", "--multirun", str(multirun)]) == 2
+    assert f"--checkpoint 1: run {run_id} has checkpoints of step 2 only" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"multirun", "model", "run"}  # nothing half-written
+
+
+def test_a_pretrained_model_with_tied_weights_and_another_type(tmp_path: Path) -> None:
+    start, checkpoint, out = tmp_path / "start", tmp_path / "checkpoint", tmp_path / "out"
+    tokenizer = initial_model.character_tokenizer()
+    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    shape = GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=64, **ends)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        GPT2LMHeadModel(shape).save_pretrained(start)
+        trained = GPT2LMHeadModel(shape).eval()
+    tokenizer.save_pretrained(start)
+    checkpoint.mkdir()
+    out.mkdir()
+    save_file(dict(trained.named_parameters()), checkpoint / "weights.safetensors")
+    config = configuration("model=gpt2", f"model.path={start}")
+    protocol.export(config, checkpoint, tmp_path, out, "bfloat16")
+    loaded = AutoModelForCausalLM.from_pretrained(out)
+    assert loaded.dtype == torch.bfloat16 and loaded.lm_head.weight is loaded.transformer.wte.weight
+    tokens = torch.tensor([[5, 6, 7]])
+    assert torch.equal(loaded(tokens).logits, trained.to(torch.bfloat16)(tokens).logits)
+
+    save_file({"other": torch.zeros(1)}, checkpoint / "weights.safetensors")
+    with pytest.raises(ValueError, match="the checkpoint's parameters are not those of the model"):
+        protocol.export(config, checkpoint, tmp_path, out, "bfloat16")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from tests.trainer_ext.engines import on_ranks
 from trainer_ext.backends.in_process.engine import GradVariance
 
 MINI_BATCHES, MICRO, ROWS = 2, 3, 4
@@ -75,18 +75,13 @@ def expected(ranks: int) -> float:
     return ranks * float(torch.stack(found).double().var(dim=0).sum())
 
 
-def test_it_is_the_sample_variance_over_all_micro_batches_of_a_step() -> None:
+def test_it_is_the_sample_variance_over_all_micro_batches_of_a_step_of_which_one_has_none() -> None:
     engine = Engine(model(), 1)
     measured = GradVariance(engine)
     for mini_batch in data(1)[:, :, 0]:
         engine.update(mini_batch)
     assert measured.take() == pytest.approx(expected(1), rel=1e-5)
     assert measured.take() is None  # nothing since
-
-
-def test_one_micro_batch_has_no_variance() -> None:
-    engine = Engine(model(), 1)
-    measured = GradVariance(engine)
     engine.update(data(1)[0, :1, 0])
     assert measured.take() is None
 
@@ -106,12 +101,6 @@ def _rank(folder: str, rank: int, ranks: int) -> None:
 
 @pytest.mark.train
 def test_two_ranks_with_parts_of_the_gradients_report_that_of_one_micro_batch(tmp_path: Path) -> None:
-    start = multiprocessing.get_context("spawn")
-    ranks = [start.Process(target=_rank, args=(str(tmp_path), rank, 2)) for rank in range(2)]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join(120)
-        assert one.exitcode == 0
+    on_ranks(_rank, tmp_path, 120)
     for rank in range(2):
         assert float((tmp_path / str(rank)).read_text()) == pytest.approx(expected(2), rel=1e-5)
