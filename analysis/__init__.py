@@ -13,8 +13,7 @@ Its rooms, the highest rank first. A module imports only from its own room and f
     sources     formats of logs that other tools write, and experiments made of them
     compat      the names of other libraries on these statistics
     spec        the section `analysis` of an experiment, checked without any run
-    stats       statistics: numbers in, numbers out
-    numbers     numbers as text, with no more digits than the data justify
+    stats       statistics: numbers in, numbers out; numbers as text, with no more digits than the data justify
 
 `analysis.frame(FOLDER)` is the metrics of an experiment as a DataFrame (`analysis.data.sweep.frame`).
 """

@@ -30,12 +30,10 @@ from analysis.compat import rliable as compat
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import Run, Sweep
 from analysis.findings import interim, ratios
-from analysis.findings.outcomes import Outcome, Reason
-from analysis.findings.study import study
+from analysis.findings.study import Outcome, Reason, study
 from analysis.findings.verdicts import WRONG_MEANS, WRONG_SPREADS, judge
 from analysis.spec.settings import settings
 from analysis.stats import (
-    bounded,
     compare,
     dispersion,
     exact,
@@ -323,7 +321,7 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
         if spread != 1:
             continue
         count("mean over seeds", t_test.t_interval(a), 1)
-        count("mean time", bounded.mean_interval(np.clip(1 + 0.3 * b, 0, budget), 0, budget), mean_time)
+        count("mean time", t_test.mean_interval(np.clip(1 + 0.3 * b, 0, budget), 0, budget), mean_time)
         # A seed's luck, and what it does to each cell: the interaction of seeds and cells.
         seeds = {
             seed: {cell: value + shared + float(draw(random)) for cell, value in grid.items()}
@@ -487,7 +485,7 @@ def times(experiments: int, n: int) -> Iterator[Rate]:
             t = t_test.t_interval(drawn) if (drawn < budget).all() else None
             printed += t is not None
             before += t is not None and t[0] <= truth <= t[1]
-            ours = bounded.mean_interval(np.minimum(drawn, budget), 0.0, budget)
+            ours = t_test.mean_interval(np.minimum(drawn, budget), 0.0, budget)
             shown += ours is not None
             after += ours is not None and ours[0] <= truth <= ours[1]
         about = f"{name} times, {censored:.0%} censored, n = {n}"

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
-from analysis.numbers import Array
 from analysis.stats import resample
+from analysis.stats.numbers import Array
 from analysis.stats.resample import Counts, Resampled
 
 Estimates = tuple[dict[str, Any], dict[str, Array]]

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.numbers import Array, parsed
+from analysis.stats.numbers import Array, parsed
 from launcher.run.folder import histograms_path
 
 Entry = TypeVar("Entry")

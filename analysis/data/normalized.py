@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import cast
 
 from analysis.data.sweep import Run, Sweep
-from analysis.numbers import Array
 from analysis.spec.metric_catalog import parse
 from analysis.spec.settings import Settings, factor_of
+from analysis.stats.numbers import Array
 
 _RECORDED = "{} as recorded"  # no metric's key has a blank
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.data.metric_log import standing
 from analysis.data.sweep import Cell, Sweep
-from analysis.numbers import parsed
+from analysis.stats.numbers import parsed
 from launcher.run.folder import responses_path, run_folder
 
 MOST = 3  # wins, and losses, shown of a method

@@ -10,7 +10,6 @@ from itertools import chain
 import numpy as np
 
 from analysis.data.sweep import Cell, Run
-from analysis.numbers import Array
 from analysis.spec import registry
 from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import CLOCKS
@@ -18,6 +17,7 @@ from analysis.spec.registry import Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.mean_curves import common_points
+from analysis.stats.numbers import Array
 
 # States in which a run ended before its budget: with `incomplete: carry` its last value stands for the rest.
 _ENDED = frozenset({"failed", "diverged", "cancelled", "lost"})

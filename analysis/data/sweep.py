@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from analysis.data import metric_log
 from analysis.data.metric_log import EMPTY, Curves
-from analysis.numbers import Array
 from analysis.spec.cell import Cell as Cell
 from analysis.spec.metric_catalog import drawn_from
 from analysis.spec.settings import Settings, settings
 from analysis.spec.validation import BadPlan as BadPlan
 from analysis.spec.validation import Objection
+from analysis.stats.numbers import Array
 from launcher.errors import missing_extra
 from launcher.run import lifecycle, whole
 from launcher.run.folder import (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.figures.traces import GID, Traces, tell, traces_of
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

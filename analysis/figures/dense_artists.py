@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.artist import Artist
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 
 
 class Cloud(Artist):

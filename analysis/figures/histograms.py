@@ -10,10 +10,10 @@ import numpy as np
 from analysis.data.metric_log import read_histograms
 from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, panels_of, style_of
 from analysis.findings.study import Study
-from analysis.numbers import Array
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, distribution
 from analysis.spec.registry import figure
+from analysis.stats.numbers import Array
 from launcher.run.folder import run_folder
 
 _MOST_BINS = 64

@@ -29,7 +29,6 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import intervals_of, tell
 from analysis.findings.study import Study
-from analysis.numbers import Array, format_level
 from analysis.spec.cell import grouped
 from analysis.spec.figure_spec import Picture
 from analysis.spec.figure_spec import curves as picture_of
@@ -38,6 +37,7 @@ from analysis.spec.registry import figure
 from analysis.stats import strata
 from analysis.stats.curve_summaries import LARGEST, block_means
 from analysis.stats.mean_curves import on_grid, simultaneous
+from analysis.stats.numbers import Array, format_level
 from analysis.tables.levels import factor_order, varied
 from analysis.tables.wording import all_levels
 

@@ -22,10 +22,10 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import tell
 from analysis.findings.study import Measure, Study, block
-from analysis.numbers import Array, format_level
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.registry import figure
+from analysis.stats.numbers import Array, format_level
 from launcher.run.lifecycle import HOUR_S
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 from analysis.tables.table import literal
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from analysis.findings.outcomes import Bound, Ground, Reason, no_interval
-from analysis.findings.study import Comparison
-from analysis.numbers import Interval
-from analysis.stats import bounded
+from analysis.findings.study import Bound, Comparison, Ground, Reason, no_interval
+from analysis.stats import t_test
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import Interval
 
 _MOST = 0.2  # the highest level that `bounded.outer_interval` knows how to ask at, rounded down
 
@@ -78,7 +77,7 @@ def _of_bounded(contrast: Contrast, budget: float, level: float) -> Interval:
     """The ratio's interval from those of both means of times, at least two each, between 0 and the budget."""
     if not level > 0:
         return 0.0, math.inf
-    above, below = (bounded.outer_interval(times, 0.0, budget, min(level, _MOST)) for times in (contrast.a, contrast.b))
+    above, below = (t_test.outer_interval(times, 0.0, budget, min(level, _MOST)) for times in (contrast.a, contrast.b))
     if above is None or below is None:
         return 0.0, math.inf
     return above[0] / below[1], above[1] / below[0] if below[0] > 0 else math.inf

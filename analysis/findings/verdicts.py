@@ -11,15 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.findings import interim, ratios
-from analysis.findings.outcomes import Bound, Ground, Outcome, Reason, no_interval
-from analysis.findings.study import Block, Comparison, Measure, Study, block, range_of, time_to
-from analysis.numbers import Interval
+from analysis.findings.study import (
+    Block,
+    Bound,
+    Comparison,
+    Ground,
+    Measure,
+    Outcome,
+    Reason,
+    Study,
+    block,
+    no_interval,
+    range_of,
+    time_to,
+)
 from analysis.spec import registry
 from analysis.spec.declaration import Declaration
 from analysis.spec.hypothesis import Hypothesis, described
 from analysis.spec.metric_catalog import describe
 from analysis.stats import dispersion, power
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import Interval
 from analysis.stats.resolution import FEW, T_TESTS, seeds_needed
 
 # How often, with 5 to 10 seeds, the interval of one group's mean or variation misses the truth, if its seeds are

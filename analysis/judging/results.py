@@ -13,8 +13,8 @@ from analysis.judging import journal
 from analysis.judging.journal import Verdict
 from analysis.judging.pairs import Pair, PairsToJudge, pairs
 from analysis.judging.settings import BadJudge, Judge, Kind, judges
-from analysis.numbers import Array
 from analysis.spec.metric_catalog import WIN_RATE
+from analysis.stats.numbers import Array
 from launcher.run import evaluations
 from launcher.run.folder import run_folder
 

@@ -13,8 +13,7 @@ import orjson
 
 from analysis.data.responses import responses
 from analysis.figures.figures import figures
-from analysis.findings.outcomes import Outcome
-from analysis.findings.study import Block, Comparison, Estimate, Study, registered, study
+from analysis.findings.study import Block, Comparison, Estimate, Outcome, Study, registered, study
 from analysis.findings.verdicts import judge
 from analysis.report.files import FORMATS, files_of, results, write_all
 from analysis.report.files import Report as Report

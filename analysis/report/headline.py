@@ -12,14 +12,13 @@ import numpy as np
 
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.outcomes import Outcome, collapse
-from analysis.findings.study import Comparison, Study, as_declared, registered
-from analysis.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
+from analysis.findings.study import Comparison, Outcome, Study, as_declared, collapse, registered
 from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import power
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better, gap_of, lacking

@@ -18,9 +18,9 @@ from analysis.data.responses import Responses, visible
 from analysis.figures.canvas import colours
 from analysis.figures.traces import SUMMARY, summary, to_json
 from analysis.findings.study import AXES, Study
-from analysis.numbers import format_level, format_number
 from analysis.report.files import Report
 from analysis.spec.validation import counted
+from analysis.stats.numbers import format_level, format_number
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, csv_of, table
 from analysis.tables.wording import factors

@@ -9,11 +9,10 @@ from analysis.figures.canvas import Sketch
 from analysis.figures.figures import Drawing, saved
 from analysis.findings.study import Study
 from analysis.judging.results import Judged
-from analysis.sections.all_pairs import all_pairs_tables
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.sections.many_cells import many_table
+from analysis.sections.methods import all_pairs_tables, overview
 from analysis.sections.model_sizes import sizes_table
-from analysis.sections.overview import overview
 from analysis.sections.win_rates import win_rate_tables
 from analysis.tables.table import Table
 from analysis.tables.wording import drawn_apart, range_note

@@ -17,12 +17,12 @@ from analysis.data.sweep import Cell, Run
 from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
 from analysis.figures.traces import tell
 from analysis.findings.study import Study
-from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import capital
 from analysis.stats import factorial, multiplicity, t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
+from analysis.stats.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.tables import wording
 from analysis.tables.levels import arranged, factor_order, runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from analysis.data import cells
 from analysis.findings.study import Study
-from analysis.numbers import Array, Interval, format_estimate, format_level
 from analysis.spec.metric_catalog import capital
 from analysis.stats import resample
+from analysis.stats.numbers import Array, Interval, format_estimate, format_level
 from analysis.stats.resample import Resampled
 from analysis.tables.table import Entry, Table, ends, table
 from analysis.tables.wording import all_levels

@@ -9,12 +9,12 @@ import numpy as np
 from analysis.data import cells
 from analysis.data.sweep import Cell
 from analysis.findings.study import Study
-from analysis.numbers import format_estimate, format_level, format_p
 from analysis.sections.grid import HEADS
 from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import capital
 from analysis.stats import scaling
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import format_estimate, format_level, format_p
 from analysis.tables import wording
 from analysis.tables.comparison import better
 from analysis.tables.table import Entry, Table, ends, table

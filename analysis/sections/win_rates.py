@@ -10,9 +10,9 @@ from analysis.data.sweep import Sweep, read_sweep
 from analysis.findings.study import Measure, Study, block, range_of
 from analysis.judging.results import Judged, State, judged, with_win_rates
 from analysis.judging.settings import Kind
-from analysis.numbers import format_estimate, format_level, format_number
 from analysis.spec.metric_catalog import WIN_RATE
 from analysis.stats import bradley_terry
+from analysis.stats.numbers import format_estimate, format_level, format_number
 from analysis.stats.ratings import ELO
 from analysis.tables.comparison import comparison_table
 from analysis.tables.table import Entry, Table, ends, table

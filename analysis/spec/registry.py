@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 from analysis.spec.validation import BadPlan, Section, refusal
 
 if TYPE_CHECKING:
-    from analysis.numbers import Array
+    from analysis.stats.numbers import Array
 
 GROUP = "rlsweep.analysis"
 _DRAWINGS = "analysis.figures"  # every module there is imported before a kind of figure is looked up

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.spec.registry import Curve, summary
 
 if TYPE_CHECKING:
-    from analysis.numbers import Array
+    from analysis.stats.numbers import Array
 
 
 @summary("final", "final value", of_many=True)

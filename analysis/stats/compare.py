@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
+from analysis.stats.numbers import Array, Interval
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, cannot_decide, check_alpha, floor, seeds_needed
 from analysis.stats.t_test import ROUNDING
 

@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.numbers import Array, Interval
 from analysis.stats import exact, t_test
+from analysis.stats.numbers import Array, Interval
 from analysis.stats.resolution import PAIRED, T_TESTS, UNPAIRED, smallest_p
 from analysis.stats.sequential import Look
 

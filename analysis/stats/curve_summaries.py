@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 
 _SLACK = 1e-9
 FINAL = 0.1  # the share of the budget at its end that a final value is the mean of

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from analysis.numbers import Interval
 from analysis.stats import t_test
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import Interval
 
 
 @dataclass(frozen=True)

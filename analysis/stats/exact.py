@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
 
 _BLOCK = 14  # 2^14 patterns are summed at once

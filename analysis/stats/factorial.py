@@ -12,8 +12,8 @@ from itertools import combinations, product
 
 import numpy as np
 
-from analysis.numbers import Array, Interval
 from analysis.stats import t_test
+from analysis.stats.numbers import Array, Interval
 from analysis.stats.resolution import check_alpha
 
 Cell = tuple[tuple[str, Hashable], ...]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import check_alpha
 from analysis.stats.t_test import ROUNDING, without_rounding
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.numbers import Array
 from analysis.stats import exact
 from analysis.stats.contrast import Contrast
 from analysis.stats.exact import TIE
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import PAIRED, cannot_decide, check_alpha, multiplied, seeds_needed, smallest_p
 from analysis.stats.t_test import constant
 

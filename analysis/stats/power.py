@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from analysis.numbers import Array
 from analysis.stats import exact
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import PAIRED, seeds_needed
 
 POWER = 0.8

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.numbers import Array, Interval
 from analysis.stats import t_test
+from analysis.stats.numbers import Array, Interval
 from analysis.stats.resolution import check_alpha
 
 #: Points of Elo's scale for a log strength of 1: 400 points are odds of 10 to 1.

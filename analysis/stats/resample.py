@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.numbers import Array
-from analysis.stats.bounded import share_interval
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import check_alpha
-from analysis.stats.t_test import difference
+from analysis.stats.t_test import difference, share_interval
 
 Runs = NDArray[np.int64]
 # How often each run of each task was drawn. If tasks have different numbers of runs, not whole numbers: the weights of

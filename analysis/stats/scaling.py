@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.numbers import Array
 from analysis.stats import t_test
+from analysis.stats.numbers import Array
 
 
 def slopes(parameters: Sequence[float], a: ArrayLike, b: ArrayLike) -> Array:

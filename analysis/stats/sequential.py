@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
 
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice

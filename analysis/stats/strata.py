@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.numbers import Array
+from analysis.stats.numbers import Array
 
 _NOTHING = 1e-12  # a smaller share of a variance is rounding
 

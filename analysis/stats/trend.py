@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from analysis.numbers import Array
 from analysis.stats.curve_summaries import NotEvaluable, block_means, measured
 from analysis.stats.exact import doubled_ranks
+from analysis.stats.numbers import Array
 from analysis.stats.resolution import check_alpha
 
 _FEWEST = 4  # the autocorrelation of three points says nothing

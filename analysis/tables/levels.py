@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from analysis.data import cells
-from analysis.data.selection import Choice, Unchosen
+from analysis.data.cells import Choice, Unchosen
 from analysis.data.sweep import Cell, Run, Sweep, level_of
-from analysis.findings.outcomes import ENTROPY_SHARE, Collapse, collapse
-from analysis.findings.study import Block, Study
-from analysis.numbers import format_number
+from analysis.findings.study import ENTROPY_SHARE, Block, Collapse, Study, collapse
 from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import capital, describe
 from analysis.spec.validation import counted, some
+from analysis.stats.numbers import format_number
 from analysis.tables.table import share
 from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.numbers import Interval
+from analysis.stats.numbers import Interval
 
 Record = Mapping[str, Any]
 Entry = tuple[str, Sequence[str], Record]  # a row: its group ("" for none), displayed cells and numbers

@@ -8,10 +8,8 @@ from analysis.data.run_values import SHORT, Cut
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings import interim
 from analysis.findings.interim import Status
-from analysis.findings.outcomes import Bound, Gap, Ground, Outcome, Reason
-from analysis.findings.study import Block, Comparison, Measure, Study
+from analysis.findings.study import Block, Bound, Comparison, Gap, Ground, Measure, Outcome, Reason, Study
 from analysis.findings.verdicts import Verdict
-from analysis.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
@@ -20,6 +18,7 @@ from analysis.spec.settings import Settings
 from analysis.spec.validation import counted, some
 from analysis.stats import power
 from analysis.stats.contrast import Contrast
+from analysis.stats.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, FEW, T_TESTS, cannot_decide
 
 _MOST_SEEDS_NAMED = 10

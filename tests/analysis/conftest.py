@@ -18,8 +18,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import Ground, Reason
-from analysis.findings.study import Block, Study, study
+from analysis.findings.study import Block, Ground, Reason, Study, study
 from analysis.findings.verdicts import Verdict
 from launcher import files
 from launcher.run.folder import metrics_path, run_folder

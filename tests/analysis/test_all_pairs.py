@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.findings.outcomes import Outcome
+from analysis.findings.study import Outcome
 from analysis.findings.verdicts import judge
 from analysis.spec import precheck
 from analysis.spec.settings import settings

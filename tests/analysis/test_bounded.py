@@ -14,9 +14,8 @@ from scipy import stats
 
 from analysis.findings.study import Study
 from analysis.report.headline import answer
-from analysis.stats.bounded import MOST, mean_interval, outer_interval, share_interval
 from analysis.stats.resample import performance_profile
-from analysis.stats.t_test import t_interval
+from analysis.stats.t_test import MOST, mean_interval, outer_interval, share_interval, t_interval
 from tests.analysis.conftest import MakeSweep, logging, reported, studied, sweeps_in
 
 REWARD = "analysis/reward_sum_mean"

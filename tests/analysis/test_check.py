@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import Outcome
-from analysis.findings.study import study
+from analysis.findings.study import Outcome, study
 from analysis.findings.verdicts import judge
 from analysis.spec.declaration import Declaration, registration
 from analysis.spec.precheck import findable, findable_hypotheses, undecidable, undecidable_primary

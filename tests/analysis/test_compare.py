@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.findings.outcomes import Outcome
-from analysis.findings.study import study
+from analysis.findings.study import Outcome, study
 from analysis.sections.grid import cell_results
 from analysis.spec.settings import settings as settings_of
 from analysis.spec.validation import BadPlan

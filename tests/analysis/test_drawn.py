@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import Ground, Outcome, Reason
-from analysis.findings.study import Study
+from analysis.findings.study import Ground, Outcome, Reason, Study
 from analysis.findings.verdicts import judge
 from analysis.spec.metric_catalog import describe, drawn_from
 from analysis.tables.comparison import tables

@@ -14,7 +14,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
-from analysis.findings.outcomes import Gap
+from analysis.findings.study import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
 from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, replan, studied

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
-from analysis.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
+from analysis.stats.numbers import decimals_of, decimals_of_means, format_estimate, format_number, format_p
 from analysis.tables.table import csv_of, latex_escape, table, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 from tests.analysis.conftest import Page

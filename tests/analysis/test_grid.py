@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import lay_out
-from analysis.findings.outcomes import Collapse, collapse
+from analysis.findings.study import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.paper import write_paper
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects

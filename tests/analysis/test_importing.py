@@ -19,8 +19,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.data.metric_log import read_histograms
 from analysis.data.sweep import Run, Sweep, read_sweep
-from analysis.findings.outcomes import Outcome
-from analysis.findings.study import Study, study
+from analysis.findings.study import Outcome, Study, study
 from analysis.sources import BadImport, ImportRequest, Naming, import_runs
 from analysis.sources.formats.wandb_files import WandbFiles
 from analysis.spec.registry import Points

@@ -10,7 +10,7 @@ import pytest
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.figures import figures
-from analysis.findings.outcomes import Ground, Outcome, Reason
+from analysis.findings.study import Ground, Outcome, Reason
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
 from analysis.stats.curve_summaries import auc, interval

@@ -15,7 +15,7 @@ import pytest
 
 from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import Sketch
-from analysis.findings.outcomes import Ground, Outcome, Reason
+from analysis.findings.study import Ground, Outcome, Reason
 from analysis.report import Report, write
 from analysis.spec.settings import REWARD, settings
 from analysis.tables import wording

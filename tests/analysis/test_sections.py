@@ -13,8 +13,8 @@ from analysis.figures.learning_curves import by_level, levels
 from analysis.report import write
 from analysis.sections import sections
 from analysis.sections.many_cells import FEWEST, many_table
+from analysis.sections.methods import overview
 from analysis.sections.model_sizes import short, sizes_table
-from analysis.sections.overview import overview
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import REWARD
 from analysis.stats import resample
@@ -134,7 +134,7 @@ def test_runs_that_do_not_report_their_health_have_no_checks(make_sweep: MakeSwe
 
 
 def test_every_warning_that_a_run_can_count_belongs_to_one_check():
-    from analysis.tables.compute import _CHECKS
+    from analysis.tables.comparison import _CHECKS
 
     health = Health()
     first = {"analysis/entropy_full_mean": 1.0, "eval/distinct_2": 1.0, "eval/reward_mean": 1.0, "actor/sft_loss": 1.0}

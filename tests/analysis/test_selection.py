@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.data import selection
-from analysis.data.cells import Values
-from analysis.data.selection import Unchosen
-from analysis.findings.outcomes import Outcome
+from analysis.data import cells
+from analysis.data.cells import Unchosen, Values
+from analysis.findings.study import Outcome
 from analysis.findings.verdicts import judge
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
@@ -30,11 +29,11 @@ BEST = replace(SECTIONS["the best level"], change=lambda folder: None)  # 0.3 is
 
 def test_the_first_half_of_the_seeds_chooses_for_all_groups() -> None:
     seeds = {"a": {4, 2, 0, 1, 3}, "b": {0, 1, 2, 3, 4}}
-    assert selection.choosing(seeds, paired=True) == {"a": (0, 1), "b": (0, 1)}
-    assert selection.choosing({"a": range(6), "b": range(2, 6)}, paired=True) == {"a": (2, 3), "b": (2, 3)}
-    assert selection.choosing({"a": range(6), "b": range(6, 10)}, paired=True) == {"a": (0, 1, 2), "b": (6, 7)}
-    assert selection.choosing({"a": range(6), "b": range(2, 6)}, paired=False) == {"a": (0, 1, 2), "b": (2, 3)}
-    assert selection.choosing({"a": {7}}, paired=True) == {"a": ()}
+    assert cells.choosing(seeds, paired=True) == {"a": (0, 1), "b": (0, 1)}
+    assert cells.choosing({"a": range(6), "b": range(2, 6)}, paired=True) == {"a": (2, 3), "b": (2, 3)}
+    assert cells.choosing({"a": range(6), "b": range(6, 10)}, paired=True) == {"a": (0, 1, 2), "b": (6, 7)}
+    assert cells.choosing({"a": range(6), "b": range(2, 6)}, paired=False) == {"a": (0, 1, 2), "b": (2, 3)}
+    assert cells.choosing({"a": {7}}, paired=True) == {"a": ()}
 
 
 def values_of(at: Mapping[float, list[float | None]], task: tuple[str, ...] = ("x",)) -> Values:
@@ -48,12 +47,12 @@ def values_of(at: Mapping[float, list[float | None]], task: tuple[str, ...] = ("
 
 def test_a_group_is_judged_on_seeds_that_did_not_choose() -> None:
     values = values_of({0.1: [5, 5, 1, 2], 0.2: [4, 4, 9, 9]})
-    found = selection.best(values, ("lr",), (0, 1), 1.0)
+    found = cells.best(values, ("lr",), (0, 1), 1.0)
     assert found.choice is not None and found.choice.level == (("lr", 0.1),)
     assert found.kept.seeds == {2: {(("task", "x"),): 1}, 3: {(("task", "x"),): 2}}
     assert set(found.kept.lost) == {0, 1}
     assert found.used == {(2, (("lr", 0.1), ("task", "x"))), (3, (("lr", 0.1), ("task", "x")))}
-    lowest = selection.best(values, ("lr",), (0, 1), -1.0)
+    lowest = cells.best(values, ("lr",), (0, 1), -1.0)
     assert lowest.choice is not None and lowest.choice.level == (("lr", 0.2),)
 
 
@@ -62,7 +61,7 @@ def test_the_judging_seeds_have_no_say_in_the_choice() -> None:
     for _ in range(50):
         first = {lr: random.standard_normal(4).tolist() for lr in RATES}
         other = {lr: [*own[:2], *random.standard_normal(2).tolist()] for lr, own in first.items()}
-        levels = [selection.best(values_of(at), ("lr",), (0, 1), 1.0).choice for at in (first, other)]
+        levels = [cells.best(values_of(at), ("lr",), (0, 1), 1.0).choice for at in (first, other)]
         assert levels[0] == levels[1] and levels[0] is not None and levels[0].level is not None
 
 
@@ -77,7 +76,7 @@ def test_the_judging_seeds_have_no_say_in_the_choice() -> None:
 def test_without_a_choice_the_group_stays_averaged_for_a_reason(
     at: Mapping[float, list[float | None]], seeds: tuple[int, ...], sign: float | None, reason: Unchosen
 ) -> None:
-    found = selection.best(values_of(at), ("lr",), seeds, sign)
+    found = cells.best(values_of(at), ("lr",), seeds, sign)
     assert found.choice is not None and (found.choice.level, found.choice.reason) == (None, reason)
     assert {seed: set(own) for seed, own in found.kept.seeds.items()} == {
         seed: {(("lr", lr), ("task", "x")) for lr in at} for seed in range(len(at[0.1])) if at[0.1][seed] is not None
@@ -85,7 +84,7 @@ def test_without_a_choice_the_group_stays_averaged_for_a_reason(
 
 
 def test_a_level_with_gaps_in_the_choosing_seeds_is_not_chosen() -> None:
-    found = selection.best(values_of({0.1: [9, None, 1, 1], 0.2: [2, 2, 3, 3]}), ("lr",), (0, 1), 1.0)
+    found = cells.best(values_of({0.1: [9, None, 1, 1], 0.2: [2, 2, 3, 3]}), ("lr",), (0, 1), 1.0)
     assert found.choice is not None
     assert (found.choice.level, found.choice.lacking) == ((("lr", 0.2),), ((("lr", 0.1),),))
 
@@ -96,7 +95,7 @@ def test_the_choice_averages_the_other_factors() -> None:
         for seed in range(4)
         for (lr, task), number in {(0.1, "x"): 9.0, (0.1, "y"): 0.0, (0.2, "x"): 5.0, (0.2, "y"): 5.0}.items()
     }
-    found = selection.best(values, ("lr",), (0, 1), 1.0)
+    found = cells.best(values, ("lr",), (0, 1), 1.0)
     assert found.choice is not None and found.choice.level == (("lr", 0.2),)
     assert found.kept.seeds[3] == {(("task", "x"),): 5.0, (("task", "y"),): 5.0}
 

@@ -17,8 +17,7 @@ from scipy import optimize, stats
 
 from analysis.__main__ import main
 from analysis.findings.interim import Status
-from analysis.findings.outcomes import Outcome, Reason
-from analysis.findings.study import Comparison, Study, study
+from analysis.findings.study import Comparison, Outcome, Reason, Study, study
 from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan

@@ -14,12 +14,11 @@ from analysis.data import cells
 from analysis.data.run_values import common_range, value_of
 from analysis.data.sweep import read_sweep
 from analysis.figures.learning_curves import passing, series
-from analysis.findings.outcomes import Gap, Ground, Outcome, Reason
-from analysis.findings.study import study
+from analysis.findings.study import Gap, Ground, Outcome, Reason, study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.stats import t_test
-from analysis.stats.bounded import mean_interval
+from analysis.stats.t_test import mean_interval
 from analysis.tables.comparison import tables
 from tests.analysis import qstar
 from tests.analysis.conftest import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.data.normalized import normalized
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import collapse
+from analysis.findings.study import collapse
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.data.sweep import read_sweep
-from analysis.findings.outcomes import Bound, Ground, Outcome, Reason
-from analysis.findings.study import study
+from analysis.findings.study import Bound, Ground, Outcome, Reason, study
 from analysis.findings.verdicts import Verdict, judge
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import describe

@@ -14,7 +14,7 @@ import torch
 
 from analysis.__main__ import main as analysis
 from analysis.data.sweep import read_sweep
-from analysis.numbers import format_number
+from analysis.stats.numbers import format_number
 from tests.cluster import plain_settings
 from tests.cluster.rays import Rays
 from tests.waiting import ended

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.numbers import parsed
 from analysis.sources.formats.csv_files import STEPS
 from analysis.sources.log import BadImport, Log
 from analysis.sources.notation import number, whole
 from analysis.sources.source import LoggedRun, configuration_in, leaves, names, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics, some
+from analysis.stats.numbers import parsed
 
 _VERL = {"step", "data"}
 _UNIX = 1e9  # seconds: a smaller `time` is a duration

@@ -19,7 +19,7 @@ from trainer_ext.scoring.reward_models.folders import TOKENIZER, missing
 
 #: The key of the model's settings among the overrides of the policy's configuration.
 KEY = "qstar"
-REQUESTS = "trainer_ext.backends.vllm_qstar.requests:Requests"
+REQUESTS = "trainer_ext.backends.vllm_qstar.worker:Requests"
 WORKER = "trainer_ext.backends.vllm_qstar.worker.Worker"
 
 #: Name -> allowed values, of which the first is what holds if nothing is said, and the reason.
