@@ -19,12 +19,11 @@ from launcher.run.lifecycle import RunState, State, archive, archive_folder, fin
 from launcher.schedulers import protocol
 from launcher.schedulers.protocol import Cluster
 from launcher.text import counted
-from launcher.tracking.settings import ONLINE
 
 #: Settings that need a package of an extra: their section, key and value, and the package.
 _PACKAGES = (
     ("cluster", "name", "ray", "ray"),
-    ("tracking", "wandb", ONLINE, "wandb"),
+    ("tracking", "wandb", "online", "wandb"),
     ("tracking", "tensorboard", True, "tensorboard"),
 )
 

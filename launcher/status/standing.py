@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import files
-from launcher.application import application
 from launcher.run import catalog, lifecycle, whole
-from launcher.run.folder import JSON_KEYS, metrics_path, read_config, run_folder, runs_folder
+from launcher.run.folder import JSON_KEYS, metrics_path, run_folder, runs_folder
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import HOUR_S, NEW, RESUMABLE, RunState, read_state
 from launcher.text import clean, counted, without_numbers
@@ -333,8 +332,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     }
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        config = read_config(run_folder(multirun, run_id))
-        steps[run_id] = application(config).length(config).steps
+        steps[run_id] = catalog.planned_steps(run_folder(multirun, run_id))
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
