@@ -48,7 +48,8 @@ class Interruption:
 class Outcome:
     """The result of one launch: the final state of every run, the runs that it executed, and how it ended.
 
-    left_out: the runs for which the budget did not suffice.
+    left_out: the runs for which the budget did not suffice, of which `used_hours` were used then; needed_hours: with
+    which they, too, would end.
     """
 
     states: dict[str, State] = field(default_factory=dict)
@@ -57,6 +58,8 @@ class Outcome:
     interrupted: bool = False
     detached: bool = False
     left_out: list[str] = field(default_factory=list)
+    used_hours: float = 0.0
+    needed_hours: float = 0.0
 
 
 @contextmanager
@@ -177,9 +180,11 @@ class Reconciler:
 
     def _stop_for_budget(self) -> None:
         assert self._budget is not None
-        self.outcome.left_out = list(self._queue)
-        used = text.hours(self._budget.spent / lifecycle.HOUR_S)
-        self._trip(f"budget.device_hours = {self._budget.hours:g}, of which {used} are used")
+        outcome, budget = self.outcome, self._budget
+        outcome.left_out = list(self._queue)
+        outcome.used_hours = budget.spent / lifecycle.HOUR_S
+        outcome.needed_hours = (budget.spent + budget.needed(outcome.left_out)) / lifecycle.HOUR_S
+        self._trip(f"budget.device_hours = {budget.hours:g}, of which {text.hours(outcome.used_hours)} are used")
 
     @contextmanager
     def _guarded(self, run_id: str) -> Iterator[None]:
@@ -408,6 +413,10 @@ class Budget:
     def expected(self, run_id: str) -> float:
         """The device-seconds from the run's newest checkpoint to its end."""
         return self._work[run_id].device_seconds(last_final_step(run_folder(self._multirun, run_id)))
+
+    def needed(self, run_ids: Iterable[str]) -> float:
+        """The device-seconds of these runs from their beginning."""
+        return sum(self._work[run_id].device_seconds() for run_id in run_ids)
 
     def submitted(self, run_id: str) -> None:
         """The scheduler has the run."""

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,10 +117,7 @@ def launch(
     try:
         cluster = checks.refuse(plan, run_ids, plugin is not None) if run_ids else None
         checks.carry_out(plan, others)
-        if run_ids:
-            return _launch(root, plan, run_ids, train, cluster, plugin, began)
-        freeze.freeze(plan)
-        return Outcome()
+        return _launch(root, plan, run_ids, train, cluster, plugin, began)
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
@@ -136,31 +134,24 @@ def launch(
 def _launch(
     root: Path, plan: Plan, run_ids: Sequence[str], train: str, cluster: Cluster | None, plugin: Any, began: float
 ) -> Outcome:
-    """Start a scheduler, freeze the plan, and wait for the runs. None: `plugin` takes the place of the cluster."""
-    launched, record = _recorded(root, plan, run_ids)
-    if cluster is not None:
-        # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-        started = cluster.start(Order(root, plan, run_ids, train, launched, record))
-    else:
-        started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
-    try:
-        names = ", ".join(experiment.name for experiment in plan.experiments)
-        finished = len(plan.runs) - len(run_ids)
-        counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
-        print(f"{names}: {counts} on {started.name}", flush=True)
-        if started.starting is not None:
-            print(started.starting, flush=True)
-        forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
-        budget = budget_line(plan, forecast)
-        asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-        for line in filter(None, (budget, *asked, *continuation.sentences(plan))):
-            print(line, flush=True)
+    """Start a scheduler if there are runs, freeze the plan, and wait for the runs. None: `plugin` takes the place of
+    the cluster."""
+    with ExitStack() as stack:
+        if run_ids:
+            launched, record = _recorded(root, plan, run_ids)
+            if cluster is not None:
+                # The imports of a pool's server take seconds; the plan is frozen meanwhile.
+                started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+            else:
+                started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
+            stack.callback(started.scheduler.close)
+            forecast = _announced(plan, run_ids, started)
         freeze.freeze(plan)
+        if not run_ids:
+            return Outcome()
         outcome = _carry_through(plan, run_ids, started, launched, forecast)
-    finally:
-        started.scheduler.close()
     if outcome.left_out:
-        _say_left_out(plan, forecast, outcome.left_out)
+        _say_left_out(plan, outcome)
     _say_ended(plan, outcome, time.monotonic() - began)
     return outcome
 
@@ -177,6 +168,22 @@ def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, P
     launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
     launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
     return launched, launch_record.write(plan.multirun, launched)
+
+
+def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) -> Forecast:
+    """Print what is about to run, what may come of it, and what it costs; the forecast of the costs."""
+    names = ", ".join(experiment.name for experiment in plan.experiments)
+    finished = len(plan.runs) - len(run_ids)
+    counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
+    print(f"{names}: {counts} on {started.name}", flush=True)
+    if started.starting is not None:
+        print(started.starting, flush=True)
+    forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
+    budget = budget_line(plan, forecast)
+    asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
+    for line in filter(None, (budget, *asked, *continuation.sentences(plan))):
+        print(line, flush=True)
+    return forecast
 
 
 def _carry_through(
@@ -220,19 +227,15 @@ def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
             print(f"{experiment.name}: {states} in {seconds:.1f} s", flush=True)
 
 
-def _say_left_out(plan: Plan, forecast: Forecast, left_out: Sequence[str]) -> None:
+def _say_left_out(plan: Plan, outcome: Outcome) -> None:
     """Print which runs the budget left out, and how to go on."""
     for experiment in plan.experiments:
-        groups = Counter(entry.group for entry in experiment.entries if entry.id in left_out)
+        groups = Counter(entry.group for entry in experiment.entries if entry.id in outcome.left_out)
         if groups:
             listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
             print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
-    spent = (
-        sum(lifecycle.spent_seconds(plan.multirun, {*plan.runs, *plan.charged}, time.time()).values())
-        / lifecycle.HOUR_S
-    )
-    needed = spent + forecast.estimate(left_out).device_hours
-    more = f"budget.device_hours={more_than(needed)} or more, of which {hours(spent)} are used"
+    used = f"of which {hours(outcome.used_hours)} are used"
+    more = f"budget.device_hours={more_than(outcome.needed_hours)} or more, {used}"
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
 
 
