@@ -1,6 +1,6 @@
-"""The figures of a report: the paired differences, and what the experiment asks to be drawn.
+"""The figures of a report: differences to the baseline, survival curves, and those that the experiment asks for.
 
-Every method's artists carry a group id (gid), so that a page can hide them.
+Every artist of a method has a gid, ROLE--GROUP or ROLE.SEED--GROUP (traces.GID), by which a page hides the method.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from analysis.spec.metric_catalog import capital
 from analysis.stats.curve_summaries import NotEvaluable, survival
 from analysis.tables.wording import range_note
 
-Drawing = Callable[[], Sketch | list[Sketch] | None]
-_WIDTH = 4.6  # inches of the differences, which a phone shows without scrolling
-_TICK = 16  # letters in a line of a method's label, of which there are two at most
+Drawing = Callable[[], Sketch | list[Sketch] | None]  # draws one figure, several or none
+_WIDTH = 4.6  # inches: width of the figure of differences, narrow enough for a phone
+_TICK = 16  # characters in a line of a method's tick label, which has two lines at most
 
 
 def figures(study: Study) -> list[Sketch]:
-    """The differences on the primary measure, the survival curves of each time, every figure asked for, and a curve of
-    the primary metric for each level of a method's only factor; without empty ones."""
+    """The figures of a report, laid out, in this order: differences on the primary measure, survival curves of times to
+    thresholds, those of `analysis.figures`, and the primary metric by level of a method's only factor. One that has
+    nothing to show is left out. Raises ValueError for a kind that is not registered."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
     drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
     main = saved(lambda: _differences(study.primary, study), note=range_note(study))
@@ -62,8 +63,8 @@ def _drawn(study: Study, picture: Picture) -> Sketch | None:
 
 
 def saved(*drawings: Drawing, note: str = "") -> list[Sketch]:
-    """The figures that these functions draw, laid out; a function may draw none, one or several. note: ends each
-    caption."""
+    """Call these functions with the settings of figures (canvas.styled), and return what they draw, laid out and so
+    ready to be rendered. note: is added to the end of each caption."""
     sketches: list[Sketch] = []
     with styled():
         for draw in drawings:
@@ -73,6 +74,7 @@ def saved(*drawings: Drawing, note: str = "") -> list[Sketch]:
 
 
 def _interval(block: Block, drawn: bool) -> str:
+    """For the caption: that intervals are drawn, or why not."""
     if drawn:
         return "with the interval of the test that decides, "
     if block.measure.summary == "best":
@@ -81,6 +83,7 @@ def _interval(block: Block, drawn: bool) -> str:
 
 
 def _differences(block: Block, study: Study) -> Sketch | None:
+    """A row for each group: the mean difference to the baseline, its interval and the seeds; None without a row."""
     shown = [c for c in block.comparisons if c.mean_difference is not None]
     if not shown:
         return None
@@ -91,9 +94,9 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     labels = []
     for height, comparison in enumerate(reversed(shown)):
         colour, group, interval = look[comparison.group][0], comparison.group, comparison.interval
-        contrast, below = comparison.contrast, np.array([height - 0.16])
-        d = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
-        rows = {f"seed.{n}--{group}": (f"seed {n}", d[i : i + 1], below) for i, n in enumerate(comparison.seeds)}
+        contrast, y = comparison.contrast, np.array([height - 0.16])  # seeds are below the mean
+        x = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
+        rows = {f"seed.{n}--{group}": (f"seed {n}", x[i : i + 1], y) for i, n in enumerate(comparison.seeds)}
         seed_dots(axes, group, rows, many, markersize=3.6, markeredgewidth=0, alpha=0.55, color=colour)
         if interval is not None:
             axes.plot(interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
@@ -107,7 +110,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     measure = block.measure
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = study.sweep.label(shown[0].baseline)
-    beside = max(len(line) for label in labels for line in label.split("\n"))  # it is centred below the axes alone
+    beside = max(len(line) for label in labels for line in label.split("\n"))  # these labels make the axes narrower
     axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE - 20 - min(beside, _TICK)))
     paired = study.settings.pairing == "seed"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
@@ -121,18 +124,18 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     return Sketch("differences", "Differences to the baseline", caption, canvas, kind="differences")
 
 
-_ROW = 12.0  # points of a row of numbers below the axes
-_LETTERS = 22  # characters of a method's label beside them
+_ROW = 12.0  # points: height of a row of numbers below the axes
+_LETTERS = 22  # most characters of the method's label left of such a row
 
 
 def survival_curves(study: Study) -> list[Sketch]:
-    """One figure for each threshold that has a time."""
+    """A figure for each measure of the time to a threshold, not laid out (see `saved`)."""
     blocks = [block for block in study.blocks if block.measure.summary == "time_to"]
     return [made for number, block in enumerate(blocks, 1) if (made := _survival(study, block, f"reach_{number}"))]
 
 
 def _survival(study: Study, block: Block, name: str) -> Sketch | None:
-    """The survival curves whose areas are the restricted means."""
+    """The share of each group's runs that has not reached the threshold, over time; None without a group to draw."""
     from matplotlib.ticker import MaxNLocator
 
     sweep, budget, measure = study.sweep, block.budget, block.measure
@@ -155,12 +158,12 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
         axes.plot(x, y, drawstyle="steps-post", linewidth=1.9, clip_on=False, **named)
         if curve.censored.size:
             mark = {"color": look["color"], "gid": f"censored--{group}", "label": "cut off, not reached"}
-            left = curve.share[np.searchsorted(curve.times, curve.censored)]
-            axes.plot(curve.censored, left, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
-        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            heights = curve.share[np.searchsorted(curve.times, curve.censored)]
+            axes.plot(curve.censored, heights, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
+        placed: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         down = -(22 + _ROW * (len(entries) + 1))
         label = brief(sweep.label(group), _LETTERS)
-        of_group = {**below, "fontsize": 8, "gid": f"risk--{group}"}
+        of_group = {**placed, "fontsize": 8, "gid": f"risk--{group}"}
         axes.annotate(label, (0, 0), (-14, down), ha="right", **of_group)
         for number, at in enumerate(moments):
             count = str(int((np.asarray(times) >= at).sum()))

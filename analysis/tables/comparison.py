@@ -22,8 +22,8 @@ from launcher.run.lifecycle import HOUR_S, compute_unit
 
 
 def used_by(runs: Iterable[Run]) -> tuple[float | None, float | None, float | None]:
-    """Hours of runs, each counted once, times their devices: the mean of those that are done, with all of their
-    attempts; of every attempt; and of attempts that did not finish their run. None: not recorded."""
+    """Device-hours: mean of the done runs, with all of their attempts; sum of all attempts; sum of the attempts that
+    did not finish their run. A run given twice counts once. None: not recorded; as the mean also if no run is done."""
     measured = {run.id: run for run in runs if run.device_seconds is not None}.values()
     done = [run.device_seconds or 0.0 for run in measured if run.done]
     if not measured:
@@ -33,10 +33,10 @@ def used_by(runs: Iterable[Run]) -> tuple[float | None, float | None, float | No
     return sum(done) / len(done) / HOUR_S if done else None, every / HOUR_S, unfinished / HOUR_S
 
 
-_MOST_RUNS = 4  # named one by one
+_MOST_RUNS = 4  # that a check names; it counts the others
 
-#: Each check with the beginnings of the warnings that runs report of it (docs/metrics.md, "Health"), and the metrics
-#: without which it was not made.
+#: (check, first words of the warnings with which a run fails it (docs/metrics.md, "Health"), metrics of which a run has
+#: at least one if it measured the check). Without metrics every run is checked, and fails if it diverged.
 _CHECKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("all values are finite", (), ()),
     ("the gradient norm does not jump", ("grad_norm",), ("actor/grad_norm",)),
@@ -56,7 +56,7 @@ _CHECKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def checks(study: Study) -> Table:
-    """The ten checks; no row if no run reported its health, as imported ones do not."""
+    """The ten checks of health over all runs; no row if no run reported its health, as imported ones do not."""
     every = {run.id: run for run in study.sweep.runs}.values()
     runs = [run for run in every if run.state == "diverged" or isinstance(run.summary.get("warnings"), dict)]
     entries: list[Entry] = []
@@ -82,12 +82,12 @@ def _passed(run: Run, warnings: tuple[str, ...], metrics: tuple[str, ...]) -> bo
     return not any(count and name.startswith(warnings) for name, count in (run.summary.get("warnings") or {}).items())
 
 
-#: The columns of a comparison.
+#: The headings of `comparison_cells`.
 COLUMNS = ("difference", "better in", "p adjusted", "verdict")
 
 
 def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
-    """All tables of the report, the main comparison first; none without a row."""
+    """All tables of the report that have a row, the main comparison first. verdicts: on the declared hypotheses."""
     every = [
         main(study), metrics(study), efficiency(study), hypotheses(study, verdicts), cost(study),
         checks(study), runs(study), brief(study),
@@ -96,7 +96,7 @@ def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
 
 
 def chosen(study: Study) -> list[Block]:
-    """The primary measure, then the others of its metric, and all times."""
+    """The blocks of the main table: the primary measure, the others of its metric, and every time to a threshold."""
     others = [
         b for b in study.blocks[1:] if b.measure.metric == study.settings.metric or b.measure.summary == "time_to"
     ]
@@ -104,7 +104,7 @@ def chosen(study: Study) -> list[Block]:
 
 
 def main(study: Study) -> Table:
-    """Each group against the baseline, on the chosen measures."""
+    """The main comparison: each group and its difference to the baseline, on the `chosen` measures."""
     compared = comparison_table("main", "Main comparison", study, chosen(study))
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
@@ -142,7 +142,7 @@ def brief(study: Study) -> Table:
 
 
 def metrics(study: Study) -> Table:
-    """Every declared metric: final value and area under the curve."""
+    """`comparison_table` of the final value and the area under the curve of every declared metric."""
     blocks = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
     blocks.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
     compared = comparison_table("metrics", "All declared metrics", study, blocks)
@@ -152,11 +152,12 @@ def metrics(study: Study) -> Table:
 
 
 def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
-    """Every group on each of these measures, and against the baseline."""
+    """A row for each group on each of these measures: its value, and its comparison with the baseline. The notes say
+    what is missing or particular. name: of the table's files."""
     entries: list[Entry] = []
     notes: dict[str, None] = {}
     gaps: dict[tuple[str, str], list[str]] = {}
-    begin = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
+    first_step = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
     for block in blocks:
         label = capital(describe(block.measure.metric).label)
         notes.update(dict.fromkeys(caveats([block.measure.metric])))
@@ -166,7 +167,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
-        if block.measure.summary == "auc" and block.start > begin and any(e.seeds for e in block.estimates):
+        if block.measure.summary == "auc" and block.start > first_step and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
         if text := wording.measured(study, block.measure.metric):
             notes[f"{label}: {text}"] = None
@@ -184,15 +185,15 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
                 notes[f"{capital(block.measure.title)}: {text}."] = None
     notes |= dict.fromkeys(selection_lines(study, blocks))
     for (group, why), measures in gaps.items():
-        having = sum(block.estimate(group).recorded for block in blocks)
+        recorded = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
-        notes[text if len(measures) == having else f"{capital(', '.join(measures))}: {text}"] = None
+        notes[text if len(measures) == recorded else f"{capital(', '.join(measures))}: {text}"] = None
     columns = ("measure", "method", "seeds", "value", *COLUMNS)
     return table(name, title, columns, entries, notes)
 
 
 def _decimals(block: Block) -> int | None:
-    """The decimals of values at which they differ by what is shown of the differences; None without a comparison."""
+    """How many decimals the values are shown with, so that they differ by the differences shown; None without any."""
     needed = []
     for c in block.comparisons:
         group, base = (block.estimate(name) for name in (c.group, c.baseline))
@@ -205,6 +206,7 @@ def _decimals(block: Block) -> int | None:
 def _row(
     study: Study, block: Block, estimate: Estimate, comparison: Comparison | None, decimals: int | None
 ) -> tuple[str, ...]:
+    """The cells of a group: measure, method, seeds, value, and those of COLUMNS."""
     seeds = share(len(estimate.seeds), estimate.planned) if estimate.recorded else "-"
     value = format_estimate(estimate.mean, estimate.interval, decimals=decimals) or "-"
     if estimate.reached is not None:
@@ -216,7 +218,7 @@ def _row(
 
 
 def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
-    """What a table shows in COLUMNS."""
+    """The cells of a comparison, in the order of COLUMNS."""
     alpha = study.settings.alpha
     return (
         format_estimate(comparison.mean_difference, comparison.interval, signed=True) or "-",
@@ -227,27 +229,28 @@ def comparison_cells(study: Study, measure: Measure, comparison: Comparison) -> 
 
 
 def better(contrast: Contrast, measure: Measure) -> str:
-    """In how many seeds the group is better than the baseline (higher, if neither direction is better); or in which
-    share of all pairs of runs, a tie counting half."""
+    """How often the group is better than the baseline: "4 of 5" seeds, or, if seeds are not paired, "80% of pairs" of a
+    value of each, a tie counting half. " higher" follows if neither direction is better; "-" without values."""
     if contrast.n == 0:
         return "-"
     higher = "" if measure.better else " higher"
     if contrast.paired:
         return f"{_better(contrast, measure)} of {contrast.n}{higher}"
-    above = compare.superiority(contrast.a, contrast.b) or 0.0
-    return f"{above if measure.sign > 0 else 1 - above:.0%} of pairs{higher}"
+    higher_share = compare.superiority(contrast.a, contrast.b) or 0.0
+    return f"{higher_share if measure.sign > 0 else 1 - higher_share:.0%} of pairs{higher}"
 
 
 def _better(contrast: Contrast, measure: Measure) -> int:
+    """In how many pairs the group is better; higher, if neither direction is."""
     return contrast.above if measure.sign > 0 else contrast.n - contrast.ties - contrast.above
 
 
 def figures(comparison: Comparison | None, measure: Measure) -> Record:
-    """The numbers of a comparison, by the columns of a CSV file; those of the other pairing are None. improvement: the
-    share of all pairs of a run of the group and one of the baseline in which the group's is better, a tie counting half
-    (higher, if neither direction is better)."""
+    """The numbers of a comparison, by the columns of a CSV file; all None without one. pairs, d_z and better are None
+    if seeds are not paired, baseline_seeds if they are. improvement: the share of all pairs of a value of the group and
+    one of the baseline in which the group's is better (higher, if neither direction is better), a tie counting half."""
     contrast, p = (comparison.contrast, comparison.p) if comparison else (None, None)
-    above = compare.superiority(contrast.a, contrast.b) if contrast else None
+    higher_share = compare.superiority(contrast.a, contrast.b) if contrast else None
     pairs, samples = (contrast, None) if contrast and contrast.paired else (None, contrast)
     return {
         "pairs": pairs.n if pairs else None,
@@ -258,7 +261,7 @@ def figures(comparison: Comparison | None, measure: Measure) -> Record:
         "test": contrast.test if contrast else None,
         "d_z": contrast.d_z if contrast and p is not None and measure.summary != "time_to" else None,
         "better": _better(pairs, measure) if pairs else None,
-        "improvement": above if above is None or measure.sign > 0 else 1 - above,
+        "improvement": higher_share if higher_share is None or measure.sign > 0 else 1 - higher_share,
         "p": p,
         "p_adjusted": comparison.adjusted if comparison else None,
     }
@@ -278,7 +281,7 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
 
 
 def efficiency(study: Study) -> Table:
-    """How much sooner than the baseline each group reaches each threshold; empty without a threshold or a baseline."""
+    """The baseline's mean time to each threshold over each group's; no row without a threshold or a baseline."""
     baseline = study.sweep.baseline
     notes = (
         "Efficiency: the baseline's mean time over the group's: above 1 the group is sooner. If every run reached the "
@@ -319,7 +322,7 @@ def _efficiencies(study: Study) -> Iterator[Entry]:
 
 
 def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
-    """The declared hypotheses with what the runs say of them."""
+    """A row for each declared hypothesis: its verdict, the estimate, and what decided."""
     sweep = study.sweep
     entries: list[Entry] = []
     for v in verdicts:
@@ -345,12 +348,13 @@ def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:
     return table("hypotheses", "Hypotheses", columns, entries, notes)
 
 
+#: Keys of a run's summary that `cost` sums, with their headings.
 COSTS = {"train_seconds": "training time (s)", "steps": "steps", "samples": "responses", "tokens": "tokens"}
 
 
 def cost(study: Study) -> Table:
-    """The cost of each group: the mean of a run, and the sum. Device-hours are of all attempts, the rest is what the
-    runs reported."""
+    """The cost of each group: mean of a run, and sum. Device-hours are of all attempts (`used_by`); the other costs are
+    what the runs reported at their end."""
     entries: list[Entry] = []
     for group in study.sweep.groups:
         members = study.sweep.runs_of(group)
@@ -358,7 +362,7 @@ def cost(study: Study) -> Table:
         row = [study.sweep.label(group), share(len(reported), len(members))]
         record: dict[str, Any] = {"group": group, "runs": len(reported), "planned": len(members)}
         for key in COSTS:
-            told = [run.summary.get(key) for run in reported]
+            told = [run.summary.get(key) for run in reported]  # may hold NaN, which is n != n
             numbers = [float(n) for n in told if isinstance(n, (int, float)) and not isinstance(n, bool) and n == n]
             total = sum(numbers) if numbers else None
             mean = total / len(numbers) if total is not None else None
@@ -400,9 +404,9 @@ def runs(study: Study) -> Table:
 
 
 def lacking(study: Study) -> list[tuple[Run, str]]:
-    """The planned runs without a result, with the reason: they did not end well, or have no value of the question.
+    """The planned runs without a result, with the reason: they did not end well, or lack a primary value.
 
-    A group that does not record the metric at all has no gap.
+    A missing value is no gap in a group that never records the metric, nor in any while the threshold is unknown.
     """
     block = study.primary
     unknown = {estimate.group for estimate in block.estimates if not estimate.recorded}
@@ -418,12 +422,12 @@ def lacking(study: Study) -> list[tuple[Run, str]]:
 
 
 def gap_of(run: Run, why: str, label: str) -> str:
-    """A gap in words; label: of the run's group."""
+    """The text of a gap: LABEL, seed N, FACTORS: WHY. label: of the run's group."""
     return f"{', '.join(filter(None, (label, f'seed {run.seed}', wording.factors(run.cell))))}: {why}"
 
 
 def remark(run: Run) -> str:
-    """Why a run has no result, and what is wrong with its files."""
+    """Why a run has no result, and what is wrong with its metrics, in words; "" if nothing is."""
     curves = run.curves
     parts = [run.problem] if run.problem else []
     if curves.bad_count:

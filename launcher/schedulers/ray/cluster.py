@@ -29,11 +29,11 @@ from launcher.schedulers.ray.placement import Node
 from launcher.schedulers.ray.task import Work
 from launcher.text import counted
 
-_LOST_S = 5.0
+_LOST_S = 5.0  # seconds for the driver to end after its pipe has closed
 
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
-    """Refuse what this machine cannot run, if the cluster will be started here. `start` checks an existing cluster."""
+    """Raise InvalidPlan for runs too large for this machine, if Ray is to start here; `start` checks a running one."""
     if plan.cluster["address"] is None:
         placement.refuse(plan, run_ids, [resources_here(plan.cluster)], "the Ray that is started on this machine")
 
@@ -42,7 +42,7 @@ check = check_here
 
 
 def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:
-    """The resources of a cluster that is started here, by Ray's names; memory in bytes."""
+    """What a Ray that is started here offers, by Ray's names; memory in bytes. cluster: the section of a plan."""
     return {
         "CPU": cluster["cpus"] or cores(),
         "GPU": len(visible_devices()),
@@ -51,11 +51,14 @@ def resources_here(cluster: Mapping[str, Any]) -> dict[str, float]:
 
 
 def start(order: Order) -> StartedScheduler:
-    """Connect to the cluster or start one, wait until it answers, and refuse what it can never run."""
+    """Connect to the cluster or start one, and wait until it answers.
+
+    SchedulerError: it failed, or did not answer in time. InvalidPlan: no Ray is at the address, or a run never fits.
+    """
     cluster = order.plan.cluster
     shapes = {run_id: shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
     if order.plan.of_program:
-        order = replace(order, root=code_snapshot.of_launch(order))
+        order = replace(order, root=code_snapshot.of_launch(order))  # later edits do not change its runs
     scheduler = RayCluster(order, shapes)
     address = cluster["address"]
     try:
@@ -72,26 +75,26 @@ def start(order: Order) -> StartedScheduler:
 
 
 class RayCluster(Scheduler):
-    """A scheduler that talks to a driver process (driver.py).
+    """A scheduler that talks to a driver process (driver.py): if the cluster dies, Ray ends that, not the launcher.
 
-    Ray ends the driver with the cluster, not the launcher.
+    nodes: those alive, none before the driver has reported; output: the file of the driver's output.
     """
 
     def __init__(self, order: Order, shapes: Mapping[str, Shape], run: Callable[..., int | None] = task.run) -> None:
-        """Start the driver. shapes: the resources of each run, by its id; run: what each task of Ray calls."""
+        """Start the driver. shapes: the resources of each run, by its id; run: the function that Ray tasks execute."""
         self.nodes: list[Node] = []
         self.output = order.record.with_suffix(".ray.log")
         self._shapes = shapes
         self._cluster = order.plan.cluster
         self._running: dict[Path, Shape] = {}
         self._gone: str | None = None
-        self._connection, theirs = Pipe()
-        with theirs, open(self.output, "ab") as output:
+        self._connection, driver_end = Pipe()
+        with driver_end, open(self.output, "ab") as output:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "launcher.schedulers.ray.driver", str(theirs.fileno())],
+                [sys.executable, "-m", "launcher.schedulers.ray.driver", str(driver_end.fileno())],
                 cwd=order.root,
                 env={**os.environ, "PYTHONPATH": python_path(order.root)},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[driver_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -103,7 +106,7 @@ class RayCluster(Scheduler):
     def wait(self, seconds: float) -> None:
         """Wait until the driver has reported the nodes.
 
-        SchedulerError: it failed, or took longer. InvalidPlan: there is no cluster at the address.
+        SchedulerError: it failed, or took longer. InvalidPlan: there is no Ray at `cluster.address`.
         """
         end = time.monotonic() + seconds
         while not self.nodes:
@@ -114,25 +117,26 @@ class RayCluster(Scheduler):
                 raise SchedulerError(f"Ray did not answer within {seconds:g} s (cluster.start_s); see {self.output}")
 
     def capacity(self) -> int:
-        """1 if another run fits, else 0. SchedulerError: the cluster is gone, and its runs were reported."""
+        """How many more runs `max_running` allows; without it, 1 if another fits, else 0. SchedulerError: the cluster
+        is gone, and all of its runs were reported."""
         if self._gone is not None:
             if self._running:
                 return 0
             raise SchedulerError(f"{self._gone}; see {self.output}. Repeat the command to continue")
-        most = self._cluster["max_running"]
-        if most is not None:
-            return int(most) - len(self._running)
-        # Each run takes its share of the cluster. Runs too large for a cluster that has shrunk are submitted, and wait.
-        taken = sum(1 / max(1, placement.room(shape, self.nodes)) for shape in self._running.values())
+        limit = self._cluster["max_running"]
+        if limit is not None:
+            return int(limit) - len(self._running)
+        # A run takes 1 / room of the cluster. One that has no room since nodes were lost takes all of it, and waits.
+        taken = sum(1 / max(1, placement.room(asked, self.nodes)) for asked in self._running.values())
         return int(taken < 1 - 1e-9)
 
     def submit(self, folder: Path, launch_id: str) -> None:
-        """Submit a run to Ray."""
-        shape = self._running[folder] = self._shapes[folder.name]
-        self._send("submit", folder, launch_id, shape)
+        """Have the driver submit a run to Ray."""
+        asked = self._running[folder] = self._shapes[folder.name]
+        self._send("submit", folder, launch_id, asked)
 
     def poll(self, timeout: float) -> Sequence[Ended]:
-        """Tasks that ended since the last call; all tasks if the cluster is gone."""
+        """Tasks that ended since the last call, and all once the cluster is gone; waits at most `timeout` seconds."""
         if self._gone is None:
             ended = self._receive(timeout)
             if self._gone is None or ended:
@@ -144,7 +148,7 @@ class RayCluster(Scheduler):
         return lost
 
     def cancel(self, kill: bool = False) -> None:
-        """Ask every run to save a checkpoint and stop; kill: end those on this host, and the other Ray workers."""
+        """Ask every run to save a checkpoint and stop. kill: kill those on this host, and all Ray workers of runs."""
         for folder in self._running:
             with lifecycle.locked(folder):
                 owner = lifecycle.live_claim(folder)
@@ -155,12 +159,12 @@ class RayCluster(Scheduler):
         self._send("cancel", kill)
 
     def close(self) -> None:
-        """Disconnect from the driver, which then asks the remaining runs to stop.
+        """Disconnect from the driver, which then asks the remaining runs to stop, and wait for its end, or kill it.
 
         A Ray that it started ends with it.
         """
         self._connection.close()
-        if not self.nodes:  # it does not read messages yet, and Ray may wait for long
+        if not self.nodes:  # it does not read the pipe before it is connected to Ray, which may take long
             self._driver.terminate()
         grace = float(self._cluster["grace_s"] or 0.0)
         try:
@@ -174,7 +178,8 @@ class RayCluster(Scheduler):
             self._connection.send(message)
 
     def _receive(self, timeout: float) -> list[Ended]:
-        """Read the driver's messages; waits at most `timeout` seconds for the first one."""
+        """Read all messages of the driver, and return the tasks that ended; waits at most `timeout` seconds for the
+        first message. InvalidPlan: there is no Ray at `cluster.address`."""
         ended: list[Ended] = []
         try:
             while self._connection.poll(timeout):

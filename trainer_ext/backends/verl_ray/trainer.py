@@ -1,4 +1,4 @@
-"""verl's synchronous V1 trainer with the methods of this project between its stages, driven one step at a time."""
+"""verl's synchronous V1 trainer, with the methods of this project between its stages. The caller drives each step."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ from trainer_ext.sampling import draws
 from trainer_ext.scoring import rewards
 from trainer_ext.scoring.rewards import Score
 
-_POLL_S = 0.02  # verl's 2 s are meant for steps of minutes
-_LOOK_S, _ANSWER_S = 5.0, 30.0
-_PAIRS = "pairs"  # the partition of DPO's pairs, which are rows of their own in the queue
+_POLL_S = 0.02  # between looks for responses; verl's 2 s are meant for steps of minutes
+_LOOK_S, _ANSWER_S = 5.0, 30.0  # between checks that actors live; for one to answer
+_PAIRS = "pairs"  # partition of the transfer queue; a row is one response of a pair of DPO
 
-trainer_base.LLMServerManager = workers.Servers  # verl's trainer takes no other classes
+trainer_base.LLMServerManager = workers.Servers  # verl's trainer reads the classes from its module
 trainer_base.RewardLoopManager = workers.Rewards
 
 
 @dataclass
 class Step:
-    """A step: what it is given, and what verl's stages find of it and report, one after the other.
+    """The inputs of a training step (the first three fields), and what verl's stages add, one after the other.
 
-    pairs: of the task, for these prompts: chosen and rejected in turn. reads_reference: whether the reference reads the
-    drawn responses. values: metrics. trained_tokens: by policy and critic. row_of: the place of each of verl's keys in
-    the run's order; kept: which of these rows rejection sampling keeps; trained_pairs: the rows that DPO trains on.
+    pairs: tokens of the task's responses, for each prompt the chosen and the rejected one. reads_reference: whether the
+    reference scores the drawn responses. row_of: the row of each of verl's keys in the run's order (_in_order). kept:
+    (B,) bool, the rows that rejection sampling keeps; trained_pairs: the rows that DPO trains on. values: metrics.
+    trained_tokens: of policy and critic, counted in each epoch.
     """
 
     prompts: Sequence[Prompt] = ()
@@ -64,14 +65,14 @@ class Step:
 
 
 class Trainer(PPOTrainerSync):
-    """verl's stages of a step. The whole scored batch passes through `methods.update` here, whatever the ranks.
+    """verl's stages of a step. This process passes the whole scored batch to `methods.update`, for any number of ranks.
 
-    It keeps the name of its parent in verl's configuration: under another name verl takes other buffers.
+    `trainer.v1.trainer_mode` stays "sync", the name of its parent: for another name verl takes other buffers.
     """
 
     def __init__(self, config: Any, actor: Mapping[str, Any], method: Method, task: str, grad_variance: bool):
-        """config: verl's whole tree; actor: what the run itself says of the KL term, which the tree does not;
-        grad_variance: whether it is measured."""
+        """config: verl's whole tree; actor: the run's own values of keys of verl's `actor`, which the loss reads; task:
+        its name; grad_variance: whether to measure the variance of the policy's gradients."""
         self._method, self._task, self._own_actor, self._grad_variance = method, task, dict(actor), grad_variance
         self._compares = config.actor_rollout_ref.rollout.name == servers.name_in_verl("vllm")
         self._now = Step()
@@ -80,7 +81,8 @@ class Trainer(PPOTrainerSync):
         super().__init__(config)
 
     def train(self, number: int, step: Step) -> KVBatchMeta:
-        """Send a step through verl's stages up to `on_step_end`; its responses, for the caller to remove."""
+        """Do step `number`, from 1, and fill in `step`; return its responses in the queue. The caller then calls
+        `on_step_end`, and removes them."""
         self.global_steps, self.timing_raw, self._now = number, {}, step
         batch: KVBatchMeta = self.step({}, self.timing_raw)  # verl's own metrics have other names and definitions
         step.values["cost/sample_seconds"] = float(self.timing_raw["gen"])
@@ -91,21 +93,21 @@ class Trainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_S
-        wait, looked = buffer._wait_for_next_poll, time.monotonic()
+        wait, checked = buffer._wait_for_next_poll, time.monotonic()
 
         def watched(*given: Any) -> Any:
-            """verl waits for responses for ever, also if those who make them are dead."""
-            nonlocal looked
-            if time.monotonic() - looked > _LOOK_S:
+            """Check the actors while verl waits: it would do so for ever, even for dead ones."""
+            nonlocal checked
+            if time.monotonic() - checked > _LOOK_S:
                 self._check()
-                looked = time.monotonic()
+                checked = time.monotonic()
             return wait(*given)
 
         buffer._wait_for_next_poll = watched
         return buffer
 
     def _check(self) -> None:
-        """Lost, Stalled: an agent loop, a rollout server or a reward worker is dead, or does not answer."""
+        """Raise Lost if an agent loop, a rollout server or a reward worker is dead, Stalled if it does not answer."""
         makers = {
             "an agent loop": self.agent_loop_manager.agent_loop_workers,
             "a rollout server": self.llm_server_manager.server_handles,
@@ -129,11 +131,11 @@ class Trainer(PPOTrainerSync):
         self.resource_pool_manager = workers.Pools(resource_pool_spec=given.resource_pool_spec, mapping=given.mapping)
 
     def on_init_end(self) -> None:
-        """Weights to the servers; losses and the target to the ranks, once."""
+        """Send the weights to the servers, and the losses and the target's folder to the ranks."""
         super().on_init_end()
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
         for key, value in self._own_actor.items():
-            object.__setattr__(settings, key, value)
+            object.__setattr__(settings, key, value)  # it is frozen
         loss = self._method.loss(settings)
         if loss is not None:
             self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, loss))
@@ -152,7 +154,7 @@ class Trainer(PPOTrainerSync):
         return self._rows(self._now.prompts, "sample")
 
     def _rows(self, prompts: Sequence[Prompt], purpose: str) -> TensorDict:
-        """What the agent loops read of each prompt."""
+        """A row for each prompt, as the agent loops read it. purpose: "sample" or "evaluate", for the keys of draws."""
         step, count = self.global_steps, len(prompts)
         columns: dict[str, list[Any]] = {
             "uid": [f"{purpose}-{step:08d}-{place:06d}" for place in range(count)],
@@ -174,12 +176,13 @@ class Trainer(PPOTrainerSync):
         return int(super()._submit_batch_to_rollout(batch))
 
     def _announce(self, requests: int) -> None:
-        servers = self.llm_server_manager.server_handles
-        counts = [len(range(rank, requests, len(servers))) for rank in range(len(servers))]  # as workers.RowClient does
-        ray.get([server.announce.remote(count) for server, count in zip(servers, counts, strict=True)])
+        """Tell each server how many of the requests workers.RowClient will send it."""
+        handles = self.llm_server_manager.server_handles
+        counts = [len(range(rank, requests, len(handles))) for rank in range(len(handles))]
+        ray.get([server.announce.remote(count) for server, count in zip(handles, counts, strict=True)])
 
     def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, Score]]:
-        """The policy's own responses to the prompts and their scores, in their order; a prompt's first is greedy."""
+        """Texts and scores of the policy's own responses: val_kwargs.n to each prompt in turn, the first one greedy."""
         batch = self._rows(prompts, "evaluate")
         tu.assign_non_tensor_data(batch, "validate", True)
         requests = len(prompts) * int(self.config.actor_rollout_ref.rollout.val_kwargs.n)
@@ -201,19 +204,19 @@ class Trainer(PPOTrainerSync):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Replace what verl and Ray say of missing responses or a dead process by the cause.
+        """Replace an error in the block by its cause, if it is known.
 
-        RuntimeError names the first response that failed; Lost and Stalled what died or hangs. FloatingPointError: the
-        model's outputs are not numbers any more.
+        Lost, Stalled: a process died or hangs. FloatingPointError: a model's outputs are not numbers. RuntimeError: a
+        response failed; it names the first one.
         """
         try:
             yield
         except Exception as error:
             self._check()
-            _answer("a process that trains", self.actor_rollout_wg.workers)  # it need not: others may hold it up
-            servers = self.llm_server_manager.server_handles
+            _answer("a process that trains", self.actor_rollout_wg.workers)  # raises if one is dead; it may be late
+            handles = self.llm_server_manager.server_handles
             try:
-                failures = [x for some in ray.get([server.failures.remote() for server in servers]) for x in some]
+                failures = [x for some in ray.get([server.failures.remote() for server in handles]) for x in some]
             except ray.exceptions.RayActorError:  # a server whose engine is dead ends when it is asked
                 self._check()
                 raise
@@ -224,15 +227,15 @@ class Trainer(PPOTrainerSync):
             raise
 
     def _in_order(self, batch: KVBatchMeta, expected: int) -> None:
-        """Put a batch into the run's order. RuntimeError: responses are missing."""
+        """Put a batch into the run's order: by prompt, then by response. RuntimeError: responses are missing."""
         batch.reorder(sorted(range(len(batch)), key=lambda i: _place(batch.keys[i])))
         if len(batch) != expected:
             raise RuntimeError(f"{len(batch)} of {expected} responses arrived in step {self.global_steps}")
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: Any, **_: Any) -> KVBatchMeta:
-        """Rows in the run's own order, dealt to the ranks mini-batch by mini-batch.
+        """Record the rows of the run's order, then deal them to the ranks mini-batch by mini-batch.
 
-        verl deals the whole batch, so that which rows form a mini-batch depends on the number of ranks.
+        verl deals the whole batch at once: which rows form a mini-batch would depend on the number of ranks.
         """
         actor, n = self.config.actor_rollout_ref.actor, int(self.config.actor_rollout_ref.rollout.n)
         self._in_order(batch, int(self.config.data.train_batch_size) * n)
@@ -243,6 +246,7 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _ranks(self) -> int:
+        """The number of data-parallel ranks of the policy."""
         group = self.actor_rollout_wg
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
@@ -260,7 +264,7 @@ class Trainer(PPOTrainerSync):
         return self._put(batch, self._of_responses(batch, names))
 
     def _of_responses(self, batch: KVBatchMeta, names: Mapping[str, str]) -> dict[str, Tensor]:
-        """The responses' part of what the ranks have written, nested; names: of the column in the result -> theirs."""
+        """The responses' part, nested, of what the ranks wrote. names: name in the result -> the ranks' name."""
         fields = [*names.values(), "response_mask"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         return {column: response_from_nested(data[name], data["response_mask"]) for column, name in names.items()}
@@ -274,7 +278,7 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
-        """The whole batch, padded and in the run's order, through the functions of every backend."""
+        """Pass the whole batch, padded and in the run's order, to `methods.update`; store the columns for the ranks."""
         now = self._now
         names = ["rm_scores", "rollout_log_probs", "old_log_probs", "entropy", "collision"]
         names += ["ref_log_prob"] * now.reads_reference
@@ -300,8 +304,8 @@ class Trainer(PPOTrainerSync):
             values=columns.get("values"),
             pair_reference=reference,
         )
-        rows = sorted(batch.keys, key=now.row_of.__getitem__)
-        extra = tq.kv_batch_get(keys=rows, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        keys = sorted(batch.keys, key=now.row_of.__getitem__)
+        extra = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         updates = now.update = update(self._method, scored, self.global_steps)
         now.values |= rewards.metrics(_scores(extra)) | updates.metrics
         if self._compares and self._method.section["sampler"] not in registry.WITH_TARGET:
@@ -314,21 +318,21 @@ class Trainer(PPOTrainerSync):
         if self._method.section["loss"] == "dpo":
             if updates.policy is not None:
                 if updates.rows is not None:
-                    chosen = [rows[row] for row in updates.rows.tolist()]
+                    chosen = [keys[row] for row in updates.rows.tolist()]
                     now.trained_pairs = _pairs_of_rows(self.global_steps, batch, chosen)
                     self._set_pairs(now.trained_pairs)
                 assert now.trained_pairs is not None
                 self._put_pairs(now.trained_pairs, updates.policy)
             return batch
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        there = ("old_log_probs", "ref_log_prob", "values")
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order))
+        stored = ("old_log_probs", "ref_log_prob", "values")  # the queue has these already
         new = {**(updates.policy or {}), **(updates.critic or {})}
-        written = {name: response_to_nested(x[back], nested) for name, x in new.items() if name not in there}
+        written = {name: response_to_nested(x[inverse], nested) for name, x in new.items() if name not in stored}
         return self._put(batch, written) if written else batch
 
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
-        """The critic's updates; the metrics are means over its mini-batches."""
+        """Train the critic, if the step does; the metrics are means over its mini-batches."""
         now, scored, updates = self._now, self._now.scored, self._now.update
         assert scored is not None and updates is not None
         if updates.critic is None:
@@ -341,7 +345,7 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
-        """The policy's updates; the metrics are means over its mini-batches."""
+        """Train the policy, if the step does; the metrics are means over its mini-batches."""
         now, scored, updates = self._now, self._now.scored, self._now.update
         assert scored is not None and updates is not None
         if updates.policy is None:
@@ -355,7 +359,7 @@ class Trainer(PPOTrainerSync):
             tokens = int((scored.mask & now.kept[:, None]).sum())
         else:
             tokens = int(scored.mask.sum())
-        now.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one after the update
+        now.values["actor/lr"] = self.actor_rollout_wg.learning_rate()[0]  # verl reports the one of the next update
         self._set_updates(trained, rows, tokens)
         output = self.actor_rollout_wg.update_actor(trained)
         now.values |= policy_loss.finish(_means("actor", output["metrics"]))
@@ -367,7 +371,7 @@ class Trainer(PPOTrainerSync):
         return batch
 
     def _set_updates(self, batch: KVBatchMeta, rows: int, tokens: int) -> None:
-        """What the ranks read beside the columns. rows: of each prompt; tokens: that an epoch trains on."""
+        """Add what the ranks read beside columns; count trained tokens. rows: of each prompt; tokens: of an epoch."""
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         size = min(int(actor.ppo_mini_batch_size) * rows, len(batch))
         batch.extra_info.update(
@@ -385,7 +389,7 @@ class Trainer(PPOTrainerSync):
         self._now.trained_tokens += tokens * int(actor.ppo_epochs)
 
     def _with_kept(self, batch: KVBatchMeta, kept: Tensor) -> KVBatchMeta:
-        """The batch with empty masks in the other rows. Of each prompt a row is kept, so no mini-batch is empty."""
+        """The batch with empty masks in rows not kept. Each prompt keeps one at least, so no mini-batch is empty."""
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)
         rows = [mask * bool(kept[self._now.row_of[key]]) for key, mask in masks]
@@ -395,7 +399,7 @@ class Trainer(PPOTrainerSync):
     # ------------------------------------------------------------ pairs of DPO
 
     def _task_pairs(self, step: Step) -> tuple[KVBatchMeta, Tensor]:
-        """The task's own pairs for the step's prompts, and the reference's log-probabilities of them, (2 P, T)."""
+        """Store the task's pairs for P prompts; return the rows and the reference's log-probabilities, (2 P, T)."""
         assert step.pairs is not None
         prompts = [prompt.tokens for prompt in step.prompts for _ in range(2)]
         batch = _pairs(self.global_steps, prompts, step.pairs)
@@ -407,7 +411,7 @@ class Trainer(PPOTrainerSync):
         return batch, padded["ref_log_prob"].float() * padded["response_mask"]
 
     def _set_pairs(self, batch: KVBatchMeta) -> None:
-        """Deal the pairs to the ranks, and keep each in one micro-batch."""
+        """Deal the pairs to the ranks, and have both rows of a pair in one micro-batch."""
         actor, ranks = self.config.actor_rollout_ref.actor, self._ranks()
         size = 2 * min(int(actor.ppo_mini_batch_size), len(batch) // 2)
         batch.reorder(deal([tag["seq_len"] for tag in batch.tags], size, ranks, 2))
@@ -417,7 +421,7 @@ class Trainer(PPOTrainerSync):
             batch.extra_info["micro_batch_size_per_gpu"] = min(int(actor.ppo_micro_batch_size_per_gpu), size // ranks)
 
     def _put_pairs(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> None:
-        """Columns of the pairs in turn: padded ones of their tokens, or numbers of each row."""
+        """Store columns of the pairs, in the order of their keys: (2 P, T) of tokens, padded, or (2 P,) of rows."""
         keys = sorted(batch.keys)
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         fields = {
@@ -426,6 +430,7 @@ class Trainer(PPOTrainerSync):
         tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(keys)))
 
     def _put(self, batch: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
+        """Store columns, in the batch's order; return the batch with the columns that ranks read."""
         fields = TensorDict(dict(columns), batch_size=len(batch))
         written = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         written.fields = [*workers.READ]
@@ -433,7 +438,7 @@ class Trainer(PPOTrainerSync):
 
 
 def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> KVBatchMeta:
-    """Rows of prompt and answer as verl's agent loops write them; the two responses of a pair are beside each other."""
+    """Store rows of prompt and answer as verl's agent loops do, and return them; the rows of a pair are adjacent."""
     first, second = ([torch.tensor(list(row)) for row in rows] for rows in (prompts, answers))
     both = [torch.cat(row) for row in zip(first, second, strict=True)]
     mask = _nested([torch.ones_like(row) for row in second])
@@ -449,11 +454,11 @@ def _pairs(step: int, prompts: Sequence[Sequence[int]], answers: Sequence[Sequen
     tags = [{"seq_len": len(row), "response_len": len(response)} for row, response in zip(both, second, strict=True)]
     fields = TensorDict(columns, batch_size=len(keys))
     tq.kv_batch_put(keys=keys, partition_id=_PAIRS, fields=fields, tags=tags)
-    return KVBatchMeta(keys=keys, tags=tags, partition_id=_PAIRS)  # of all columns, also of later ones
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=_PAIRS)  # without fields: all columns, also later ones
 
 
 def _pairs_of_rows(step: int, batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
-    """`_pairs` of the responses in a batch that have these keys, of which some may be the same."""
+    """`_pairs` of the responses of a batch with these keys, chosen and rejected in turn; a key may be there twice."""
     names = sorted(set(keys))
     fields = ["prompts", "responses"]
     data = tq.kv_batch_get(keys=names, partition_id=batch.partition_id, select_fields=fields)
@@ -466,7 +471,7 @@ def _nested(rows: Sequence[Tensor]) -> Tensor:
 
 
 def _scores(data: Any) -> list[Score]:
-    """What the reward function gave each row."""
+    """What the reward function gave each row. data: with the column extra_fields."""
     return [reward.score_of(fields["reward_extra_info"]) for fields in data["extra_fields"]]
 
 
@@ -483,11 +488,11 @@ def _answer(name: str, actors: Sequence[Any]) -> bool:
 
 
 def deal(lengths: Sequence[int], size: int, ranks: int, unit: int = 1) -> list[int]:
-    """The order of rows in which each of `ranks` equal parts is a rank's, and the k-th piece of all is mini-batch k.
+    """The order in which each of `ranks` equal parts is a rank's, and the k-th pieces of all parts are mini-batch k.
 
     lengths: of all rows, in the run's order; size: rows of a mini-batch, a multiple of `ranks` times `unit`; unit:
-    adjacent rows that stay together. Within a mini-batch the longest are dealt first, there and back, so that the ranks
-    have about equal work.
+    adjacent rows that stay together. A mini-batch is dealt longest first, there and back (to ranks 0, 1, 1, 0, 0 and
+    so on), so that the ranks have about equal work. Returns indices of rows.
     """
     mine: list[list[int]] = [[] for _ in range(ranks)]
     for first in range(0, len(lengths), size):
@@ -501,15 +506,15 @@ def deal(lengths: Sequence[int], size: int, ranks: int, unit: int = 1) -> list[i
 
 
 def _place(key: str) -> tuple[int, int, int]:
-    """Prompt, response and part, of a key that verl made of our uid."""
+    """The numbers of prompt, response and part in a key that verl made of our uid: UID_RESPONSE_PART."""
     uid, session, part = key.rsplit("_", 2)
     return int(uid.rsplit("-", 1)[1]), int(session), int(part)
 
 
 def _means(model: str, reported: Mapping[str, Any]) -> dict[str, float]:
-    """Means over the mini-batches under the names of docs/metrics.md.
+    """Means over mini-batches of what a model's ranks reported, by the names of docs/metrics.md.
 
-    verl's own reduction takes a mean, a maximum or a minimum, as the name sounds.
+    verl's own reduction takes a maximum or a minimum instead if the name has such a word.
     """
     means = {}
     for name, value in reported.items():
