@@ -1,5 +1,5 @@
-"""Learning curves: of one metric, of several in one figure, of each level of a factor, and of a mean with a band for
-its spread."""
+"""Figures of learning curves: of one metric or several, of each level of a factor, and of a mean with a band for its
+spread."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Span = tuple[Array, Array] | None  # low and high of a band
-_Y_LABEL = 40  # letters in a line of the y axis' label
+_Y_LABEL = 40  # most letters in a line of the y axis' label
 _MEAN = "mean over seeds"
 _WIDTHS = (1.9, 1.5)  # line widths: the first metric of a figure, and the others
-_DRAWN = 300  # lines of a method: more show nothing more, and drawing thousands takes a quarter of a report's time
+_DRAWN = 300  # most seeds drawn of a method: more show nothing new, and thousands take a quarter of a report's time
 _BAND = (
     "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
     "the number of methods."
 )
 _CUT = "The axis follows the seeds: bands that go beyond it are cut."
-_MOST = 8  # curves that colours can still tell apart
-_FEW = 20  # points of a curve, up to which each is marked
+_MOST = 8  # most curves that colours can tell apart
+_FEW = 20  # most points of a curve each of which is marked
 
 
 @figure("curves")
 def curves(study: Study, picture: Picture) -> Sketch | None:
-    """Seeds, band and mean of the first metric for every group, and the mean of each further metric; None if
-    empty."""
+    """Seeds, band and mean of the first metric for every group, and the mean of each further metric; None if no group
+    has any."""
     keys = picture.metrics
     about = [describe(key) for key in keys]
     each = [series(study, key) for key in keys]
@@ -69,9 +69,9 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     many = sum(len(s.seeds) for s in each[0]) > MANY
     shown: list[Array] = []
     entries: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    for of in zip(*each, strict=True):
-        look = style_of(study.sweep.groups, of[0].group, len(keys) > 1)
-        for number, s in enumerate(of):
+    for of_group in zip(*each, strict=True):
+        look = style_of(study.sweep.groups, of_group[0].group, len(keys) > 1)
+        for number, s in enumerate(of_group):
             drawn = _mean(axes, s, number, look) if number else _first(axes, s, look, study.settings.alpha, many)
             if drawn:
                 entries.setdefault(s.group, (_entry(s), {**look, "linewidth": 1.9}))
@@ -83,7 +83,7 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
     if len(keys) > 1:
         lines = [{"color": NEUTRAL, "linestyle": _dash(i), "linewidth": _WIDTHS[i > 0]} for i in range(len(keys))]
         rows += legend(canvas, "lower", [(metric.label, line) for metric, line in zip(about, lines, strict=True)])
-    canvas.set_figheight(3.7 + 0.2 * rows)  # legends take nothing from the axes
+    canvas.set_figheight(3.7 + 0.2 * rows)  # inches: the axes keep their height
     low, high = axes.get_ylim()
     cut = any(bool((below < low).any() or (above > high).any()) for below, above in intervals_of(axes))
     caption = _caption(study, about, each, many, cut)
@@ -95,8 +95,8 @@ def curves(study: Study, picture: Picture) -> Sketch | None:
 
 @figure("levels")
 def levels(study: Study, picture: Picture) -> Sketch | None:
-    """Seeds, band and mean of the first metric at each level of each method's only factor; a method without a factor
-    has one curve. None if no method has exactly one factor of two levels or more, or if there are too many curves."""
+    """Seeds, band and mean of the first metric at each level of each method's only factor; a method with no or several
+    factors has one curve. None if no method has exactly one factor of two levels or more, or with too many curves."""
     metric = picture.metrics[0]
     silent = study.ranges[metric].absent
     apart = by_level(replace(study.sweep, runs=tuple(run for run in study.sweep.runs if run.group not in silent)))
@@ -109,29 +109,31 @@ def levels(study: Study, picture: Picture) -> Sketch | None:
 
 
 def by_level(sweep: Sweep) -> Sweep | None:
-    """The sweep with each level of a method's only factor as a group of its own; None if no method has one."""
+    """The sweep with each level of a method's only varied factor as a group of its own, whose cells lack that factor.
+    Methods with no or several such factors stay as they are; None if all do."""
     groups: dict[str, Any] = {}
     runs: list[Run] = []
-    several = False
+    split = False
     for group in sweep.groups:
         factors = varied(sweep, group)
         if len(factors) != 1:
             groups[group] = sweep.plan["groups"][group]
             runs += sweep.runs_of(group)
             continue
-        several = True
+        split = True
         (factor,) = (label for label in factor_order(sweep) if label in factors)
         for run in sweep.runs_of(group):
             level = dict(run.cell)[factor]
             name = f"{group}.{factor}.{level}"
             groups.setdefault(name, {"label": f"{sweep.label(group)}, {factor} = {level}"})
             runs.append(replace(run, group=name, cell=tuple(item for item in run.cell if item[0] != factor)))
-    return replace(sweep, plan={**sweep.plan, "groups": groups}, runs=tuple(runs)) if several else None
+    return replace(sweep, plan={**sweep.plan, "groups": groups}, runs=tuple(runs)) if split else None
 
 
 @figure("band")
 def spread(study: Study, picture: Picture) -> Sketch | None:
-    """The mean of the first metric for every group, and a band of the second, a standard deviation; None if empty."""
+    """The mean of the first metric for every group, with a band of the second, a standard deviation, to either side.
+    None if no group has both at a step."""
     about = [describe(key) for key in picture.metrics]
     both = [series(study, key) for key in picture.metrics]
     canvas, axes = canvas_of(7.0, 3.9)
@@ -167,7 +169,8 @@ def spread(study: Study, picture: Picture) -> Sketch | None:
 
 
 def _within(centre: Series, width: Series) -> NDArray[np.bool_]:
-    """The steps of `centre` at which `width` is known: its own ones, or all of its range if it is interpolated."""
+    """At which steps of `centre` the band's `width` is known, (steps,): those that both have, or, if one of the two is
+    interpolated, all in the range of `width`."""
     if not (centre.steps.size and width.steps.size):
         return np.zeros(centre.steps.size, dtype=bool)
     if centre.interpolated or width.interpolated:
@@ -176,8 +179,8 @@ def _within(centre: Series, width: Series) -> NDArray[np.bool_]:
 
 
 def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None:
-    """Set limits and labels. The band of three seeds may reach far beyond all data: the axis follows the data and cuts
-    it."""
+    """Set limits and labels of the axes. The y axis holds the values `shown`. A band is cut there unless it is among
+    them: that of three seeds may reach far beyond all curves. label: of the y axis."""
     low, high = min(float(np.nanmin(values)) for values in shown), max(float(np.nanmax(values)) for values in shown)
     if logarithmic(axes, "y", np.concatenate([values.ravel() for values in shown])):
         margin = min(10.0, (high / low) ** 0.06)
@@ -191,11 +194,11 @@ def _frame(axes: Axes, shown: Sequence[Array], study: Study, label: str) -> None
 
 
 def passing(study: Study) -> str:
-    """What the x axis of a study's curves counts."""
+    """What the x axis of a study's curves counts: steps, responses generated, or wall time (s)."""
     if study.settings.axis == "steps":
         return "steps"
     clock = describe(CLOCKS[study.settings.axis])
-    return clock.label if clock.label.startswith(clock.unit) else clock.axis  # responses generated; wall time (s)
+    return clock.label if clock.label.startswith(clock.unit) else clock.axis  # a label may begin with its unit
 
 
 def _entry(s: Series) -> str:
@@ -210,14 +213,14 @@ def _marked(look: Mapping[str, Any], points: int) -> dict[str, Any]:
 
 
 def _dash(number: int) -> Dash:
-    """The line style of a combined figure's metrics: solid, dashed, then one dot more each. (Dots alone mean a run
-    without full result.)"""
+    """The line style of a combined figure's metric number 0, 1, ...: solid, dashed, then one dot more each. (Dots alone
+    mean a run without full result.)"""
     return (0, (4.0, 1.4, *(1.0, 1.4) * (number - 1))) if number else "-"
 
 
 def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any], span: Span = None) -> list[Array]:
-    """Draw a group's mean over seeds of the metric with this number, of which `span` is the band; returns what the y
-    axis must include."""
+    """Draw a group's mean over seeds of the figure's metric with this number; returns the curves that the y axis must
+    include. span: its band, for the figure's values."""
     if not s.whole.size:
         return []
     mean = s.whole.mean(axis=0)
@@ -231,7 +234,8 @@ def _mean(axes: Axes, s: Series, number: int, look: Mapping[str, Any], span: Spa
 
 
 def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
-    """Draw the seeds of a group behind every mean, and pale; many of them as one image, the paler the more they are."""
+    """Draw a pale curve for each seed of a group, behind all means. many: at most _DRAWN of them, as one image, the
+    paler the more they are."""
     rows = {f"seed.{n}--{s.group}": (f"seed {n}", s.axis, row) for n, row in zip(s.seeds, s.whole, strict=True)}
     if many:
         from matplotlib.collections import LineCollection
@@ -252,7 +256,8 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
 
 
 def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: bool) -> list[Array]:
-    """Draw a group's seeds, band, mean, and runs without full result; returns what the y axis must include."""
+    """Draw a group's seeds, band, mean, and runs without full result of the figure's first metric. alpha: the band has
+    level 1 - alpha; many: as in _seeds. Returns the curves that the y axis must include."""
     if s.whole.size:
         mean, half = simultaneous(s.whole, alpha)
         span = None if half is None else (mean - half, mean + half)
@@ -272,17 +277,17 @@ def _first(axes: Axes, s: Series, look: Mapping[str, Any], alpha: float, many: b
 
 
 def _y_label(about: Sequence[Metric]) -> str:
-    """The common unit of several metrics, which the legend names; else every metric with its unit."""
+    """The common unit of several metrics, which the legend names; else every metric. No line breaks within a unit."""
     units = {metric.unit for metric in about}
     common = len(about) > 1 and len(units) == 1 and units != {""}
     texts = units if common else [metric.axis for metric in about]
-    whole = [re.sub(r"\([^()]+\)$", lambda unit: unit[0].replace(" ", "\N{NO-BREAK SPACE}"), text) for text in texts]
-    return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in whole)
+    unbroken = [re.sub(r"\([^()]+\)$", lambda unit: unit[0].replace(" ", "\N{NO-BREAK SPACE}"), text) for text in texts]
+    return ";\n".join(textwrap.fill(text, _Y_LABEL, break_on_hyphens=False) for text in unbroken)
 
 
 def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Series]], many: bool, cut: bool) -> str:
-    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. cut: whether a
-    band exceeds the axes."""
+    """What is drawn and how, which groups do not have it, what is missing, and what a reader must know. drawn[i]: the
+    series of all groups of the metric about[i]; many: as in _seeds; cut: whether a band exceeds the axes."""
     whole = [s for s in drawn[0] if s.whole.size]
     lone = [s.label for s in whole if len(s.whole) == 1]
     band = SIMULTANEOUS.format(format_level(study.settings.alpha)) if len(lone) < len(whole) else ""
@@ -311,7 +316,7 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
 
 
 def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
-    """How runs with different steps, and cells that some seed lacks, are averaged."""
+    """Sentences on how runs with different steps, and cells that some seed lacks, are averaged."""
     every = [s for of in drawn for s in of if s.whole.size]
     texts = []
     if any(s.interpolated for s in every):
@@ -325,7 +330,7 @@ def _common_steps(drawn: Sequence[Sequence[Series]]) -> list[str]:
 
 def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted: bool) -> list[str]:
     """Which groups do not have a metric, one sentence for metrics that the same groups lack; and which seeds are
-    missing. dotted: whether what they have is drawn."""
+    missing. about, drawn: as in _caption; dotted: whether curves of such seeds are drawn."""
     silent = [tuple(s.label for s in of if not s.recorded) for of in drawn]
     lacking = grouped(zip(silent, [metric.label for metric in about], strict=True))
     texts = []
@@ -341,7 +346,7 @@ def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted:
 
 
 def _gaps(about: Sequence[Metric], of: Sequence[Series]) -> list[str]:
-    """The seeds that a group lacks: once if they are the same for all its metrics, else by metric."""
+    """The seeds that a group lacks: once if they are the same for all metrics, else by metric. of: a series of each."""
     texts = {}
     for metric, s in zip(about, of, strict=True):
         if s.recorded:
@@ -354,18 +359,18 @@ def _gaps(about: Sequence[Metric], of: Sequence[Series]) -> list[str]:
 
 # ---------------------------------------------------------------- the curves of a metric
 
-_POINTS = 400  # a curve of more points than that is averaged in bins: no screen or printer shows more
+_POINTS = 400  # most points of a curve, which is averaged in bins if it has more: no screen or printer shows more
 
 
 @dataclass(frozen=True)
 class Series:
-    """A group's curves, averaged over the cells of each seed: the same cells, of which a seed may lack some.
+    """The curves of one metric of a group, one for each seed: the mean over the cells, the same ones for every seed.
 
-    whole: (seeds, steps), of these `seeds`, on the steps between the latest beginning and the earliest end of them.
-    axis: (steps,) what the x axis shows there; partial[seed]: a curve without full result, on it. recorded: False for a
-    group that does not have the metric. silent: seeds whose runs ended well without it, though others have it.
-    interpolated: whether a curve has no point of its own at some of the steps. averaged: what to say of cells that are
-    left out, and of seeds that lack some; "" if there is neither.
+    whole: (seeds, steps), smoothed, of `seeds`; steps: between the latest beginning and the earliest end of their runs;
+    axis: (steps,), the x values there. partial[seed]: x and y of a run without full result. recorded: False for a group
+    that does not have the metric. planned: number of seeds in the plan. silent: seeds whose runs ended well without the
+    metric, though others have it. smoothing: width in points. interpolated: whether a curve has no point of its own at
+    some of the steps. averaged: sentence on cells that are left out or that some seeds lack; "" if there is neither.
     """
 
     group: str
@@ -384,7 +389,7 @@ class Series:
 
     @property
     def short(self) -> bool:
-        """Whether a seed has no whole curve."""
+        """Whether a planned seed has no whole curve."""
         return self.recorded and len(self.whole) < self.planned
 
 
@@ -400,8 +405,8 @@ def series(study: Study, metric: str) -> list[Series]:
         clocked = {run.id for run in runs if common.clocks is None or run.id in common.clocks}
         usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
-        of = {(run.seed, run.cell): run for run in runs}
-        members = [[of[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
+        run_at = {(run.seed, run.cell): run for run in runs}
+        members = [[run_at[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
         drawn = [run.id for members_of_seed in members for run in members_of_seed]
         steps, values, interpolated = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
         ends = np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
@@ -439,7 +444,7 @@ def series(study: Study, metric: str) -> list[Series]:
 
 
 def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
-    """The curves of each seed (cells, steps), the same cells in every seed: completed where a seed lacks one."""
+    """The curves of each seed, (cells, steps), with the same cells in every seed: `completed` where it lacks one."""
     if kept.balanced or not by_seed[0].shape[1]:  # complete, or without a common range
         return by_seed
     place = {cell: index for index, cell in enumerate(kept.cells)}
@@ -450,13 +455,13 @@ def _whole_cells(kept: cells.Cells, by_seed: list[Array]) -> list[Array]:
 
 
 def _smoothing(points: int) -> int:
-    """An odd number of points, about a thirtieth of the curve."""
+    """The width for `smooth` of a curve with so many points: odd, about a thirtieth of them."""
     return max(1, points // 30) // 2 * 2 + 1
 
 
 def smooth(rows: Array, width: int) -> Array:
-    """Centred mean over `width` points (odd) of each row (..., n), over fewer near the ends; a NaN affects only its
-    window."""
+    """Centred mean over `width` points (odd) of each row (..., n), over fewer on both sides near the ends. A NaN
+    affects only the points whose window holds it."""
     n = rows.shape[-1]
     index = np.arange(n)
     reach = np.minimum(width // 2, np.minimum(index, n - 1 - index))

@@ -37,8 +37,8 @@ _FILES = 5  # named in the line on mixed code
 
 @dataclass(frozen=True)
 class HealthWarning:
-    """What is wrong with a run that ended as planned. warning: what the run reported, or that it collapsed; seen: how
-    often, or what is gone."""
+    """What is wrong with a run, though it ended. factors: its cell in words. warning: "collapsed", or the name of what
+    the run reported. seen: what is gone, or the detail that the run reported, such as how often."""
 
     group: str
     seed: int
@@ -49,11 +49,14 @@ class HealthWarning:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was decided after results (`declaration`), the question, its answer (`result`), what a campaign decided
-    before the runs and how imported runs got their groups and seeds (`conditions`), each method at each level
-    (`levels`), the runs that collapsed (`collapsed`), how sure the answer is (`certainty`), what n seeds can decide
-    (`limits`), the runs that are missing (`gaps`), and which runs there are (`extent`). leading: the
-    comparison that the result is about, with the means of both groups over its n pairs; None if nothing is compared."""
+    """The first lines of a report, in sentences; "" or () where there is nothing to say.
+
+    declaration: what was decided after results. result: the answer to the question. conditions: what a campaign decided
+    before the runs, and how imported runs got their groups and seeds. levels: each method at each level. certainty: how
+    sure the result is. limits: what may change it, and what n seeds can decide. gaps: the runs without a result.
+    extent: which runs there are. leading: the comparison that the result is about, its fields by name, with the means
+    of group and baseline; None if nothing is compared.
+    """
 
     declaration: str
     question: str
@@ -70,14 +73,14 @@ class Answer:
 
     @property
     def points(self) -> tuple[str, ...]:
-        """What limits the result."""
+        """What a reader of the result has to know, except for the gaps."""
         return (*self.conditions, *self.levels, *self.collapsed, *self.limits)
 
 
 def answer(study: Study) -> Answer:
-    """What the primary measure shows, in sentences."""
+    """The first lines of the report on a study: what its primary measure shows."""
     sweep = study.sweep
-    runs = {run.id: run for run in sweep.runs}.values()
+    runs = {run.id: run for run in sweep.runs}.values()  # groups may share a run
     gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
     usable, leader = _compared(study)
     result, certainty = _result(study, usable, leader)
@@ -102,7 +105,7 @@ def answer(study: Study) -> Answer:
 
 
 def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]:
-    """One line if the result is decided without all planned runs."""
+    """One line if the leading comparison is decided although planned runs have no result."""
     if leader is None or not gaps or leader.outcome not in (Outcome.HIGHER, Outcome.LOWER):
         return ()
     left_out = f"{capital(counted(len(gaps), 'planned run'))} without a result"
@@ -110,7 +113,7 @@ def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]
 
 
 def _declaration(study: Study) -> str:
-    """What was decided after results, and the answer as declared."""
+    """What was decided after results, and the answer as it was declared before them; "" if nothing was."""
     found = registered(study.sweep)
     said = "" if found is None else found.sentence()
     if found is None or found.plan is None or not found.changes:
@@ -124,6 +127,7 @@ def _declaration(study: Study) -> str:
 
 
 def _warnings(run: Run) -> Iterator[HealthWarning]:
+    """That the run collapsed, then what it reported itself (`warnings` of its summary)."""
     place = (run.group, run.seed, wording.factors(run.cell))
     if gone := collapse(run):
         yield HealthWarning(*place, "collapsed", collapses(gone))
@@ -134,10 +138,10 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
 
 
 def _made_by(sweep: Sweep) -> Iterator[str]:
-    """Content that is not known; and if the runs mix code, what differs, and which seeds were made by which."""
+    """Lines on inputs whose content is not recorded, and on mixed code: what differs, and the seeds of each version."""
     for path, count in unknown_content(sweep).items():
-        known = f"{counted(count, 'run')} done by an older version, which did not record the content of {path}"
-        yield f"{known}: it may have been another one. A launch plans these runs anew, with the present content."
+        which = f"{counted(count, 'run')} done by an older version, which did not record the content of {path}"
+        yield f"{which}: it may have been another one. A launch plans these runs anew, with the present content."
     mixed = mixed_code(sweep)
     if mixed is None:
         return
@@ -187,7 +191,7 @@ def _question(study: Study) -> str:
 
 
 def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:
-    """The result and its certainty. usable: the comparisons that have a difference; leader: the largest of them."""
+    """The result and its certainty, or why nothing is compared. usable and leader: those of `_compared`."""
     block, sweep = study.primary, study.sweep
     if not block.comparisons:
         shown = [(e, format_estimate(e.mean, e.interval) or "no result") for e in block.estimates]
@@ -220,24 +224,25 @@ def _measured(study: Study) -> str:
 
 
 def _statement(study: Study, leader: Comparison, compared: int) -> str:
-    """The largest difference of those compared: a finding if the test has decided it, else only the largest."""
+    """The leading difference in words: a finding if the test has decided it, else only the largest of those compared.
+    compared: how many comparisons have a difference."""
     block, label = study.primary, study.sweep.label(leader.group)
-    measure, base, first = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
+    measure, base, amount = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
     gain = measure.sign * leader.difference
     decided = leader.outcome in (Outcome.HIGHER, Outcome.LOWER)
     if measure.better is not None and gain <= 0 and not (decided and compared == 1):
         which = "method" if compared == len(block.comparisons) else "compared method"
-        text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {first}."
+        text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {amount}."
     elif decided:
         how = ("better", "worse") if measure.better else ("higher", "lower")
         among = f", with the largest difference among {compared}" if compared > 1 else ""
         among += wording.if_normal(leader.contrast)
-        text = f"{label} is {how[gain <= 0]} than {base} in the {measure.title}{among}: {first}."
+        text = f"{label} is {how[gain <= 0]} than {base} in the {measure.title}{among}: {amount}."
     elif compared > 1:
         text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
-        text += f"not decided: {first}."
+        text += f"not decided: {amount}."
     else:
-        text = f"Whether {label} changes the {measure.title} is not decided: {first}."
+        text = f"Whether {label} changes the {measure.title} is not decided: {amount}."
     if compared > 1 and leader.interval is not None and leader.level > study.settings.alpha / compared:
         interval = leader.contrast.interval(study.settings.alpha / compared)
         shown = format_estimate(leader.difference, interval, signed=True)
@@ -268,13 +273,13 @@ def _outcome(study: Study, comparison: Comparison) -> str:
 
 
 def _mean(name: str, mean: float, digits: int, reached: tuple[int, int] | None) -> str:
-    """The mean of a group over the compared seeds and cells; the difference is that of two such means."""
+    """A group's mean over the compared seeds and cells. reached: (k, n), k of its n runs reached the threshold."""
     text = f"{name} {format_estimate(mean, None, decimals=digits, digits=3)}"
     return text if reached is None else f"{text} (reached {reached[0]} of {reached[1]})"
 
 
 def _compared(study: Study) -> tuple[list[Comparison], Comparison | None]:
-    """The comparisons that have a difference, and the largest of them."""
+    """The comparisons that have a difference, and the one whose group does best; without a direction, the highest."""
     usable = [c for c in study.primary.comparisons if c.mean_difference is not None]
     return usable, max(usable, key=lambda c: study.primary.measure.sign * c.difference, default=None)
 
@@ -290,6 +295,7 @@ def _extent(study: Study) -> str:
 
 
 def _difference(study: Study, comparison: Comparison) -> str:
+    """A difference with its interval, and in how many seeds, or what share of pairs of runs, it favours the group."""
     contrast, measure = comparison.contrast, study.primary.measure
     amount = format_estimate(comparison.mean_difference, comparison.interval, signed=True)
     unit = f" {measure.unit}" if measure.unit else ""
@@ -304,6 +310,7 @@ def _difference(study: Study, comparison: Comparison) -> str:
 
 
 def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -> str:
+    """What the test says of the leading comparison, and which others it has decided."""
     alpha, size = study.settings.alpha, len(study.primary.every)
     decided = [c for c in usable if c.adjusted is not None and c.adjusted <= alpha]
     outcome, test = _outcome(study, leader), leader.contrast.test
@@ -323,19 +330,20 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
 
 
 def averaged(study: Study) -> list[str]:
-    """A sentence on groups that are averaged within each seed, and over what; empty if there are none."""
+    """One sentence: which groups are averaged within each seed, over the levels of which factors; [] if none is."""
     over = grouped((averaged_over(study, study.primary, group), label) for group, label in study.sweep.labels.items())
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items() if key)
     return [f"Averaged within each seed first: {named}."] if named else []
 
 
 def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, times: int) -> str:
-    """The smallest p that the deciding test can give, and the true difference that it detects."""
+    """The smallest p that the deciding test can give, and the true difference that it detects. members: the comparisons
+    with as many seeds as `contrast`; times: by how much the smallest p is multiplied to adjust it."""
     settings, unit, test = study.settings, study.primary.measure.unit, contrast.test
     n, m = contrast.a.size, contrast.b.size
-    # Holm's method asks the first at alpha / m; the levels of the others are known once there are results
-    several, lone = len(study.primary.every) > 1, settings.alpha / times
-    level = lone if settings.family == "holm" else min((c.level for c in members), default=lone)
+    # Holm's method asks the smallest p at alpha / times; the levels of the others depend on the results
+    several, first = len(study.primary.every) > 1, settings.alpha / times
+    level = first if settings.family == "holm" else min((c.level for c in members), default=first)
     smallest = min(1.0, times * smallest_p(test, n, m))
     text = ""
     if smallest > 0:
@@ -359,7 +367,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
 
 
 def _limits(study: Study) -> tuple[str, ...]:
-    """What brackets mean, what is averaged, and what these seeds can decide at all: to be read before any p."""
+    """Lines to read before any p: what brackets mean, what is averaged, what these seeds can decide, and the direction
+    that is assumed if none is declared."""
     settings, block = study.settings, study.primary
     measure, times = block.measure, multiplied(settings.family, block.family) or 1
     lines: list[str] = []

@@ -1,7 +1,6 @@
-"""The smallest p that an exact test can give with a number of seeds. If it is above alpha, the test cannot decide
-anything.
+"""The smallest p that a test can give with a number of seeds. If it is above alpha, the test cannot decide anything.
 
-Standard library only, because every plan uses it.
+A t test has no smallest p. Only the standard library is imported, because every plan uses this module.
 """
 
 from __future__ import annotations
@@ -11,15 +10,18 @@ import math
 PAIRED = ("paired_t", "signflip", "wilcoxon")  # the tests of the same seeds under two methods
 UNPAIRED = ("welch", "relabel")  # the tests of two samples
 T_TESTS = ("paired_t", "welch")
-FEW = 4  # seeds; fewer cannot show whether what a t test assumes is so
-EXACT_UP_TO = 20  # 2^19 sign patterns (a pattern and its mirror image give the same statistic) take well under a second
-MOST_SPLITS = 200_000  # two samples of 10 values each: counted in a tenth of a second
-DRAWS = 100_000  # sign patterns, or splits of two samples, drawn when there are too many to enumerate
-_MOST_SEEDS = 1000  # above it no number of seeds is known to be enough
+FEW = 4  # seeds; fewer cannot show whether values are normal, as a t test assumes
+EXACT_UP_TO = 20  # pairs whose sign patterns are all counted: 2^19 without mirror images take well under a second
+MOST_SPLITS = 200_000  # splits of two samples that are all counted: those of 10 and 10 values in a tenth of a second
+DRAWS = 100_000  # sign patterns, or splits of two samples, that are drawn where there are too many to count
+_MOST_SEEDS = 1000  # up to which seeds_needed searches
 
 
 def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
-    """The sentence for an exact test whose smallest p is above alpha; it never says "not significant"."""
+    """Why an exact test of n pairs, whose smallest p is above alpha, cannot decide; never "not significant".
+
+    needed: the pairs without ties that are needed; ties: those of the n pairs whose difference is zero.
+    """
     if n > EXACT_UP_TO and needed + ties <= n:
         return f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this alpha"
     tied = f" of which {ties} tied" if ties else ""
@@ -27,13 +29,14 @@ def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
 
 
 def floor(n: int) -> float:
-    """Smallest two-sided p of a sign-flip test with n pairs: the observed pattern and its mirror image among 2^n, or
-    the observed one beside DRAWS drawn ones."""
+    """Smallest two-sided p of a sign-flip test with n pairs: 2 / 2^n, of the observed pattern and its mirror image;
+    above EXACT_UP_TO pairs 1 / (DRAWS + 1), of the observed pattern among the drawn ones."""
     return min(1.0, 2.0 ** (1 - n)) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
 
 
 def smallest_p(test: str, n: int, m: int | None = None) -> float:
-    """Smallest two-sided p of a test with n pairs, or with n and m values (default: as many); 0: it has no floor."""
+    """Smallest two-sided p of a test of PAIRED with n pairs, or of UNPAIRED with n and m values (None: n and n); 0 for
+    a t test."""
     if test in T_TESTS:
         return 0.0
     if test != "relabel":
@@ -43,10 +46,11 @@ def smallest_p(test: str, n: int, m: int | None = None) -> float:
 
 
 def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signflip") -> int:
-    """Smallest number of seeds of each method with which a test can give comparisons * p <= alpha: 2 if it has no
-    floor, for without two there is no spread.
+    """Smallest number of seeds of each method with which a test can give comparisons * p <= alpha; 2 for a t test, for
+    one seed has no spread; 1001 where 1000 are not enough.
 
-    `comparisons` is 1 for a single test and for max-T, and the size of the family for Holm.
+    comparisons: as `multiplied` gives it. All sign patterns are taken as counted, also where they would be drawn.
+    Raises ValueError unless alpha is within (0, 1).
     """
     check_alpha(alpha)
     n = 2 if test in T_TESTS else 1
@@ -58,10 +62,10 @@ def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signfli
 
 
 def multiplied(family: str, comparisons: int) -> int:
-    """How many times the floor of one comparison is the smallest adjusted p of a family.
+    """The smallest adjusted p of a family ("holm", "max_t" or "bh") divided by the smallest p of one comparison.
 
-    max_t flips one sign for each seed in all comparisons; with Benjamini-Hochberg the largest p of all is not
-    multiplied.
+    With max_t it is 1, because a seed has the same sign in all comparisons; with bh (Benjamini-Hochberg) it is 1,
+    because nothing is multiplied where all comparisons have the smallest p.
     """
     return comparisons if family == "holm" else 1
 

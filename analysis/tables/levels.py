@@ -1,5 +1,5 @@
-"""Each method at each level of its factors, which a mean over levels hides; and lines for the beginning of a report: on
-these levels, on the runs that collapsed, and on what the campaign of an experiment decided before its runs."""
+"""The results of each method at each level of its factors, which a mean over levels hides; and lines for the beginning
+of a report: on levels, on runs that collapsed, and on what a campaign decided before the experiment's runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from analysis.tables.wording import all_levels, factors, seeds_in_words
 from launcher.run import campaign_record
 from launcher.run.campaign_record import Condition, Taken
 
-_SEVERAL = 3  # levels, of which one may make up most of a difference: of two, one always does
-_MOST = 0.5
+_SEVERAL = 3  # fewest levels of which one is said to make up most of a difference: of two, one always does
+_MOST = 0.5  # share of the summed differences above which one level makes up most of them
 _MOST_LEVELS = 6  # levels of one factor that are all listed; otherwise the best and the worst are named
 _MOST_NAMED = 6  # places of collapsed runs that are named
 _COLLAPSES = {
@@ -38,9 +38,9 @@ _BY_LUCK = "The best of several cells is best partly by luck: test it with new s
 
 @dataclass(frozen=True)
 class AtLevel:
-    """A group at one level of a factor, over all levels of the others; or in a cell, at one level of each factor of
-    which it has several. mean: of the primary measure over the results; None without one. results: how many of the
-    planned runs have one."""
+    """The primary measure of a group at one level of a factor, over all levels of its other factors; or in a cell: then
+    `level` is a Cell, of the factors of which the group has several levels. planned: the number of runs there; results:
+    of those with a value; mean: of the values, None without one."""
 
     level: Any
     results: int
@@ -55,8 +55,8 @@ def _at(study: Study, level: Any, runs: Sequence[Run]) -> AtLevel:
 
 @dataclass(frozen=True)
 class Levels:
-    """A group at each level of a factor, which is named by its key. best: the level with the best mean among those
-    where every planned run has a result; None if no level is complete, or if no direction of the metric is better."""
+    """A group at each level of one factor. factor: its key. best: the level with the best mean among those where every
+    planned run has a result; None if no level is complete, or if no direction of the metric is better."""
 
     group: str
     factor: str
@@ -65,7 +65,7 @@ class Levels:
 
 
 def levels(study: Study) -> tuple[Levels, ...]:
-    """Each group at the levels of each factor of which it has several, in the plan's order."""
+    """For each group, and each factor of which it has several levels, its results at these; in the plan's order."""
     return tuple(
         _levels(study, group, str(key), str(factor["label"]), factor["levels"])
         for group in study.sweep.groups
@@ -77,19 +77,19 @@ def levels(study: Study) -> tuple[Levels, ...]:
 def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
     runs = grouped((dict(run.cell).get(label), run) for run in study.sweep.runs_of(group))
     levels = [_at(study, level, runs[level_of(level)]) for level in declared if level_of(level) in runs]
-    # A level is not best because the runs that it spoilt are missing from its mean.
+    # Only a complete level can be best: the mean of another lacks the runs that the level may have spoilt.
     complete = [at for at in levels if at.results == at.planned]
     sign = study.primary.measure.sign
-    known = complete and study.primary.measure.better is not None
-    best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if known else None
+    comparable = complete and study.primary.measure.better is not None
+    best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if comparable else None
     return Levels(group, key, tuple(levels), best)
 
 
 def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
-    """The labels of the factors over whose levels the values of a group on a measure are means."""
+    """The labels of the factors over whose levels a group's values of a block's measure are averaged."""
     choice = block.choices.get(group)
-    chosen = choice.factors if choice is not None and choice.level is not None else ()
-    return tuple(label for label in varied(study.sweep, group) if label not in chosen)
+    fixed = choice.factors if choice is not None and choice.level is not None else ()
+    return tuple(label for label in varied(study.sweep, group) if label not in fixed)
 
 
 def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
@@ -99,26 +99,27 @@ def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
 
 
 def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
-    """The runs of a group in each of its cells, which have their factors in the plan's order."""
+    """The runs of a group by cell; each cell has its factors in the plan's order."""
     order = factor_order(sweep)
     return grouped((arranged(run.cell, order), run) for run in sweep.runs_of(group))
 
 
 def factor_order(sweep: Sweep) -> list[str]:
-    """The labels of the factors in the plan's order."""
+    """The labels of the factors in the plan's order, then those that only runs have."""
     declared = sweep.plan.get("factors") or {}
     known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
     return list(dict.fromkeys([*known, *(label for run in sweep.runs for label, _ in run.cell)]))
 
 
 def arranged(cell: Cell, order: Sequence[str]) -> Cell:
-    """The cell with its factors in this order."""
+    """The cell with its factors in the order of these labels. ValueError: a factor is not among them."""
     return tuple(sorted(cell, key=lambda item: order.index(item[0])))
 
 
 def level_lines(study: Study) -> list[str]:
-    """A line for each method that has several cells: each level of a single factor, or the best and the worst cell."""
-    lines, chosen = [], False
+    """A line for each method that has several cells: each level of a single factor, or the best and the worst cell; and
+    notes on these lines. Empty if no method has several cells."""
+    lines, names_best = [], False
     for group in study.sweep.groups:
         label, names = study.sweep.label(group), varied(study.sweep, group)
         every = [
@@ -134,19 +135,19 @@ def level_lines(study: Study) -> list[str]:
         if not usable:
             lines.append(f"{label}: no result in {counted(len(every), 'cell')}.")
             continue
-        sign, chosen = study.primary.measure.sign, True
+        sign, names_best = study.primary.measure.sign, True
         best, worst = "best", "worst"
         if study.primary.measure.better is None:
             best, worst = "highest", "lowest"
         ordered = sorted(usable, key=lambda of: sign * (of[0].mean or 0.0))
-        cells = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
-        lines.append(f"{label}, {cells}: {best} {_shown_at(*ordered[-1])}, {worst} {_shown_at(*ordered[0])}.")
-    lines += [_BY_LUCK] if chosen else []
+        count = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
+        lines.append(f"{label}, {count}: {best} {_shown_at(*ordered[-1])}, {worst} {_shown_at(*ordered[0])}.")
+    lines += [_BY_LUCK] if names_best else []
     return [*lines, *all_levels(study.settings)] if lines else []
 
 
 def _shown_at(at: AtLevel, collapsed: int) -> str:
-    """A group in one of its cells, in which so many runs collapsed."""
+    """The result of a cell in words. collapsed: the number of its runs that collapsed."""
     if at.mean is None:
         return f"no result at {factors(at.level)}"
     remarks = [f"{at.results} of {at.planned} seeds"] if at.results < at.planned else []
@@ -157,7 +158,7 @@ def _shown_at(at: AtLevel, collapsed: int) -> str:
 
 
 def scale_lines(study: Study) -> list[str]:
-    """What the scores are normalised by, or that one of several levels makes up most of a raw difference."""
+    """A line on what scores are normalised by; if they are not, one for each difference that is mostly of one level."""
     title = study.primary.measure.title
     if study.settings.normalize:
         metric = describe(study.settings.metric).label
@@ -217,7 +218,7 @@ def selection_lines(study: Study, blocks: Sequence[Block]) -> list[str]:
 
 
 def _chosen(choice: Choice) -> str:
-    """The level of a method, or why it is averaged over its levels."""
+    """In words: the level that was chosen for a method, or why the method is averaged over its levels."""
     seeds, over = seeds_in_words(choice.seeds), f"is averaged over the levels of {', '.join(choice.factors)}"
     if choice.reason is Unchosen.NO_DIRECTION:
         return f"{over}, because neither direction is better"
@@ -233,8 +234,8 @@ def _chosen(choice: Choice) -> str:
 
 
 def collapse_lines(study: Study) -> list[str]:
-    """A line that names the methods and cells with collapsed runs, and what is gone; none if no run collapsed."""
-    places: dict[str, list[int]] = {}
+    """A line that names the methods and cells with collapsed runs, and how they collapsed; none if no run did."""
+    places: dict[str, list[int]] = {}  # collapsed runs and all runs
     gone: dict[Collapse, None] = {}
     for run in study.sweep.runs:
         name = study.sweep.label(run.group) + (f" at {factors(run.cell)}" if run.cell else "")
@@ -251,16 +252,17 @@ def collapse_lines(study: Study) -> list[str]:
 
 
 def collapses(gone: Iterable[Collapse]) -> str:
-    """What is gone at the end of a run."""
+    """Kinds of collapse in words."""
     return "; ".join(_COLLAPSES[what] for what in gone)
 
 
 def condition_lines(sweep: Sweep) -> list[str]:
-    """A line for each gate that was forced before the experiment's stage, and one for each level that it took."""
+    """A line for each gate that was forced before the experiment's stage of a campaign, and one for each level that the
+    stage took from an earlier one; instead, one line with the error if a campaign's record cannot be read."""
     name = str(sweep.plan.get("experiment") or sweep.folder.name)
     try:
         conditions, taken = campaign_record.of_experiment(sweep.folder.parent, name)
-    except ValueError as error:  # a record that cannot be read
+    except ValueError as error:
         return [f"Whether a gate of a campaign was forced before these runs is not known: {error}"]
     return [*map(_forced, conditions), *(_taken(level, sweep) for level in taken)]
 

@@ -37,12 +37,13 @@ HELP = "run what is not done, failed and cancelled runs too, with the experiment
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs."""
+    """Add the names of experiments and runs."""
     selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:
-    """With --json, print retried (run ids), commands and exit_code; the sweep then prints to standard error."""
+    """Resume the named runs that are not done; the exit code. With --json, print retried (run ids), commands and
+    exit_code; the sweep then prints to standard error."""
 
     def chosen(run_id: str) -> bool:
         state = find_state(run_folder(given.multirun, run_id))
@@ -58,32 +59,33 @@ def run_again(
     is_chosen: Callable[[str], bool],
     prepare: Callable[[str], bool],
 ) -> int:
-    """Prepare the chosen ones of the selected runs, and run their experiments' commands; the exit code.
+    """Prepare those named runs whose ids `is_chosen` accepts, and run their experiments' commands; the exit code.
 
-    `prepare` makes a run planned again; whether it did. `rerun=changed` and `accept_code=true` among the names are
-    added to the commands. `verb` and `done` are words for what happens, `done` the key of the JSON object.
+    `prepare` makes a run planned again, and returns whether it did. verb: "resume", or "rerun" if runs begin anew;
+    done: the key of the prepared runs in the JSON object. `rerun=changed` and `accept_code=true` among the names are
+    added to the commands. Usage: a name is unknown, or a command cannot be repeated.
     """
     from launcher.execution import checks
     from launcher.planning.overrides import is_code_choice
 
-    more = [name for name in given.names if is_code_choice(name)]
-    names = [name for name in given.names if name not in more]
+    choices = [name for name in given.names if is_code_choice(name)]
+    names = [name for name in given.names if name not in choices]
     if not names:
-        raise Usage(f"{' '.join(more)}: no experiment or run is named. Fix: name those that it is for")
+        raise Usage(f"{' '.join(choices)}: no experiment or run is named. Fix: name those that it is for")
     ids = catalog.resolve(given.multirun, names)
-    commands = _commands(given.multirun, names, ids, more)
+    commands = _commands(given.multirun, names, ids, choices)
     chosen = [run_id for run_id in ids if is_chosen(run_id)]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
-            for plan in filter(None, plans):  # it refuses runs of other code before any run is changed
+            for plan in filter(None, plans):  # before any run is changed: InvalidPlan if code differs
                 states = lifecycle.find_states(plan.multirun, plan.runs)
                 checks.decide(plan, states, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
                 planned = (plan.runs if plan else command.ids for command, plan in zip(commands, plans, strict=True))
-                if not any(run_id in ids for ids in planned):
+                if not any(run_id in known for known in planned):
                     why = "conf/ has changed, and its experiment no longer plans it"
                     print(f"{run_id} stays as it is: {why}", file=sys.stderr)
                     continue
@@ -111,20 +113,21 @@ def run_again(
 
 @dataclass(frozen=True)
 class Command:
-    """An experiment's command. words: the overrides for launch.py; None: it starts another program, for these runs."""
+    """An experiment's command, `spelled` for a shell. words: the overrides for launch.py; None: it starts another
+    program, for the runs `ids`."""
 
     spelled: str
     words: Sequence[str] | None
     ids: Collection[str] = ()
 
     def plan(self) -> Plan | None:
-        """What it would run; None: only the program itself can say it. Raises InvalidPlan."""
+        """The plan of what the command would run; None: only its program knows. Raises InvalidPlan."""
         from launcher.planning import planner
 
         return None if self.words is None else planner.make(root(), self.words)
 
     def run(self, plan: Plan | None) -> int:
-        """Run it, here if it needs no process of its own; the exit code."""
+        """Run the command, in this process if that is possible; the exit code. plan: what `plan` returned."""
         from launcher.execution import sweep
         from launcher.planning.overrides import is_hydras
 
@@ -137,8 +140,9 @@ class Command:
         return sweep.sweep(ROOT, plan).code
 
 
-def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], more: Sequence[str]) -> list[Command]:
-    """The named experiments' commands, and one for each run of no named experiment. more: words to add to them."""
+def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], choices: Sequence[str]) -> list[Command]:
+    """The commands of the named experiments, and of one for each of the runs `ids` that none of these plans, each once.
+    choices: words to add to them. Usage: no plan has a run, or a command cannot be repeated."""
     plans = catalog.plans(multirun)
     chosen = [name for name in names if name in plans]
     for run_id in ids:
@@ -147,28 +151,29 @@ def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], more: Se
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
-    commands = {plans[name]["command"]: _command(multirun, name, catalog.entries(plans[name]), more) for name in chosen}
+    commands = {plans[n]["command"]: _command(multirun, n, catalog.entries(plans[n]), choices) for n in chosen}
     return list(commands.values())
 
 
-def _command(multirun: Path, name: str, entries: Collection[str], more: Sequence[str]) -> Command:
+def _command(multirun: Path, name: str, ids: Collection[str], choices: Sequence[str]) -> Command:
+    """The command in an experiment's plan, with `choices`. ids: of its runs. Usage: it cannot be repeated."""
     command = catalog.plans(multirun)[name]["command"]
     words = shlex.split(command)
     file = f"{multirun / name / 'plan.json'}: command = {command}"
     if MASK in command:
         raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
     if {"launch.py", "-m"} <= set(words):
-        overrides = [*_overrides(multirun, words), *more]
+        overrides = [*_overrides(multirun, words), *choices]
         return Command(shlex.join(["python", "launch.py", "-m", *overrides]), overrides)
-    if any(application.KEY in read_config(run_folder(multirun, run_id)) for run_id in list(entries)[:1]):
-        if more:
-            raise Usage(f"{' '.join(more)}: {name} is not an experiment of launch.py. Fix: repeat its own command")
-        return Command(command, None, entries)
+    if any(application.KEY in read_config(run_folder(multirun, run_id)) for run_id in list(ids)[:1]):
+        if choices:
+            raise Usage(f"{' '.join(choices)}: {name} is not an experiment of launch.py. Fix: repeat its own command")
+        return Command(command, None, ids)
     raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")  # such as of an imported experiment
 
 
 def _overrides(multirun: Path, words: Sequence[str]) -> list[str]:
-    """What follows -m in an experiment's command, for this multirun folder."""
+    """The words after -m of an experiment's command, with this multirun folder in place of theirs."""
     words = [word for word in words[words.index("-m") + 1 :] if not word.startswith("multirun=")]
     if multirun.resolve() == (root() / "multirun").resolve():
         return words
@@ -192,7 +197,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def reset(multirun: Path, run_id: str) -> bool:
-    """Make a failed, diverged or cancelled run planned again; whether it is to run now: an interrupted one is, too.
+    """Make a failed, diverged or cancelled run planned again; returns whether a run, in any state, is still to run.
 
     Its attempts and checkpoints stay. lifecycle.Locked: another process, perhaps a stopped one, holds the run's lock.
     """

@@ -31,6 +31,7 @@ from launcher.planning.plan import Entry
 from launcher.planning.schema import report
 from launcher.run.folder import NAME, RESERVED, can_be_named
 
+# By section, the keys of which a file can drop inherited entries: see check_dropped.
 _INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
 _FOLDER = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(RESERVED)}"
 
@@ -38,7 +39,7 @@ Item = TypeVar("Item")
 
 
 def _text_keys(value: Any) -> Any:
-    """YAML reads the names 1 and 2024 as numbers."""
+    """The mapping with its keys as text: YAML reads the names 1 and 2024 as numbers. Anything else is unchanged."""
     if not isinstance(value, Mapping):
         return value
     named = {str(key): item for key, item in value.items()}
@@ -53,6 +54,7 @@ def _without_null(entries: Any) -> Any:
 
 
 def _or_null(schema: dict[str, Any]) -> None:
+    """Allow null as an entry in the JSON Schema of a mapping."""
     schema["additionalProperties"] = {"anyOf": [schema["additionalProperties"], {"type": "null"}]}
 
 
@@ -63,6 +65,7 @@ def _distinct_levels(levels: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _zipped(keys: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The levels of each key of a zip, refused if their numbers differ or a combination occurs twice."""
     counts = {key: len(levels) for key, levels in keys.items()}
     if len(set(counts.values())) > 1:
         named = ", ".join(f"{key} has {count}" for key, count in counts.items())
@@ -78,7 +81,7 @@ Levels = Annotated[
     Listed[Any],
     Field(min_length=1, description=_LEVELS, json_schema_extra={"type": ["array", "string"], "pattern": r"^\$\{.+\}$"}),
 ]
-#: Entries of one file over those of another that it inherits; null drops an entry.
+#: A mapping of names to items, where null drops the entry of a file that this one inherits from.
 _Entries = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(json_schema_extra=_or_null)]
 Zip = Annotated[
     dict[str, Levels],
@@ -87,7 +90,7 @@ Zip = Annotated[
 ]
 _Exclusion = Annotated[dict[str, Any], Field(min_length=1, description="a mapping of factors, group or seed to levels")]
 _Scale = Annotated[dict[str, Any], Field(description="a mapping of dotted keys to values, or of groups to choices")]
-# As large as every library takes it that is seeded: NumPy's legacy generators take 32 bits.
+# The largest seed that every seeded library takes: NumPy's legacy generators take 32 bits.
 _MOST = 2**32 - 1
 _Seed = Annotated[int, Field(ge=0, le=_MOST, description=f"an integer from 0 to {_MOST}")]
 
@@ -126,7 +129,8 @@ _Methods = Annotated[
 
 class Group(Section):
     """One comparison group: its method files (several are combined), its label, and the values and choices of parts
-    that it holds fixed. may_equal: the group whose runs may be the same, because a campaign gives it levels."""
+    that it holds fixed (overrides). may_equal: an earlier group that may turn out to have the same runs, because a
+    campaign chooses its levels."""
 
     method: _Methods | None = None
     label: str | int | float | None = None
@@ -137,7 +141,7 @@ class Group(Section):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Its method files."""
+        """The names of its files in conf/method; empty where it has none of its own."""
         return (self.method,) if isinstance(self.method, str) else self.method or ()
 
     @property
@@ -154,8 +158,8 @@ class Group(Section):
 class ExperimentSpec(Section):
     """An experiment as its file and the command line declare it.
 
-    zip: factors of several keys whose levels go together, by a name that the file gives; exclude: for each exclusion
-    levels by key; scales: values by dotted key, and choices by group of files, at each scale.
+    zip: by a name that the file gives, several keys whose levels go together. exclude: of each exclusion, by factor,
+    group or seed, the levels left out. scales: by scale, values by dotted key and choices by group of files.
     """
 
     name: Annotated[str, Field(pattern=f"^{NAME}$", description=_FOLDER)]
@@ -185,7 +189,7 @@ class ExperimentSpec(Section):
     @field_validator("groups")
     @classmethod
     def _are_told_apart(cls, groups: dict[str, Group]) -> dict[str, Group]:
-        """Groups without a label have their name as label."""
+        """The groups, all with a label: their name if they have none. Equal labels are refused."""
         labelled: dict[str, Group] = {}
         wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
         for name, group in groups.items():
@@ -207,7 +211,7 @@ class ExperimentSpec(Section):
     @field_validator("baseline")
     @classmethod
     def _is_a_group(cls, baseline: str | None, info: ValidationInfo) -> str | None:
-        groups = list(info.data.get("groups", [baseline]))
+        groups = list(info.data.get("groups", [baseline]))  # not there if they were refused
         if baseline is not None and baseline not in groups:
             fix = closest(baseline, groups, otherwise="name a group, or null for none")
             raise refusal(f"must be one of the groups: {', '.join(groups)}", fix)
@@ -215,27 +219,28 @@ class ExperimentSpec(Section):
 
     @property
     def rule(self) -> Sequential | None:
-        """How seeds are added, if their number depends on results."""
+        """How seeds are added, if their number depends on results; None if it is fixed."""
         return self.seeds if isinstance(self.seeds, Sequential) else None
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds that runs may have; by a rule, those up to its last look."""
+        """The seeds that runs may have; by a rule, from 0 up to those of its last look."""
         return tuple(range(self.seeds.max)) if isinstance(self.seeds, Sequential) else self.seeds or ()
 
     @property
     def multiplied(self) -> frozenset[str]:
-        """The keys of all factors and zips."""
+        """The keys of all factors and zips, by whose levels the runs are multiplied."""
         return frozenset([*self.factors, *(key for keys in self.zip.values() for key in keys)])
 
 
 def read(
     section: Mapping[str, Any], seed: Any, method: str, arguments: Arguments, where: str, problems: Diagnostics
 ) -> ExperimentSpec:
-    """Read the section with what the command line says of it. method: the one chosen by default; where: the
-    experiment's file.
+    """Read the `experiment` section with what the command line says of it.
 
-    Every breach is added to `problems`; the parts that could not be read are left out of the result.
+    seed: used if no seeds are declared; method: that of groups without one, and of a launch without groups; where: the
+    experiment's file, for messages. Every breach is added to `problems`, and the result is without the entries that
+    have one (see `_sound`).
     """
     given = {str(key): value for key, value in section.items() if value is not None}
     if not given.get("groups") and arguments.experiments == [None]:
@@ -263,7 +268,8 @@ def read(
 
 
 def _sound(section: dict[str, Any]) -> tuple[list[Objection], ExperimentSpec]:
-    """Every breach of a section, and the section without the entries that have one."""
+    """Every breach of a section, and the section without the entries that have one. A refused name is replaced by
+    "unnamed", and refused seeds by those among them that are valid, or by 0."""
     breaches: list[Objection] = []
     while True:
         try:
@@ -292,31 +298,32 @@ def _sound(section: dict[str, Any]) -> tuple[list[Objection], ExperimentSpec]:
 def check_dropped(
     at: str, section: Mapping[str, Any], composed: Composed, where: str, problems: Diagnostics
 ) -> dict[str, Any]:
-    """A merged section, whose key is `at`, without the entries that a null drops. Every null for what no file of the
-    composition declares is a problem."""
-    files = [part for file in composed.files if isinstance(part := lookup(file.tree, at)[1], Mapping)]
+    """A merged section, whose key is `at` ("experiment" or "analysis"), without its null entries. A problem is added
+    for each null entry that no file of the composition declares. where: the experiment's file, for messages."""
+    of_files = [found for file in composed.files if isinstance(found := lookup(file.tree, at)[1], Mapping)]
     result = dict(section)
-    for part in _INHERITED[at]:
-        entries = section.get(part)
+    for key in _INHERITED[at]:
+        entries = section.get(key)
         if not isinstance(entries, Mapping):
             continue
-        parts = [file[part] for file in files if isinstance(file.get(part), Mapping)]
-        declared = sorted({str(name) for named in parts for name, entry in named.items() if entry is not None})
+        theirs = [found[key] for found in of_files if isinstance(found.get(key), Mapping)]
+        declared = sorted({str(name) for named in theirs for name, entry in named.items() if entry is not None})
         for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
             others = f"; declared: {', '.join(declared)}" if declared else ""
             fix = closest(name, declared, otherwise=f"remove it, or give it a value{others}")
             rule = "null removes an entry of another file, but no other file has this entry"
-            problems.add(where, f"{at}.{part}.{name}", None, rule, fix)
-        result[part] = {name: entry for name, entry in entries.items() if entry is not None}
+            problems.add(where, f"{at}.{key}.{name}", None, rule, fix)
+        result[key] = {name: entry for name, entry in entries.items() if entry is not None}
     return result
 
 
 def check_groups(
     spec: ExperimentSpec, entries: Iterable[Entry], where: str, arguments: Arguments, problems: Diagnostics
 ) -> None:
-    """Add a problem for each group whose runs are those of another, and for several groups without a baseline.
+    """Add a problem for each group whose runs are those of an earlier group, and for several groups without a baseline.
 
-    Groups that the command line has made equal, by `method/control=none`, stay, as does one that `may_equal` the other.
+    Equal groups are allowed if the command line sets or sweeps a key of the method, such as `method/control=none`, or
+    if `may_equal` of the later group names the earlier one. where: the experiment's file, for messages.
     """
     runs: dict[str, set[str]] = {}
     for entry in entries:

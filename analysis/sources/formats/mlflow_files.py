@@ -1,6 +1,7 @@
 """MLflow's runs: folders mlruns/EXPERIMENT/RUN, or the SQLite file that MLflow 3 writes (mlflow.db).
 
-A folder has meta.yaml, and a file for each metric, parameter and tag. A line of a metric is `MILLISECONDS VALUE STEP`.
+A run's folder has meta.yaml, and a file for each metric, parameter and tag. A line of a metric's file is
+`MILLISECONDS VALUE STEP`; without STEP, it is of step 0.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from analysis.sources.source import LoggedRun, names, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics
 
 _META = "meta.yaml"
-_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # meta.yaml; a database has words
 _RUNS = """SELECT run_uuid, status, experiments.name FROM runs JOIN experiments USING (experiment_id)
            WHERE runs.lifecycle_stage = 'active' ORDER BY run_uuid"""
-# A database has the largest number for an infinite one.
+# MLflow stores an infinite value as the largest float64, of which the double is infinite again.
 _ROWS = """SELECT timestamp, key, step, CASE WHEN is_nan THEN 'nan' WHEN abs(value) < 1.7976931348623157e308 THEN value
            ELSE 2 * value END FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"""
-_TEXTS = ("params", "tags")
+_TEXTS = ("params", "tags")  # folders of a run, and tables of a database
 
 
 @source
 class MlflowFiles:
-    """A run is named by its id. Parameters are its configuration, tags its labels. Deleted runs are left out."""
+    """A run's id is its key, its parameters are its configuration, its tags its labels. Deleted runs are left out."""
 
     kind, files, beats = "MLflow", (".db",), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
+        """See Source.found. A database is one place, however many runs it has."""
         root = place.resolve()
         stores = [root] if root.is_file() else root.rglob("*.db")
         found = {path: path.stem for path in stores if {"runs", "params", "metrics"} <= tables(path)}
@@ -48,16 +49,16 @@ class MlflowFiles:
         problems = Diagnostics()
         for path, name in places.items():
             for title, run_id, status, experiment, rows, params, tags in _runs(path, name, problems):
-                logged, last, begins = Logged(), dict[str, int](), [0]
+                logged, last_steps, first_steps = Logged(), dict[str, int](), [0]  # by metric; of each attempt
                 for time, metric, at, value in rows:
                     if value is None:  # the last line of a file, which a crash cut off
                         logged.unused["incomplete last line"] += 1
                         continue
-                    if at < last.get(metric, 0):  # a metric that goes back is of a new attempt
-                        begins.append(at)
-                        last = {}
-                    last[metric] = at
-                    logged.attempt = max(number for number, first in enumerate(begins, start=1) if first <= at)
+                    if at < last_steps.get(metric, 0):  # the steps of a metric go back: a new attempt begins here
+                        first_steps.append(at)
+                        last_steps = {}
+                    last_steps[metric] = at
+                    logged.attempt = max(number for number, first in enumerate(first_steps, start=1) if first <= at)
                     logged.scalar(metric, at, float(value), time / 1000)
                 config = {key: level_of(value) for key, value in params.items()}
                 why = None if status == "FINISHED" else f"its status is {status}"
@@ -68,7 +69,8 @@ class MlflowFiles:
 
 
 def _runs(path: Path, name: str, problems: Diagnostics) -> Iterator[tuple[Any, ...]]:
-    """The runs of a place: name, id, status, experiment, rows in the order of their time, parameters and tags."""
+    """Each run of a place: its name, id, status, experiment, rows, parameters and tags. Rows are (milliseconds, metric,
+    step, value) in the order of their time."""
     if path.is_dir():
         meta, rows = _yaml(path / _META), sorted(_lines(path / "metrics", problems), key=lambda row: row[0])
         of_run = [_texts(path / folder) for folder in _TEXTS]
@@ -80,12 +82,13 @@ def _runs(path: Path, name: str, problems: Diagnostics) -> Iterator[tuple[Any, .
 
 
 def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int, float | None]]:
+    """The rows of all metrics of a run; without a value where a crash cut a line off. Other bad lines are problems."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
             try:
                 time, value, *step = line.split()
-                whole = line.endswith(b"\n")
-                yield int(time), path.relative_to(folder).as_posix(), int(*step), float(value) if whole else None
+                complete = line.endswith(b"\n")
+                yield int(time), path.relative_to(folder).as_posix(), int(*step), float(value) if complete else None
             except (ValueError, TypeError):
                 if line.endswith(b"\n"):
                     rule = f"{line[:80]!r} is not MILLISECONDS VALUE STEP"
@@ -95,7 +98,7 @@ def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int,
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """The content of a file; empty where it is none of MLflow's."""
+    """The mapping in a YAML file; empty where the file has none or cannot be read."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -104,6 +107,6 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    """The content of each file by its name, which may have a slash."""
+    """The content of each file below a folder, by its path there: MLflow's names may have slashes."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in files}

@@ -1,4 +1,4 @@
-"""What a SLURM job executes. It asks SLURM for the reason of a signal, and requeues itself if its run shall go on."""
+"""The program of a SLURM job: it executes a run, asks SLURM why a signal came, and requeues the job to go on later."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from launcher.run.lifecycle import FailureKind, read_state
 from launcher.schedulers.batch import job
 from launcher.schedulers.slurm import system
 
-_CHECK_S = 1.0
-# A requeued job is killed at once. How long to wait for that, and how often to ask while slurmctld is down.
+_CHECK_S = 1.0  # between two looks at a worker that is to stop
+# How long to ask for a requeue, and then to wait until SLURM kills the job, which it does at once; and the time between
+# two requests while slurmctld does not answer.
 _REQUEUE_S = 60.0
 _ASK_AGAIN_S = 5.0
 
 
 class SlurmTask(job.Task):
-    """A run in a job of SLURM."""
+    """A run to execute in a job of SLURM."""
 
     @property
     def job(self) -> str:
@@ -28,7 +29,7 @@ class SlurmTask(job.Task):
         return f"its job {_job_id()}"
 
     def prepare(self) -> None:
-        """After a requeue: stop a worker of the earlier start that still runs, and write its end if it could not."""
+        """After a requeue, stop the worker of the earlier start if it still runs, and write its end if it could not."""
         if not int(os.environ.get("SLURM_RESTART_COUNT", 0)):
             return
         witness, asked = lifecycle.Witness(), False
@@ -47,21 +48,21 @@ class SlurmTask(job.Task):
         self.end_if_silent(witness, kind, f"SLURM started {self.job} again ({reason or 'without saying why'})")
 
     def reason(self, number: int) -> tuple[FailureKind, str]:
-        """Why SLURM sent this signal."""
-        known = system.show(_job_id()) or {}
-        if known.get("PreemptTime", "None") not in ("None", "Unknown"):
-            return FailureKind.PREEMPTED, f"SLURM preempted {self.job} in {known.get('Partition')}"
-        # SLURM also counts the time before this process started, such as that of `setup`.
-        ran = seconds(known.get("RunTime", "")) or time.monotonic() - self.began
-        ending = known.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
-        if ending and ran < self.shape.time_s:
+        """Why SLURM sent the signal `number`: the kind of failure, and the reason in words."""
+        fields = system.show(_job_id()) or {}
+        if fields.get("PreemptTime", "None") not in ("None", "Unknown"):
+            return FailureKind.PREEMPTED, f"SLURM preempted {self.job} in {fields.get('Partition')}"
+        # SLURM's time limit includes what came before this process, such as `setup`; so does its RunTime.
+        ran_s = seconds(fields.get("RunTime", "")) or time.monotonic() - self.began
+        ending = fields.get("JobState") in ("COMPLETING", "CANCELLED") and number == signal.SIGTERM
+        if ending and ran_s < self.shape.time_s:
             return FailureKind.EXTERNALLY_CANCELLED, f"{self.job} was cancelled (scancel)"
-        return self.time_out(ran) or super().reason(number)
+        return self.time_out(ran_s) or super().reason(number)
 
     def requeue(self) -> None:
-        """Requeue this job. If it ended instead while it is preempted, SLURM would report that it timed out."""
-        end = time.monotonic() + _REQUEUE_S
-        while time.monotonic() < end:
+        """Requeue this job, and wait to be killed. SLURM would report a preempted job that exits as timed out."""
+        deadline = time.monotonic() + _REQUEUE_S
+        while time.monotonic() < deadline:
             if system.ask(["scontrol", "requeue", _job_id()]) is not None:
                 time.sleep(_REQUEUE_S)  # SLURM kills it
                 return
@@ -69,7 +70,7 @@ class SlurmTask(job.Task):
 
 
 def _job_id() -> str:
-    """12, or 12_3 of an array, as squeue shows it. SLURM_JOB_ID of one task is the array's id, and means all tasks."""
+    """This job's id as squeue shows it: 12, or 12_3 in an array, where SLURM_JOB_ID may be the whole array's."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
 

@@ -1,4 +1,4 @@
-"""Training on verl in one process: sampling, scoring, advantages and updates of one step, without Ray."""
+"""The backend `in_process`: samples, scores and updates the policy with verl's engines in one process, without Ray."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from trainer_ext.scoring.scores.evaluation import Answer
 
 
 class InProcess:
-    """The backend `in_process`; trainer_ext/backends/protocol.py documents its methods."""
+    """A `Backend`: trainer_ext/backends/protocol.py documents its methods."""
 
     devices = 1
 
     def __init__(self, config: Mapping[str, Any], cache: Path):
-        """config: seed, method, model, task, trainer, and verl's tree merged. ValueError: a value cannot work."""
+        """config: the run's seed, method, model, task, trainer, and verl's merged tree as `verl`; cache: the folder of
+        the models and data that runs share. ValueError: a value cannot work."""
         section, steps = config["method"], int(config["trainer"]["steps"])
         self._seed, self._trainer = int(config["seed"]), config["trainer"]
         self._method = Method.read(section, steps)
@@ -61,10 +62,10 @@ class InProcess:
         self._rollout = Rollout({**config, "verl": verl}, self.actor.tokenizer, self._prompts, modules)
         self._rollout.asked = self._prompts.of_run(self._trainer)
         self.parameters = sum(p.numel() for p in self._policy.parameters())
-        # parameters that multiply a token: in each model that reads it while sampling, and in the trained model
+        # numbers of parameters without embeddings: of all models that read each token while sampling, and of the policy
         self._read = sum(map(multiplied_parameters, self._rollout.models))
         self._trained = multiplied_parameters(self._policy)
-        self._updated_tokens = 0  # in this step
+        self._updated_tokens = 0  # tokens that this step's updates have read, in every epoch
         self.samples = 0
         self.tokens = 0
 
@@ -101,7 +102,7 @@ class InProcess:
         values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
         if self._target_samples is not None:
             values["samples/target"] = float(self._target_samples)
-        flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic is of about that size
+        flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic: as of the policy
         values["cost/flops_per_sample"] = flops / len(drawn.rewards)
         return values
 
@@ -110,32 +111,32 @@ class InProcess:
         return self._rollout.evaluate(step, int(self._trainer["eval_samples"]), bool(judged(self._trainer, step)))
 
     def _scored(self, step: int, drawn: Drawn, pairs: Batch | None) -> Scored:
-        """The drawn batch with the log-probabilities and values of the models that the step reads."""
+        """The drawn batch with the models' log-probabilities and values. pairs: the task's own, to be trained on."""
         samples, verl = drawn.samples, self._verl
         rows = int(self.actor.config.ppo_micro_batch_size_per_gpu)
-        scores = partial(score, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)
+        log_probs = partial(score, temperature=verl.actor_rollout_ref.rollout.temperature, rows=rows)
         bypass = verl.algorithm.rollout_correction.bypass_mode
-        read = self._method.reads_reference(self.actor.config) or measures_kl(self._trainer, step)
-        prompt = torch.arange(len(drawn.rewards), device=drawn.rewards.device) // verl.actor_rollout_ref.rollout.n
+        needs_reference = self._method.reads_reference(self.actor.config) or measures_kl(self._trainer, step)
+        group = torch.arange(len(drawn.rewards), device=drawn.rewards.device) // verl.actor_rollout_ref.rollout.n
         return Scored(
             mask=samples.batch.mask,
             rewards=drawn.rewards,
-            group=prompt,
-            old=samples.log_probs if bypass else scores(self._policy, samples.batch),
-            reference=scores(self._reference, samples.batch) if read else None,
+            group=group,
+            old=samples.log_probs if bypass else log_probs(self._policy, samples.batch),
+            reference=log_probs(self._reference, samples.batch) if needs_reference else None,
             behaviour=samples.behaviour,
             entropy=samples.entropy,
             collision=samples.collision,
             values=self.critic.values(samples.batch) if self.critic is not None else None,
-            pair_reference=scores(self._reference, pairs) if pairs is not None else None,
+            pair_reference=log_probs(self._reference, pairs) if pairs is not None else None,
         )
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         return metrics.histograms(*self._newest)
 
     def _update(self, step: int, data: TensorDict, columns: Mapping[str, Tensor]) -> dict[str, float]:
-        """The policy's updates of the step on rows with the columns of its loss; means over its mini-batches."""
-        config, rate = self.actor.config, self.actor.learning_rate
+        """Update the policy on all mini-batches of `data`, to which `columns` of the loss are added; mean metrics."""
+        config, rate = self.actor.config, self.actor.learning_rate  # the step's last update sets the next step's rate
         data.update(columns)
         unit = 2 if self._method.section["loss"] == "dpo" else None
         loss, info = self._method.loss(config), {"calculate_entropy": bool(config.entropy_coeff)}
@@ -147,7 +148,7 @@ class InProcess:
         return policy_loss.finish(values)
 
     def _update_critic(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
-        """The critic's updates of the step; the metrics are means over its mini-batches."""
+        """Update the critic on all mini-batches of the step; the metrics are means over them."""
         assert self.critic is not None
         rate = self.critic.learning_rate
         loss = partial(losses.value, float(self._method.section["cliprange_value"]))
@@ -160,7 +161,8 @@ class InProcess:
     ) -> Iterator[dict[str, Any]]:
         """Train a model on all mini-batches of the step, in every epoch; yields the metrics of each.
 
-        unit: rows per prompt, which a shuffle keeps together; None: rollout.n rows, which it may separate.
+        unit: rows of a prompt that a shuffle keeps together (2 for pairs); None: rollout.n rows, which it may separate.
+        info: as in Trained.update.
         """
         config, rollout = self.actor.config, self._verl.actor_rollout_ref.rollout
         size = min(int(config.ppo_mini_batch_size) * (unit or rollout.n), len(data))
@@ -196,14 +198,14 @@ class InProcess:
 
 
 def multiplied_parameters(module: Any) -> int:
-    """Parameters without embeddings: those that each token is multiplied with."""
+    """The number of parameters without input and output embeddings, N of cost/flops_per_sample in docs/metrics.md."""
     ends = (module.get_input_embeddings().weight, module.get_output_embeddings().weight)
     embedding = sum({id(weight): weight.numel() for weight in ends}.values())  # tied embeddings count once
     return sum(p.numel() for p in module.parameters()) - embedding
 
 
 def _means(model: str, collected: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Means over the mini-batches of what the loss and the engine reported, under the names of docs/metrics.md."""
+    """Means over the mini-batches of what loss and engine reported and docs/metrics.md names, by these names."""
     values: dict[str, list[float]] = {}
     for reported in collected:
         for key, value in reported.items():
@@ -214,6 +216,6 @@ def _means(model: str, collected: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, list):
+    if isinstance(value, list):  # one share for each micro-batch
         return sum(map(_number, value))
     return float(value.aggregate() if isinstance(value, Metric) else value)
