@@ -39,6 +39,8 @@ def smallest_p(test: str, n: int, m: int | None = None) -> float:
     a t test."""
     if test in T_TESTS:
         return 0.0
+    if test == "wilcoxon":  # the sums of its ranks are counted, never drawn
+        return min(1.0, 2.0 ** (1 - n))
     if test != "relabel":
         return floor(n)
     ways = math.comb(n + (n if m is None else m), n)

@@ -204,7 +204,7 @@ def standard(study: Study) -> str:
         other += (
             " Seeds are added at declared looks: each p is the repeated p value of its look, and allows for them all."
         )
-    if settings.test in ("signflip", "wilcoxon") and pairs > EXACT_UP_TO:
+    if "signflip" in (settings.test, settings.time_to and times) and pairs > EXACT_UP_TO:
         other += f" Above {EXACT_UP_TO} pairs, {DRAWS} sign patterns are drawn."
     return (
         f"Difference: group minus baseline {seeds}. {capital(TESTS[settings.test])}, decides it, by the adjusted p: "

@@ -265,7 +265,7 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     needed, left = forecast.estimate(list(planned.runs)).device_hours, planned.budget - forecast.spent
     added = [more[1] for experiment in planned.experiments if (more := forecast.of_added_seeds(experiment)) is not None]
     text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
-    expected = f"{hours(needed)} are expected"
+    expected = f"the remaining runs are expected to take {hours(needed)}"
     if added:
         expected += f", {hours(needed + sum(added))} with all seeds that may be added"
     if needed + sum(added) <= left:

@@ -33,7 +33,8 @@ from launcher.run.folder import NAME, RESERVED, can_be_named
 
 # By section, the keys of which a file can drop inherited entries: see check_dropped.
 _INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
-_FOLDER = f"a folder name of up to 100 letters, digits and _ . + -, and not {', '.join(RESERVED)}"
+_LETTERS = "a-z, A-Z, 0-9 and _ . + -, the first of them a letter or a digit"
+_FOLDER = f"a folder name of 1 to 100 of {_LETTERS}; and not, in upper or lower case, {', '.join(RESERVED)}"
 
 Item = TypeVar("Item")
 
@@ -194,7 +195,7 @@ class ExperimentSpec(Section):
         wrong: list[tuple[tuple[str, ...], str, PydanticCustomError]] = []
         for name, group in groups.items():
             if not re.fullmatch(NAME, name):
-                rule = "a group's name must have 1 to 100 characters: letters, digits and _ . + -"
+                rule = f"a group's name must have 1 to 100 of {_LETTERS}"
                 wrong.append(((name,), name, refusal(rule, "rename it", False)))
             label = str(group.label or name)
             for other in (other for other, earlier in labelled.items() if earlier.label == label):

@@ -338,6 +338,13 @@ def test_relabelling_counts_every_split(n: int, m: int) -> None:
     assert apart == pytest.approx(smallest_p("relabel", n, m))
 
 
+@pytest.mark.parametrize("n", [1, 5, 20, 21, 25, 60])
+def test_the_smallest_p_of_the_signed_ranks_is_the_one_that_they_give(n):
+    p = exact.wilcoxon(np.arange(1.0, n + 1))
+    assert p == pytest.approx(smallest_p("wilcoxon", n), rel=1e-12)
+    assert Contrast("wilcoxon", np.arange(1.0, n + 1), np.zeros(n)).smallest_p() == smallest_p("wilcoxon", n)
+
+
 def test_relabellings_that_are_drawn_are_those_that_are_counted() -> None:
     counted = made("relabel", 2, 10, 10)
     more = made("relabel", 2, 30, 30)

@@ -427,10 +427,10 @@ def _check(
         raise ValueError(f"log_p_theta and log_p_t are {shapes}: they must have the same shape (..., V) and type")
     if theta.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"log-probabilities of type {theta.dtype}: must be float32 or float64; call .float() on them")
-    if (method == "fixed") != (value is not None) or (value is not None and not 0 <= value <= 1):
-        raise ValueError(
-            f"value={value} with method={method!r}: fixed takes a value in [0, 1], and no other method does"
-        )
+    if method != "fixed" and value is not None:
+        raise ValueError(f"value={value} with method={method!r}: only method='fixed' takes a value; remove it")
+    if method == "fixed" and not (value is not None and 0 <= value <= 1):
+        raise ValueError(f"value={value} with method='fixed': must be a number in [0, 1], such as value=0.5")
     size, leading = theta.shape[-1], theta.shape[:-1]
     start = torch.as_tensor(0.5 if initial is None else initial).detach().double().cpu()
     if start.dim() and start.shape != leading:
