@@ -77,7 +77,7 @@ puzzles: setup
 
 # The statistics and their printed numbers under OpenBLAS's kernels for other processors; AVX2 is needed.
 KERNELS := Haswell Sandybridge Prescott
-NUMBERS := compare contrast effects numbers resample strengths summarize reports
+NUMBERS := compare formats grid resample strengths summarize reports
 test-kernels: setup
 	@for core in $(KERNELS); do echo "== OPENBLAS_CORETYPE=$$core"; \
 	  OPENBLAS_CORETYPE=$$core $(PYTEST) $(NUMBERS:%=tests/analysis/test_%.py) || exit 1; done
