@@ -301,9 +301,11 @@ class Unchosen(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """The level of the selected factors at which a group is judged, of so many. level: None if there is none, for a
-    reason. seeds: those that chose. lacking: levels that could not be chosen, because a choosing seed lacks a result
-    there."""
+    """The level of the selected factors at which a group is judged.
+
+    level: None if none was chosen; `reason` says why. levels: how many there were. seeds: those that chose. lacking:
+    levels that could not be chosen, because a choosing seed has no result there.
+    """
 
     factors: tuple[str, ...]
     level: Cell | None

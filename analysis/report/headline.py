@@ -330,7 +330,8 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
 
 
 def averaged(study: Study) -> list[str]:
-    """One sentence: which groups are averaged within each seed, over the levels of which factors; [] if none is."""
+    """A sentence that names the groups whose cells are averaged within each seed, and over which factors; [] if no
+    group is averaged."""
     over = grouped((averaged_over(study, study.primary, group), label) for group, label in study.sweep.labels.items())
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items() if key)
     return [f"Averaged within each seed first: {named}."] if named else []
@@ -367,8 +368,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
 
 
 def _limits(study: Study) -> tuple[str, ...]:
-    """Lines to read before any p: what brackets mean, what is averaged, what these seeds can decide, and the direction
-    that is assumed if none is declared."""
+    """Lines to read before any p: what brackets mean, what is averaged, what these seeds can decide, and which
+    direction the report assumes where the experiment declares none."""
     settings, block = study.settings, study.primary
     measure, times = block.measure, multiplied(settings.family, block.family) or 1
     lines: list[str] = []
