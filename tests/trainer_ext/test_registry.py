@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ import yaml
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.conftest import CONF, METHODS, configuration
 from tests.trainer_ext.subjects import PROXY
+from tests.waiting import until
 from trainer_ext import registry
 from trainer_ext.backends.in_process import trainer  # noqa: F401  (its parts)
 from trainer_ext.methods import credit, policy_loss
@@ -127,3 +130,31 @@ def test_a_credit_of_ones_own_needs_a_function(own_parts):
 def test_an_unknown_task_names_the_known_ones():
     with pytest.raises(ValueError, match=r"one of .*expression, file, gsm8k, .*sorting.* write sorting"):
         tasks.get("sort")
+
+
+SLOW = """
+import pathlib, time
+from trainer_ext.scoring.tasks import task
+while not pathlib.Path({go!r}).exists():
+    time.sleep(0.01)
+@task("slow")
+def rows(task): return []
+def compute_score(*_): return 1.0
+"""
+
+
+def test_threads_that_ask_for_a_task_wait_for_the_one_that_imports_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+    monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
+    name, go = f"{tasks.__name__}.slow", tmp_path / "go"
+    (tmp_path / "slow.py").write_text(SLOW.format(go=str(go)))
+    try:
+        with ThreadPoolExecutor() as threads:
+            first = threads.submit(tasks.reward, {"name": "slow"})
+            until(lambda: name in sys.modules or first.done())
+            second = threads.submit(tasks.reward, {"name": "slow"})
+            wait([second], timeout=0.2)
+            go.touch()
+            assert first.result() is second.result()
+    finally:
+        sys.modules.pop(name, None)

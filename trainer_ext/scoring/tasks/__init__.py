@@ -77,10 +77,11 @@ def get(name: str) -> ModuleType:
     Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
     its runs.
     """
-    if f"{__name__}.{name}" not in sys.modules:  # listing the folder would take longer than most rewards
-        here = [module.name for module in pkgutil.iter_modules(__path__)]
-        for module in [name] if name in here else here:
-            importlib.import_module(f"{__name__}.{module}")
+    # Listing the folder would take longer than most rewards.
+    listed = f"{__name__}.{name}" not in sys.modules
+    here = [module.name for module in pkgutil.iter_modules(__path__)] if listed else [name]
+    for module in [name] if name in here else here:
+        importlib.import_module(f"{__name__}.{module}")  # waits for another thread that is importing it
     return sys.modules[task.get(name).function.__module__]
 
 
