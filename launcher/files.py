@@ -179,12 +179,15 @@ def _content_digest(path: Path, size: int, *stamp: int) -> str:
 
 
 def load_yaml(path: Path) -> Any:
-    """Read YAML with the safe loader (the C one where PyYAML has it)."""
+    """Read YAML with the safe loader (the C one where PyYAML has it). ValueError: it is not YAML, or not UTF-8."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with open(path, encoding="utf-8") as file:
-        return yaml.load(file, Loader=loader)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.load(file, Loader=loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def dump_yaml(value: Any) -> str:

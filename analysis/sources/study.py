@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BeforeValidator, Field
 
 from analysis.sources.import_runs import ImportRequest
@@ -85,7 +84,7 @@ def _content(file: Path) -> dict[str, Any]:
     """The options of a file, with its paths from the working directory."""
     try:
         content = load_yaml(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         rule = f"cannot be read: {' '.join(str(error).split())}"
         raise BadImport(Objection(str(file), KEY_ALONE, rule, "correct the file")) from error
     if not isinstance(content, dict):
