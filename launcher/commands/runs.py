@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
     index = Index(given.multirun)
     rows = index.refresh({entry["id"]: None for _, entry in places})
     index.save()
-    jobs = launch_record.jobs_of(given.multirun, (row.launch_id for row in rows.values()))
+    jobs = launch_record.jobs_of(given.multirun, {run_id: row.launch_id for run_id, row in rows.items()})
     listed = []
     for experiment, entry in places:
         row, folder = rows.get(entry["id"]), run_folder(given.multirun, entry["id"])
@@ -49,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
                 "state": NEW if row is None else lifecycle.true_state(folder, row.state),
                 "kind": row.failure_kind if row is not None else None,
                 "cause": row.message if row is not None else None,
-                "job": jobs[row.launch_id].get(entry["id"]) if row is not None else None,
+                "job": jobs.get(entry["id"]),
                 "step": row.step if row is not None else 0,
                 "folder": str(folder),
             }

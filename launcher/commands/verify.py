@@ -124,7 +124,8 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     present = provenance.collect(root, "", multirun_of(folder))
     path = folder / "dirty.patch"
     patch = path.read_text(encoding="utf-8") if path.is_file() else ""
-    changes: dict[str, Any] = _different(_compared(then, patch), _compared(present.record, present.patch or ""))
+    uncommitted = present.patches.get(present.patch or "", "")
+    changes: dict[str, Any] = _different(_compared(then, patch), _compared(present.record, uncommitted))
     changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
     packages = _different(then.get("packages") or {}, present.record["packages"])
     packages.pop(_OURSELVES, None)
@@ -172,7 +173,9 @@ def steps(folder: Path, root: Path) -> list[str]:
     ]
     if patch.is_file():
         commands.append(shlex.join(["git", "apply", str(patch.resolve())]))
-    then, now = ({**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.packages()))
+    then, now = (
+        {**versions, _OURSELVES: ""} for versions in (record.get("packages") or {}, provenance.installed_packages())
+    )
     if then == now:
         return [*commands, shlex.join([sys.executable, *again])]
     return [*commands, "make setup", shlex.join([".venv/bin/python", *again])]

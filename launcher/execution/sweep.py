@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import InvalidPlan, Objection
 from launcher.execution import checks, progress
 from launcher.execution.checks import Others
 from launcher.execution.costs import Forecast, budget_line
 from launcher.execution.reconciler import Outcome, Reconciler, budget_of, interruptible
-from launcher.planning import added_seeds, continuation, freeze, hypotheses
+from launcher.planning import added_seeds, freeze, hypotheses
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
@@ -31,7 +30,7 @@ from launcher.schedulers.protocol import Cluster, Order, SchedulerError, Started
 from launcher.status import standing
 from launcher.status.standing import Index, Standing
 from launcher.text import counted, hours, more_than
-from launcher.worker import worker
+from launcher.worker import provenance, worker
 
 #: Makes the plan of a command anew, with further seeds.
 Again = Callable[[AddedSeeds], Plan]
@@ -66,11 +65,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     InvalidPlan, before it submits anything, when the cluster cannot run them, multirun cannot be written, or the new
     runs would be compared with runs of other code.
     """
-    try:
-        plan.multirun.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        rule, fix = f"this folder cannot be created ({error.strerror})", "name another: multirun=FOLDER"
-        raise InvalidPlan([Objection("multirun", plan.multirun, rule, fix, "configuration")]) from error
+    checks.check_folder(plan.multirun, create=True)
     for line in freeze.declaration_warnings(plan):
         print(line, flush=True)
     while True:
@@ -158,16 +153,13 @@ def _launch(
 
 def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, Path]:
     """What the runs of a launch share, with the provenance of their code, and the file that it was written to."""
-    from launcher.worker import loaded, provenance
-
-    outside = loaded.sources(plan.runs[run_id].config for run_id in run_ids)
+    outside = provenance.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, plan.experiments[0].command, plan.multirun, outside)
     if warning := collected.warning():
         print(warning, flush=True)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
-    launched = Launch(tracking=plan.tracking, retry=retry, stall_s=stall_s)
-    launched = launch_record.with_provenance(plan.multirun, launched, collected.record, collected.patch)
-    return launched, launch_record.write(plan.multirun, launched)
+    launched = Launch(collected.record, plan.tracking, retry, collected.patch, stall_s)
+    return launched, launch_record.write(plan.multirun, launched, collected.patches)
 
 
 def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) -> Forecast:
@@ -180,9 +172,11 @@ def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) ->
         print(started.starting, flush=True)
     forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
     budget = budget_line(plan, forecast)
-    asked = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
-    for line in filter(None, (budget, *asked, *continuation.sentences(plan))):
+    for line in filter(None, (budget, *plan.continuations())):
         print(line, flush=True)
+    for experiment in plan.experiments:
+        for line in hypotheses.warnings(experiment):
+            print(line, flush=True)
     return forecast
 
 

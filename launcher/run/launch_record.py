@@ -9,12 +9,10 @@ multirun/launches/<hash>.patch       the uncommitted changes of the tree, one fi
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +63,9 @@ def path_of(multirun: Path, launch: Launch) -> Path:
     return launches_folder(multirun) / f"{launch.token}.json"
 
 
-def write(multirun: Path, launch: Launch) -> Path:
-    """Write a launch's record and return its path."""
+def write(multirun: Path, launch: Launch, patches: Mapping[str, str] | None = None) -> Path:
+    """Write a launch's record, after the patches that its provenance names, by name; the path of the record."""
+    keep_patches(multirun, patches or {})
     path = path_of(multirun, launch)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_record(path, launch)
@@ -83,27 +82,13 @@ def closed(record: Path) -> Path:
     return record.with_suffix(".closed")
 
 
-def keep_patch(multirun: Path, patch: str) -> str:
-    """Write a tree's uncommitted changes to a file that only this user may read; its name, for `Launch.patch`.
-
-    It is named by its content and its user.
-    """
-    name = f"{hashlib.sha256(f'{os.getuid()} {patch}'.encode()).hexdigest()[:16]}.patch"
-    path = launches_folder(multirun) / name
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, patch, 0o600)
-    return name
-
-
-def with_provenance(multirun: Path, launch: Launch, record: Mapping[str, Any], patch: str | None) -> Launch:
-    """The launch with its provenance (provenance.collect), whose patches are kept."""
-
-    def kept(patch: str | None) -> str | None:
-        return keep_patch(multirun, patch) if patch else None
-
-    sources = {path: {**source, "patch": kept(source["patch"])} for path, source in record[USER_CODE].items()}
-    return replace(launch, record={**record, USER_CODE: sources}, patch=kept(patch))
+def keep_patches(multirun: Path, patches: Mapping[str, str]) -> None:
+    """Write uncommitted changes to files that only this user may read. patches: by name, which tells their content."""
+    for name, patch in patches.items():
+        path = launches_folder(multirun) / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, patch, 0o600)
 
 
 def jobs_path(record: Path) -> Path:
@@ -126,7 +111,8 @@ def _jobs(path: Path) -> dict[str, str]:
     return value if isinstance(value, dict) else {}
 
 
-def jobs_of(multirun: Path, launches: Iterable[str | None]) -> dict[str | None, dict[str, str]]:
-    """By launch, the scheduler's own ids of the jobs of its runs, such as 12_3; none if the scheduler has no ids."""
+def jobs_of(multirun: Path, runs: Mapping[str, str | None]) -> dict[str, str]:
+    """The scheduler's own ids of the jobs of runs, such as 12_3, without those that have none. runs: their launches."""
     folder = launches_folder(multirun)
-    return {launch: _jobs(jobs_path(folder / f"{launch}.json")) for launch in {*launches}}
+    recorded = {launch: _jobs(jobs_path(folder / f"{launch}.json")) for launch in {*runs.values()}}
+    return {run_id: recorded[launch][run_id] for run_id, launch in runs.items() if run_id in recorded[launch]}

@@ -25,7 +25,7 @@ from typing import Any
 
 from launcher import files
 from launcher.run import catalog, lifecycle, whole
-from launcher.run.folder import JSON_KEYS, metrics_path, run_folder, runs_folder
+from launcher.run.folder import JSON_KEYS, metrics_path, planned_steps, run_folder, runs_folder
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import HOUR_S, NEW, RESUMABLE, RunState, read_state
 from launcher.text import clean, counted, without_numbers
@@ -225,6 +225,7 @@ FAILURES = frozenset({RunState.FAILED, RunState.DIVERGED, UNREADABLE})
 UNFINISHED = frozenset({NEW, *RESUMABLE})
 _EXPLAINED = FAILURES | {RunState.LOST, RunState.CANCELLED}
 _MOST_CAUSES = 5
+_SUBMITTED = frozenset({RunState.SUBMITTED, RunState.RUNNING})
 
 
 @dataclass(frozen=True)
@@ -332,7 +333,11 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     }
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        steps[run_id] = catalog.planned_steps(run_folder(multirun, run_id))
+        steps[run_id] = planned_steps(run_folder(multirun, run_id))
+    begun = {run_id: row.launch_id for run_id, row in rows.items() if states[run_id] in _SUBMITTED}
+    jobs: dict[str, list[str]] = {}  # the states of the runs of each job or array
+    for run_id, job in jobs_of(multirun, begun).items():
+        jobs.setdefault(job.partition("_")[0], []).append(states[run_id])
     pace = _mean(row.step_seconds for row in rows.values())
     left: dict[str, float | None] = {}
     for members in groups.values():
@@ -368,7 +373,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         unfinished_device_hours=sum(row.unfinished_seconds for row in rows.values()) / HOUR_S,
         unit="device-hours" if any(row.devices > 1 for row in rows.values()) else "hours",
         failures=_failures(ids, {run_id: (states[run_id], rows[run_id]) for run_id in ids if run_id in rows}),
-        jobs=_jobs(multirun, {run_id: (states[run_id], row.launch_id) for run_id, row in rows.items()}),
+        jobs={job: _counted(listed) for job, listed in sorted(jobs.items())},
     )
 
 
@@ -395,17 +400,6 @@ def remaining_seconds(standings: Sequence[Standing]) -> float | None:
     """The remaining wall time of experiments that run together; of a single one, its own."""
     running = [run.work_seconds for standing in standings for run in standing.running.values()]
     return _wall(_total(standing.work_seconds for standing in standings), running)
-
-
-def _jobs(multirun: Path, runs: Mapping[str, tuple[str, str | None]]) -> dict[str, dict[str, int]]:
-    """By the scheduler's id of a job or array, how many of its runs are in each unfinished state."""
-    begun = {run_id: run for run_id, run in runs.items() if run[0] in (RunState.SUBMITTED, RunState.RUNNING)}
-    recorded = jobs_of(multirun, (launch_id for _, launch_id in begun.values()))
-    counts: dict[str, Counter[str]] = {}
-    for run_id, (state, launch_id) in begun.items():
-        if job := recorded[launch_id].get(run_id):
-            counts.setdefault(job.partition("_")[0], Counter())[state] += 1
-    return {job: dict(states) for job, states in sorted(counts.items())}
 
 
 def _left(row: Row | None, steps: int, pace: float | None) -> float | None:

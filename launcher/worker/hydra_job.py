@@ -36,7 +36,7 @@ from launcher.application import KEY
 from launcher.config import content
 from launcher.project import COPIES, ROOT
 from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of, read_object
-from launcher.worker import current, loaded
+from launcher.worker import current, provenance
 from launcher.worker.attempt import Attempt
 from launcher.worker.hydra_app import NAME
 
@@ -55,7 +55,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     """
     global _live
     _live = task, context, sys.stdout
-    loaded.note()  # before anybody edits the files; forks inherit it
+    provenance.note()  # before anybody edits the files; forks inherit it
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     name = getattr(task, "__qualname__", type(task).__qualname__)

@@ -11,7 +11,7 @@ import os
 import signal
 from contextlib import suppress
 
-from launcher.worker import loaded, provenance
+from launcher.worker import provenance
 
 MODULES = "RLSWEEP_WARM"
 
@@ -24,9 +24,9 @@ if os.environ.get(MODULES):  # in the server alone
 for name in filter(None, os.environ.get(MODULES, "").split(",")):
     with suppress(Exception):
         importlib.import_module(name)
-        loaded.note()  # before anybody edits the files
+        provenance.note()  # before anybody edits the files
 if os.environ.get(MODULES):  # what every worker would compute
-    provenance.packages()
-    loaded.later_modules()
+    provenance.installed_packages()
+    provenance.later_modules()
 # A garbage collection would write to every page, and the forks would no longer share the memory.
 gc.freeze()

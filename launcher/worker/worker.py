@@ -6,6 +6,7 @@ The exit code (lifecycle.WorkerExit) repeats what state.json says; if they diffe
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -30,8 +31,9 @@ from launcher.run import code, launch_record, lifecycle, stop_request, whole
 from launcher.run.folder import attempt_folder, last_final_step, latest_checkpoint, multirun_of, read_config
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
+from launcher.secrets import mask
 from launcher.text import one_line
-from launcher.worker import loaded, prefix
+from launcher.worker import prefix, provenance
 from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.certified import ASKED, CertifiedAttempt
 from launcher.worker.stall import Watchdog
@@ -227,9 +229,9 @@ def _attempt(
         module, _, name = train.partition(":")
         # If its import fails, the run's own attempt does.
         function: Train = getattr(importlib.import_module(module), name)
-        loaded.note()
+        provenance.note()
         attempt.on_first_step = on_first_step
-        commits = loaded.hub_commits(config, state.code_ids(), folder)
+        commits = provenance.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
         given = application(config).completed(folder, config, commits if attempt.nodes.count == 1 else {})
         summary = function(given, attempt)
@@ -270,8 +272,8 @@ def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> Stat
 def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: Mapping[str, str]) -> State:
     """The state with the code that this attempt has loaded until now. commits: of names on the hub, as far as they were
     known before."""
-    used = {**loaded.hub_commits(config, state.code_ids(), folder), **commits}
-    code_id = code.keep(multirun_of(folder), loaded.record(config, used))
+    used = {**provenance.hub_commits(config, state.code_ids(), folder), **commits}
+    code_id = code.keep(multirun_of(folder), provenance.record(config, used))
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
@@ -299,12 +301,11 @@ def _say(text: str) -> None:
 
 
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
-    from launcher.worker import provenance
-
     multirun = multirun_of(folder)
     if not launch.record:
-        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, loaded.sources([config]))
-        launch = launch_record.with_provenance(multirun, launch, collected.record, collected.patch)
+        collected = provenance.collect(ROOT, mask(" ".join(sys.argv)), multirun, provenance.sources([config]))
+        launch_record.keep_patches(multirun, collected.patches)
+        launch = dataclasses.replace(launch, record=collected.record, patch=collected.patch)
     record = launch.record
     for old in folder.glob("*.patch"):
         old.unlink()

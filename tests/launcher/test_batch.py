@@ -115,8 +115,8 @@ def adopting(tmp_path: Path, held: Held) -> Launched:
 def test_a_job_of_an_earlier_launch_is_adopted(adopting, held, capsys):
     assert adopting.poll() == [] and adopting.scheduler.jobs == ["0"] and len(held.arrays) == 1
     assert "a0 is already job 0_0 of launch" in capsys.readouterr().err
-    token = adopting.launch.token
-    assert launch_record.jobs_of(adopting.record.parent.parent, [token]) == {token: {"a0": "0_0"}}
+    runs = {"a0": adopting.launch.token, "a1": adopting.launch.token, "a2": "another", "a3": None}
+    assert launch_record.jobs_of(adopting.record.parent.parent, runs) == {"a0": "0_0"}
 
 
 def test_a_job_that_is_just_ending_is_neither_adopted_nor_doubled(adopting, held):

@@ -25,7 +25,7 @@ from launcher.run import code, lifecycle
 from launcher.run.code import Code
 from launcher.run.folder import read_config, run_folder
 from launcher.run.lifecycle import Claim, RunState, State, find_state, read_state, started, write_state
-from launcher.worker import loaded
+from launcher.worker import provenance
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusal
 from tests.launcher.made import make_checkpoint, make_plan, make_run
@@ -115,7 +115,7 @@ def test_the_syntax_or_the_bytes_alone_do_not_make_a_change(file, syntax, names)
 
 
 def test_only_modules_of_ours_and_the_users_are_recorded():
-    kept = loaded.record({})
+    kept = provenance.record({})
     assert "trainer_ext/methods/health.py" not in kept.modules or "trainer_ext.methods.health" in sys.modules
     assert kept.modules["launcher/run/code.py"] == code.hashes(ROOT / "launcher/run/code.py")[0]
     assert "tests/launcher/test_code.py" in kept.modules
@@ -126,9 +126,9 @@ def test_only_modules_of_ours_and_the_users_are_recorded():
 
 def test_the_modules_of_a_backend_count_although_its_own_processes_load_them():
     module = "trainer_ext/backends/verl_ray/session.py"
-    kept = loaded.record({"trainer": {"backend": "verl_ray"}})
+    kept = provenance.record({"trainer": {"backend": "verl_ray"}})
     assert (kept.modules[module], kept.syntax[module]) == code.hashes(ROOT / module)
-    assert module not in loaded.record({"trainer": {"backend": "in_process"}}).modules
+    assert module not in provenance.record({"trainer": {"backend": "in_process"}}).modules
 
 
 def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatch):
@@ -137,10 +137,10 @@ def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatc
     path.write_text("RATE = 1\n")
     import mine_of_test_code  # type: ignore[import-not-found]
 
-    loaded.note()
+    provenance.note()
     first = code.hashes(path)[0]
     path.write_text("RATE = 2\n")
-    assert loaded.record({}).modules[path.name] == first != code.hashes(path)[0]
+    assert provenance.record({}).modules[path.name] == first != code.hashes(path)[0]
     assert code.changes(Code(modules={path.name: first}, syntax={path.name: "x"}))  # found where Python would find it
     assert mine_of_test_code.RATE == 1
 
@@ -312,21 +312,22 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
     config["model"]["path"] = "org/mine"
     folder = run_folder(tmp_path / "m", "a")
     fresh = State("a", RunState.PLANNED)
-    assert loaded.hub_commits(config, fresh.code_ids(), folder) == {} and hub.pinned(config, {}) == config
+    assert provenance.hub_commits(config, fresh.code_ids(), folder) == {} and hub.pinned(config, {}) == config
     first = hub_cache("c1" * 20, "config.json")
-    used = loaded.hub_commits(config, fresh.code_ids(), folder)
+    used = provenance.hub_commits(config, fresh.code_ids(), folder)
     assert used == {"models/org/mine": "c1" * 20}
     assert hub.pinned(config, used) == config  # transformers downloads the rest
     hub_cache("c1" * 20, *WHOLE)
     assert hub.pinned(config, used)["model"]["path"] == str(first)
-    made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", loaded.record(config, used))})
+    made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", provenance.record(config, used))})
     hub_cache("d2" * 20, *WHOLE)
-    assert hub.pinned(config, loaded.hub_commits(config, made.code_ids(), folder))["model"]["path"] == str(first)
+    assert hub.pinned(config, provenance.hub_commits(config, made.code_ids(), folder))["model"]["path"] == str(first)
     changed = code.changes(code.read(tmp_path / "m", made.code["1"]))
     assert changed["models/org/mine"] == ("c1" * 20, "d2" * 20)
     assert code.said("models/org/mine", changed["models/org/mine"]) == "models/org/mine c1c1c1c1c1c1 is d2d2d2d2d2d2"
     records = [
-        loaded.record(config, commits) for commits in (used, loaded.hub_commits(config, fresh.code_ids(), folder))
+        provenance.record(config, commits)
+        for commits in (used, provenance.hub_commits(config, fresh.code_ids(), folder))
     ]
     assert code.between(records) == ["models/org/mine"]
     (first / "tokenizer.json").unlink()
@@ -469,7 +470,7 @@ def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_
     helper.write_text("VALUE = 1.0\n")
     file.write_text("from beside_the_rewards import VALUE\n\ndef good(*_):\n    return VALUE\n")
     rewards.function(f"{file}:good")
-    kept = loaded.record({})
+    kept = provenance.record({})
     assert {str(file), str(helper)} <= kept.modules.keys()
     only = code.Code(modules={str(file): kept.modules[str(file)]}, syntax={str(file): kept.syntax[str(file)]})
     assert code.changes(only) == {}

@@ -23,7 +23,7 @@ from launcher.run import code, launch_record
 from launcher.run.folder import base_path, metrics_path, read_config, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, State, read_state, write_state
-from launcher.worker import loaded, provenance
+from launcher.worker import provenance
 
 ROOT = Path(__file__).parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
@@ -67,9 +67,8 @@ def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: 
     found = provenance.collect(tree, "command")
     assert git(tree, "status", "--porcelain") == before  # the user's index is as it was
     assert found.record["dirty"] and found.record["patch"] == {"exact": True, "left_out": []}
-    assert found.patch is not None
     git(tmp_path, "clone", "-q", str(tree), "copy")
-    (tmp_path / "dirty.patch").write_text(found.patch)
+    (tmp_path / "dirty.patch").write_text(text(found))
     git(tmp_path / "copy", "apply", str(tmp_path / "dirty.patch"))
     assert contents(tmp_path / "copy") == contents(tree)
 
@@ -107,14 +106,15 @@ def test_new_files_that_may_hold_secrets_are_left_out_and_named_and_the_patch_is
     before = git(tree, "status", "--porcelain")
     found = provenance.collect(tree, "command")
     assert git(tree, "status", "--porcelain") == before
-    assert found.patch is not None and SECRET_VALUE not in found.patch and "+x = 1" in found.patch
+    assert SECRET_VALUE not in text(found) and "+x = 1" in text(found)
     assert [line.partition(" ")[0] for line in found.record["patch"]["left_out"]] == [
         ".env", "closed/a.txt", "credentials.json", "mine.txt", "staged.pem",
     ]  # fmt: skip
     warning = found.warning()
     assert warning is not None and ".env (named like" in warning and "mine.txt (only its owner" in warning
-    kept = launch_record.launches_folder(tmp_path) / launch_record.keep_patch(tmp_path, found.patch)
-    assert kept.stat().st_mode & 0o777 == 0o600 and kept.read_text() == found.patch
+    launch_record.keep_patches(tmp_path, found.patches)
+    (kept,) = launch_record.launches_folder(tmp_path).iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600 and (kept.name, kept.read_text()) == (found.patch, text(found))
 
 
 def test_a_umask_that_makes_every_file_private_leaves_none_out(tree: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_umask_that_makes_every_file_private_leaves_none_out(tree: Path) -> No
     finally:
         os.umask(umask)
     assert found.record["patch"]["left_out"] == [] and found.warning() is None
-    assert found.patch is not None and "code.py" in found.patch
+    assert "code.py" in text(found)
 
 
 def test_a_clean_tree_has_no_patch_and_a_folder_without_git_no_commit(tree: Path, tmp_path: Path) -> None:
@@ -186,8 +186,14 @@ def configured(reward: str) -> dict[str, Any]:
     return content.settled({"seed": 0, "task": {"name": "file", "reward": reward}})
 
 
-def used(reward: str) -> list[loaded.Source]:
-    return [source for source in loaded.sources([configured(reward)]) if "/site-packages/" not in str(source.path)]
+def text(found: provenance.Provenance) -> str:
+    """The patch of the project's changes."""
+    assert found.patch is not None
+    return found.patches[found.patch]
+
+
+def used(reward: str) -> list[provenance.Source]:
+    return [source for source in provenance.sources([configured(reward)]) if "/site-packages/" not in str(source.path)]
 
 
 def test_the_users_code_is_what_runs_import_directly_or_not(outside: Path, tmp_path: Path) -> None:
@@ -211,10 +217,10 @@ def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_
     assert second["commit"] is None and len(second["digest"]) == 16
     assert first["commit"] == git(outside, "rev-parse", "HEAD").strip()
     assert (first["repository"], first["dirty"]) == (str(outside.parent), True)
-    assert "# changed" in first["patch"] and "not imported" not in first["patch"]
-    launch = launch_record.with_provenance(tmp_path / "m", Launch(), found.record, found.patch)
-    kept = launch.record["user_code"][str(outside / "first_pkg")]["patch"]
-    assert (tmp_path / "m" / "launches" / launch.patches()[kept]).read_text() == first["patch"]
+    patch = found.patches[first["patch"]]
+    assert "# changed" in patch and "not imported" not in patch
+    launch_record.write(tmp_path / "m", Launch(found.record, patch=found.patch), found.patches)
+    assert (tmp_path / "m" / "launches" / first["patch"]).read_text() == patch
 
 
 def test_users_code_that_is_not_as_it_was_is_said(outside: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from launcher.run.folder import multirun_of, read_provenance
 from launcher.run.lifecycle import read_state
 from launcher.schedulers.protocol import Order
 from launcher.text import one_line
-from launcher.worker.loaded import Source, sources
+from launcher.worker.provenance import Source, sources
 
 #: Larger files, and those beyond this sum, are data rather than code: the copy has links to them.
 LARGEST_FILE = 8 << 20
