@@ -43,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     from launcher.campaign import stages
     from launcher.execution import checks
     from launcher.execution.costs import Forecast, budget_line
-    from launcher.planning import continuation, planner
+    from launcher.planning import planner
 
     if stages.is_campaign(given.overrides):
         return _run_campaign(given)
@@ -62,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name], whole["unit"], _spread(planned, experiment))
         _print_total(whole)
-        for line in continuation.sentences(planned):
+        for line in planned.continuations():
             say(line)
         for line in filter(None, (budget_line(planned, forecast), *whole["warnings"])):
             say(line)

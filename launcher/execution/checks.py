@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from launcher.errors import Diagnostics, InvalidPlan, Objection, missing
 from launcher.planning import freeze
 from launcher.planning.plan import CodeChoice, Plan
 from launcher.run import code, lifecycle
 from launcher.run.code import OtherCode
-from launcher.run.folder import run_folder
+from launcher.run.folder import latest_checkpoint, run_folder
 from launcher.run.lifecycle import RunState, State, archive, archive_folder, find_state, is_missing
 from launcher.schedulers import protocol
 from launcher.schedulers.protocol import Cluster
@@ -26,6 +27,24 @@ _PACKAGES = (
     ("tracking", "wandb", "online", "wandb"),
     ("tracking", "tensorboard", True, "tensorboard"),
 )
+
+
+def check_folder(multirun: Path, create: bool = False) -> None:
+    """Raises InvalidPlan if runs cannot be written to a folder, which this creates if `create`."""
+    try:
+        place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.exists())
+        why = None
+        if not place.is_dir():
+            why = f"cannot be created: {place} is a file"
+        elif not os.access(place, os.W_OK | os.X_OK):
+            why = "is not writable" if place == multirun else f"cannot be created: {place} is not writable"
+        elif create:
+            multirun.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"cannot be created ({error.strerror})"
+    if why is not None:
+        fix = "name another: multirun=FOLDER"
+        raise InvalidPlan([Objection("multirun", multirun, f"this folder {why}", fix, "configuration")])
 
 
 def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
@@ -40,20 +59,15 @@ def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
 
 
 def refuse_dry(plan: Plan, plugin: bool = False, run_ids: Sequence[str] | None = None) -> None:
-    """`refuse` without a question to the cluster. None: the runs that a launch would execute."""
+    """`check_folder` and `refuse`, without a question to the cluster. None: the runs that a launch would execute."""
+    check_folder(plan.multirun)
     cluster = _cluster(plan, plugin)
     if cluster is not None:
         cluster.check_here(plan, freeze.missing(plan) if run_ids is None else run_ids)
 
 
 def _cluster(plan: Plan, plugin: bool) -> Cluster | None:
-    """What `refuse` returns. Raises InvalidPlan if the folder of the runs or a package cannot be used."""
-    multirun = plan.multirun
-    place = next(folder for folder in (multirun, *multirun.resolve().parents) if folder.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        rule = f"this folder {'is not writable' if place == multirun else f'cannot be created in {place}'}"
-        fix = "name another: multirun=FOLDER"
-        raise InvalidPlan([Objection("multirun", multirun, rule, fix, "configuration")])
+    """What `refuse` returns. Raises InvalidPlan if a package is not installed."""
     sections = {"tracking": plan.tracking, **({} if plugin else {"cluster": plan.cluster})}
     problems = Diagnostics()
     for section, key, value, package in _PACKAGES:
@@ -73,13 +87,17 @@ def other_code(plan: Plan, states: Mapping[str, State | None]) -> Others:
     """The runs of other code in each of the plan's experiments that has any. states: of the plan's runs, by id."""
     by_experiment = {}
     for experiment in plan.experiments:
-        present = {run_id: states[run_id] for run_id in experiment.members}
-        runs = {run_id: (state.state, state.code_ids()) for run_id, state in present.items() if state is not None}
-        taken_over = {}  # by runs that have no step of their own yet
-        for run_id in [run_id for run_id in present if run_id in plan.prefixes and not runs.get(run_id, ("", ()))[1]]:
-            if (before := find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))) is not None:
-                taken_over[run_id] = (runs.get(run_id, (RunState.PLANNED,))[0], before.code_ids())
-        by_experiment[experiment.name] = code.others(plan.multirun, experiment.name, {**runs, **taken_over}, taken_over)
+        runs = {}  # those with finished steps
+        for run_id in experiment.members:
+            state, folder = states[run_id], run_folder(plan.multirun, run_id)
+            if state is not None and state.code_ids():
+                if state.state == RunState.DONE or latest_checkpoint(folder) is not None:
+                    runs[run_id] = (state.state, state.code_ids())
+            elif run_id in plan.prefixes:  # it has no step of its own yet, and will take over those of this one
+                before = find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))
+                if before is not None:
+                    runs[run_id] = (RunState.PLANNED if state is None else state.state, before.code_ids())
+        by_experiment[experiment.name] = code.others(plan.multirun, experiment.name, runs)
     return {name: others for name, others in by_experiment.items() if others}
 
 

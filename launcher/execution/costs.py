@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -195,20 +196,18 @@ class Forecast:
     """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts;
     spent_seconds: by run.
 
-    units: of each run, what device-hours count. slots: how many runs a launch executes at a time; None if a cluster's
-    queue decides. taken_over: by run, the steps that it takes over from another one. left: what is expected of each run
-    that is not done.
+    units: of each run, what device-hours count. taken_over: by run, the steps that it takes over from another one.
+    left: what is expected of each run that is not done.
     """
 
     def __init__(self, planned: Plan, states: Mapping[str, State | None]) -> None:
         """states: the state of each run, by id; None: it is new."""
         done = [run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE]
-        self._history, self._runs = History(planned.multirun, planned.runs, done), planned.runs
+        self._history, self._plan = History(planned.multirun, planned.runs, done), planned
         shapes = {run.id: shape(run.config) for run in planned.runs.values()}
         self.units = {run_id: asked.units for run_id, asked in shapes.items()}
         with_devices = any(asked.devices for asked in shapes.values())
         self.unit = lifecycle.DEVICE_HOURS if with_devices else lifecycle.CPU_HOURS
-        self.slots = protocol.slots(planned)
         self.taken_over: dict[str, int] = {}
         self.left: dict[str, Work] = {}
         for run in planned.runs.values():
@@ -223,6 +222,11 @@ class Forecast:
         charged = {*planned.runs, *planned.charged}
         self.spent_seconds = lifecycle.spent_seconds(planned.multirun, charged, time.time())
         self.spent = sum(self.spent_seconds.values()) / lifecycle.HOUR_S
+
+    @cached_property
+    def slots(self) -> int | None:
+        """How many runs a launch executes at a time; None if a cluster's queue decides."""
+        return protocol.slots(self._plan)
 
     def estimate(self, ids: Iterable[str]) -> Estimate:
         """The cost of the runs with these ids that are not done."""
@@ -244,7 +248,7 @@ class Forecast:
         for group, seeds in experiment.seeds_of().items():
             more = rule.max / len(seeds) - 1 if seeds else 0.0
             ids = {entry.id for entry in experiment.entries if entry.group == group}
-            works = [self._history.expected(self._runs[run_id]) for run_id in ids]
+            works = [self._history.expected(self._plan.runs[run_id]) for run_id in ids]
             runs += round(more * len(ids))
             seconds += more * sum(work.device_seconds() for work in works)
         return runs, seconds / lifecycle.HOUR_S

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
-    new = [run for run in plan.runs.values() if _is_new(plan, run.id)]
+    new = [run for run in plan.runs.values() if not (run_folder(plan.multirun, run.id) / "state.json").exists()]
     lengths, objections = _lengths(plan) if new else [], dict[str, Sequence[Objection]]()
     outcomes = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
     return replace(
@@ -42,19 +41,6 @@ def continued(plan: Plan) -> Plan:
         prefixes={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, Prefix)},
         restarts={run_id: outcome for run_id, outcome in outcomes.items() if isinstance(outcome, str)},
     )
-
-
-def sentences(plan: Plan) -> Iterator[str]:
-    """Which new runs continue other runs, and why others start again although a run of fewer steps is done."""
-    steps = Counter(prefix.step for run_id, prefix in plan.prefixes.items() if _is_new(plan, run_id))
-    for step, runs in sorted(steps.items()):
-        yield f"{counted(runs, 'run')} {'continues a run' if runs == 1 else 'continue runs'} from step {step} on"
-    for why, runs in Counter(plan.restarts.values()).items():
-        yield f"{counted(runs, 'run')} {'starts' if runs == 1 else 'start'} again, {why}"
-
-
-def _is_new(plan: Plan, run_id: str) -> bool:
-    return not (run_folder(plan.multirun, run_id) / "state.json").exists()
 
 
 def _lengths(plan: Plan) -> list[int]:

@@ -44,11 +44,13 @@ def freeze(plan: Plan) -> None:
     problems = Diagnostics()
     moved = _moved(plan, problems)
     problems.raise_any()
+    archived = lifecycle.archived(plan.multirun)
     for experiment in plan.experiments:
         folder = plan.multirun / experiment.name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            declare(plan.multirun, experiment)
+            with lifecycle.locked(folder):  # two launches at once must not overwrite each other's declaration
+                declare(plan.multirun, experiment, archived)
         except ValueError as error:
             record, fix = str(folder / DECLARATIONS), "move the file away to begin a new record"
             raise InvalidPlan([Objection("declarations", None, str(error), fix, record)]) from error
@@ -139,21 +141,20 @@ DECLARATIONS_FORMAT = 1
 DECLARATIONS = "hypotheses.json"
 
 
-def declare(multirun: Path, experiment: Experiment) -> None:
-    """Record what an experiment declares, unless its last declaration is the same. Its folder exists.
+def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Sequence[Path]]) -> None:
+    """Record what an experiment declares, unless its last declaration is the same. Its folder exists, and is locked.
 
-    ValueError: the file has another format.
+    archived: as `lifecycle.archived` says. ValueError: the file has another format.
     """
-    folder, said = multirun / experiment.name, _said(experiment)
-    with lifecycle.locked(folder):  # two launches at once must not overwrite each other's declaration
-        earlier = _read_declarations(folder / DECLARATIONS)
-        last = declaration.registration(earlier[-1:], experiment.document(), Declaration(1, 1))
-        if last is not None and last.plan is not None and not last.changes:
-            return
-        known, done = _results(multirun, experiment, earlier)
-        digest = identity.content_hash(identity.canonical_json(said))
-        now = {"hash": digest, "time": time.time(), "planned": len(known), "done": done, **said}
-        files.write_json(folder / DECLARATIONS, {"format": DECLARATIONS_FORMAT, "declarations": [*earlier, now]})
+    record, said = multirun / experiment.name / DECLARATIONS, _said(experiment)
+    earlier = _read_declarations(record)
+    last = declaration.registration(earlier[-1:], experiment.document(), Declaration(1, 1))
+    if last is not None and last.plan is not None and not last.changes:
+        return
+    known, done = _results(multirun, experiment, earlier, archived)
+    digest = identity.content_hash(identity.canonical_json(said))
+    now = {"hash": digest, "time": time.time(), "planned": len(known), "done": done, **said}
+    files.write_json(record, {"format": DECLARATIONS_FORMAT, "declarations": [*earlier, now]})
 
 
 def declaration_warnings(plan: Plan) -> list[str]:
@@ -175,7 +176,7 @@ def _warning(multirun: Path, experiment: Experiment) -> str | None:
     changed = declaration.registration(before, experiment.document(), Declaration(1, 1))
     if changed is None or changed.plan is None or not changed.changes:
         return None  # without a look at thousands of runs
-    known, done = _results(multirun, experiment, earlier)
+    known, done = _results(multirun, experiment, earlier, lifecycle.archived(multirun))
     changed = declaration.registration(before, experiment.document(), Declaration(len(done), len(known)))
     if changed is None or changed.plan is None or not changed.changes:
         return None
@@ -194,7 +195,10 @@ def _said(experiment: Experiment) -> dict[str, Any]:
 
 
 def _results(
-    multirun: Path, experiment: Experiment, earlier: Sequence[Mapping[str, Any]]
+    multirun: Path,
+    experiment: Experiment,
+    earlier: Sequence[Mapping[str, Any]],
+    archived: Mapping[str, Sequence[Path]],
 ) -> tuple[list[str], list[str]]:
     """The runs that an experiment has ever planned at this scale, and those of them that have had results."""
     plan, former = experiment.document(), frozen_plan(multirun / experiment.name)
@@ -202,7 +206,6 @@ def _results(
     plans = [plan, *(entry["plan"] for entry in declaration.of_scale(kept, plan) if "plan" in entry)]
     known = list(dict.fromkeys(run["id"] for document in plans for run in document["runs"]))
     seen = {run_id for entry in earlier for run_id in entry["done"]}
-    archived = lifecycle.archived(multirun)
     folders = {run_id: [run_folder(multirun, run_id), *archived.get(run_id, ())] for run_id in known}
     return known, [run_id for run_id in known if run_id in seen or any(map(_has_result, folders[run_id]))]
 

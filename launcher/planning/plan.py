@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing_extensions import TypedDict  # pydantic takes that of typing from Py
 
 from analysis.spec.settings import Sequential
 from launcher.application import Base
+from launcher.text import counted
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,13 @@ class Plan:
     restarts: Mapping[str, str] = field(default_factory=dict)
     of_program: bool = False
     show: Callable[[Sequence[str]], Callable[[str], object]] | None = None
+
+    def continuations(self) -> Iterator[str]:
+        """Which new runs continue other runs, and why others start again although a run of fewer steps is done."""
+        for step, runs in sorted(Counter(prefix.step for prefix in self.prefixes.values()).items()):
+            yield f"{counted(runs, 'run')} {'continues a run' if runs == 1 else 'continue runs'} from step {step} on"
+        for why, runs in Counter(self.restarts.values()).items():
+            yield f"{counted(runs, 'run')} {'starts' if runs == 1 else 'start'} again, {why}"
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import project
-from launcher.application import application
 from launcher.errors import Usage
 from launcher.project import CONF
-from launcher.run.folder import PLAN_FORMAT, read_config, run_folder, runs_folder
+from launcher.run.folder import PLAN_FORMAT, run_folder, runs_folder
 from launcher.text import nearest, shown
 
 _LISTED = 5
@@ -173,9 +172,3 @@ def command(multirun: Path, *words: str) -> str:
     """A command of the launcher as a user would type it, for this multirun folder."""
     option = () if multirun == project.multirun() else ("--multirun", str(multirun))
     return f"{project.program()} {shlex.join([*words, *option])}"
-
-
-def planned_steps(folder: Path) -> int:
-    """The steps of a run that was planned."""
-    config = read_config(folder)
-    return application(config).length(config).steps

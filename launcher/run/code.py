@@ -16,7 +16,7 @@ import hashlib
 import importlib.util
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -27,7 +27,7 @@ from launcher import project
 from launcher.application import application, packages
 from launcher.files import content_digest, create_atomic, json_lines
 from launcher.project import ROOT
-from launcher.run.folder import FORMAT, LATER, Record, latest_checkpoint, read_record, run_folder, to_json
+from launcher.run.folder import FORMAT, LATER, Record, read_record, to_json
 from launcher.run.lifecycle import RunState
 
 #: In an experiment's folder.
@@ -183,22 +183,25 @@ def changes(then: Code, near: Sequence[Path] = (), root: str = "") -> dict[str, 
     # A program's packages are below the folder of its script, or beside that.
     files = [Path(name) for name in (placed(name, root) for name in then.modules) if name[0] == "/"]
     near = near or [*dict.fromkeys(at for file in files for at in file.parents)]
-    values = {name: (value, _present(then, name, value, near, root)) for name, value in sorted(then.values().items())}
-    return {name: both for name, both in values.items() if both[0] != both[1]}
+    changed = {}
+    for name, value in sorted(then.values().items()):
+        if (present := _present(then, name, value, near, root)) != value:
+            changed[name] = (value, present)
+    return changed
 
 
 def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str) -> str:
     """The present value of what has this value in a record; the same where it is not another one."""
+    if name in then.hub:
+        return hub_commit(name) or value  # one that is not on this machine is not another one
+    if name in then.libraries:
+        return versions().get(name, GONE)
     if name in then.modules:
         path = find(placed(name, root), near)
         file, syntax = (GONE, GONE) if path is None else hashes(path)
         # The syntax tree alone does not decide: each version of Python dumps it in its own way.
         return value if file == then.modules[name] else syntax
-    if name in then.data:
-        return content_digest(Path(name)) if Path(name).is_file() else GONE
-    if name in then.libraries:
-        return versions().get(name, GONE)
-    return hub_commit(name) or value  # one that is not on this machine is not another one
+    return content_digest(Path(name)) if Path(name).is_file() else GONE
 
 
 def present_root(multirun: Path) -> str:
@@ -287,29 +290,21 @@ class OtherCode:
         return {key: value for key, value in vars(self).items() if key != "codes"} | {"changes": changes}
 
 
-def others(
-    multirun: Path, experiment: str, runs: Mapping[str, tuple[str, Sequence[str]]], taken_over: Collection[str] = ()
-) -> list[OtherCode]:
+def others(multirun: Path, experiment: str, runs: Mapping[str, tuple[str, Sequence[str]]]) -> list[OtherCode]:
     """The runs of an experiment that were made by other code than the present one.
 
-    `runs`: the state of each, and the ids of its records of code. Only finished steps count: those of done runs, of
-    runs that would be resumed from a checkpoint, and of `taken_over`, which have no step of their own yet, but will
-    take over those of runs with these records. A run without a record, of an older version or without a step, has no
-    known code.
+    `runs`: of each run with finished steps, its state and the ids of the records of the code that computed them. A run
+    without a record, of an older version, has no known code.
     """
-    root = present_root(multirun)
+    accepted, root = {choice.get("difference") for choice in choices(multirun / experiment)}, present_root(multirun)
     known: dict[str, Mapping[str, tuple[str, str]]] = {}
     alike: dict[str, tuple[dict[str, tuple[str, str]], list[str]]] = {}
-    for run_id, (state, code_ids) in runs.items():
-        counts = state == RunState.DONE or run_id in taken_over
-        if not code_ids or not (counts or latest_checkpoint(run_folder(multirun, run_id)) is not None):
-            continue
+    for run_id, (_, code_ids) in runs.items():
         for code_id in set(code_ids) - known.keys():
             record = read(multirun, code_id)
             known[code_id] = changes(record, root=root) if record is not None else {}
         if different := dict(change for code_id in code_ids for change in known[code_id].items()):
             alike.setdefault(digest_of(different), (different, []))[1].append(run_id)
-    accepted = {choice.get("difference") for choice in choices(multirun / experiment)} if alike else set()
     return [
         OtherCode(
             runs=tuple(ids),

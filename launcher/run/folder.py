@@ -12,13 +12,14 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from launcher.application import application
 from launcher.files import BadRunFolder, load_yaml, write_json
 
 FORMAT: Literal[1] = 1  # of a run folder
@@ -141,13 +142,17 @@ def _keys(model: Any) -> list[tuple[str, str]]:
     return [(item.name, JSON_KEYS.get(item.name, item.name)) for item in dataclasses.fields(model)]
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Errors as in `read_record`."""
+def _load_json(path: Path) -> Any:
+    with open(path, "rb") as file:
+        return json.loads(file.read())
+
+
+def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str = "JSON") -> dict[str, Any]:
+    """The object in a file of JSON, or of another form that `load` reads. Errors as in `read_record`."""
     try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read())
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise BadRunFolder(path, f"not JSON ({error})") from error
+        value = load(path)
+    except ValueError as error:  # not of this form, or not UTF-8
+        raise BadRunFolder(path, f"not {form} ({error})") from error
     except UNREADABLE as error:
         raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
@@ -229,19 +234,19 @@ def checkpoints_folder(folder: Path) -> Path:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The frozen configuration, as FrozenConfig has it. BadRunFolder: the file is gone, or cannot be read."""
-    import yaml
-
     path = folder / "config.yaml"
     try:
-        value = load_yaml(path)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadRunFolder(path, f"not YAML ({' '.join(str(error).split())})") from error
-    except (FileNotFoundError, *UNREADABLE) as error:
+        value = read_object(path, load_yaml, "YAML")
+    except FileNotFoundError as error:
         raise BadRunFolder(path, str(error.strerror)) from error
-    if not isinstance(value, dict):
-        raise BadRunFolder(path, "must be a mapping")
     parse(FrozenConfig, path, value)
     return value
+
+
+def planned_steps(folder: Path) -> int:
+    """The steps of a run that was planned. Errors as in `read_config`."""
+    config = read_config(folder)
+    return application(config).length(config).steps
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from launcher.files import BadRunFolder, create_atomic, fsync_folder, naming, write_atomic
+from launcher.files import BadRunFolder, create_atomic, fsync_folder, write_atomic
 from launcher.run.folder import (
     FORMAT,
     LATER,
@@ -414,27 +414,29 @@ class Locked(RuntimeError):
 @contextmanager
 def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Hold the lock of a run's folder. The kernel releases it when its holder dies. Locked: not within `patience` s."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    path = folder / ".lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        with naming(folder / ".lock"):
-            if patience is None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            else:
-                _lock(handle, folder, patience)
+        end = None if patience is None else uptime() + patience
+        while not _lock(handle, path, end is None):
+            if end is not None and uptime() > end:
+                raise Locked(f"{folder}: another process has held its lock for {patience:g} s")
+            time.sleep(0.01)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path, patience: float) -> None:
-    end = uptime() + patience
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if uptime() > end:
-                raise Locked(f"{folder}: another process has held its lock for {patience:g} s") from error
-        time.sleep(0.01)
+def _lock(handle: int, path: Path, wait: bool) -> bool:
+    """Lock an open file, whose path an error names; False: another process holds the lock, and this does not wait."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    return True
 
 
 def read_claim(folder: Path) -> Claim | None:

@@ -14,7 +14,7 @@ from launcher import files
 from launcher.__main__ import main
 from launcher.errors import InvalidPlan
 from launcher.execution import checks
-from launcher.planning import continuation, freeze
+from launcher.planning import freeze
 from launcher.run import code, lifecycle
 from launcher.run.folder import (
     checkpoints,
@@ -93,7 +93,7 @@ def test_what_depends_on_the_number_of_steps_starts_again_with_the_reason(tmp_pa
     finished(tmp_path, then)
     planned = plan_of(tmp_path, then, *now.split(), steps=320)
     assert len(planned.restarts) == 1 and not planned.prefixes
-    worded(continuation.sentences(planned))
+    worded(planned.continuations())
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_was_deleted_is_named_and_the_next_shorter_run_is_take
     shutil.rmtree(finished(tmp_path) / "checkpoints")
     assert [own.step for own in plan_of(tmp_path, steps=320).prefixes.values()] == [40]
     shutil.rmtree(tmp_path / "runs" / next(iter(plan_of(tmp_path, steps=40).runs)))
-    (said,) = continuation.sentences(plan_of(tmp_path, steps=320))
+    (said,) = plan_of(tmp_path, steps=320).continuations()
     assert "although 160 steps are done, because the checkpoint of step 160 was deleted" in said
 
 

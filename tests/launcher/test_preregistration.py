@@ -91,16 +91,15 @@ def test_a_file_of_another_kind_is_never_overwritten(tmp_path):
 def test_of_many_launches_at_once_none_loses_anothers_declaration(tmp_path):
     many = 8
     words = (*SMALL, "method=c0_grpo,ptrw", f"multirun={tmp_path}")
-    planned = [make(*words, f"seed={number}").experiments[0] for number in range(many)]
+    planned = [make(*words, f"seed={number}") for number in range(many)]
     start = threading.Barrier(many)
-    (tmp_path / "small").mkdir()
 
-    def declare(experiment):
+    def launch(plan):
         start.wait()
-        freeze.declare(tmp_path, experiment)
+        freeze.freeze(plan)
 
     with ThreadPoolExecutor(many) as pool:
-        list(pool.map(declare, planned))
+        list(pool.map(launch, planned))
     assert sorted(one["plan"]["seeds"] for one in kept(tmp_path / "small")) == [[number] for number in range(many)]
 
 
