@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,13 @@ def _frozen(run: PlannedRun) -> str:
         "base": run.base,
         **{key: run.config[key] for key in (*rules.sections, *rules.frozen, identity.INPUTS) if key in run.config},
     }
-    return files.dump_yaml(frozen)
+    return "".join(_section(json.dumps({key: value})) for key, value in frozen.items())
+
+
+@lru_cache(maxsize=1024)
+def _section(text: str) -> str:
+    """A section in YAML, from JSON: most sections of a run are those of many others."""
+    return files.dump_yaml(json.loads(text))
 
 
 def _moved(plan: Plan, problems: Diagnostics) -> set[str]:
