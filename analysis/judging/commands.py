@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{error}. Fix: correct it, and run the command again: it goes on", file=sys.stderr)
+        print(f"{error}. Fix: correct the cause, and run the command again: it goes on", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)

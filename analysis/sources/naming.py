@@ -252,7 +252,9 @@ def _pattern(match: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(match)
     except re.error as error:
-        raise BadImport(Objection("--match", match, f"not a regular expression ({error})", "correct it")) from error
+        raise BadImport(
+            Objection("--match", match, f"not a regular expression ({error})", "correct the expression")
+        ) from error
     if not pattern.groupindex:
         fix = "write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)"
         raise BadImport(Objection("--match", match, "has no named part", fix))

@@ -40,7 +40,7 @@ class StudyOptions(Section):
     map: _Text = Field(None, description="a CSV file of run, group, seed and factors")
     baseline: _Text = Field(None, description="the group that the others are compared with")
     metric: _OneOrMore = Field((), description="a list of metrics, the primary one first")
-    direction: Direction | None = Field(None, description="higher, lower or null")
+    direction: Direction | None = Field(None, description="higher, lower or null (as is known of the metric)")
     paired: bool = Field(False, description="true or false")
     step: _Text = Field(None, description="the metric, or the column of CSV files, that counts the steps")
     analysis: dict[str, Any] = Field({}, description="the section analysis of an experiment")

@@ -47,7 +47,9 @@ class Primary(Section):
 
     metric: Metric = REWARD
     summary: Literal["final", "auc", "best", "time_to"] = "final"
-    direction: Direction | None = Field(default=None, description="higher, lower or null")
+    direction: Direction | None = Field(
+        default=None, description="higher, lower or null (as is known of the metric)"
+    )
 
     @field_validator("metric")
     @classmethod

@@ -175,7 +175,7 @@ class Diagnostics(list[Objection]):
             raise error("\n".join([*map(str, self[:_MOST]), *more]))
 
 
-def refusal(rule: str, fix: str = "correct it", shown: bool = True) -> PydanticCustomError:
+def refusal(rule: str, fix: str = "give a value that this rule allows", shown: bool = True) -> PydanticCustomError:
     """The error that a validator raises for its value; rule and fix are those of the objection; shown:
     whether its value is the matter, and not the key itself."""
     return PydanticCustomError("refusal", "{rule}", {"rule": rule, "fix": fix, "shown": shown})

@@ -219,7 +219,7 @@ class Composition:
             try:
                 OmegaConf.update(self.config, key, override.value(), merge=True)
             except (ConfigAttributeError, ConfigKeyError):
-                rule, fix = "the configuration has no such key", f"correct it, or add it with +{word}"
+                rule, fix = "the configuration has no such key", f"correct the key, or add it with +{word}"
             except OmegaConfBaseException as error:
                 rule, fix = str(error).splitlines()[0], "correct the value"
             if rule is not None and fix is not None:

@@ -115,7 +115,7 @@ def _try_entry_points(problems: Diagnostics) -> None:
             isolated.call(_IMPORT_S, registry.load)
         except Ended as ended:
             key = "analysis" if ended.file is None else f"line {ended.line}"
-            problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct it")
+            problems.add(ended.shown_file or "configuration", key, None, ended.rule, "correct the code")
     problems.raise_any()
 
 

@@ -210,7 +210,7 @@ def _refuse_idle_exclusions(planning: Planning, layout: _Layout, matched: Collec
         if number not in matched and at is not None:
             value = brief({key: list(levels) for key, levels in exclusion.items()})
             rule = "this exclusion removes no run: no cell has these levels together"
-            planning.problems.add(layout.root.where, at, value, rule, "correct it, or remove it")
+            planning.problems.add(layout.root.where, at, value, rule, "correct its levels, or remove it")
     if matched and not some and not planning.problems:
         rule, fix = "the exclusions remove every run", "remove some exclusions"
         planning.problems.add(layout.root.where, "experiment.exclude", None, rule, fix)

@@ -33,9 +33,9 @@ from trainer_ext.scoring.tasks import Row
 
 def unusable(key: str, value: Any, ended: Ended) -> Objection:
     """The objection to a user's code that gave no answer. key, value: what chooses that code."""
-    fix = "correct it"
+    fix = "correct the code"
     if ended.late and key.startswith("task."):
-        fix = "correct it, or raise task.reward_timeout_s"
+        fix = "correct the code, or raise task.reward_timeout_s"
     if ended.file is None:
         return Objection(key, value, ended.rule, fix)
     return Objection(f"line {ended.line}", None, ended.rule, fix, ended.shown_file)
@@ -90,7 +90,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
         try:
             learned(asked)
         except (TypeError, ValueError) as error:
-            fix = "correct it (docs/reward-models.md)"
+            fix = "give a value that this rule allows (docs/reward-models.md)"
             raise Objection("task.learned_reward", dict(asked), one_line(str(error)), fix) from error
     return tasks.reward(section)
 

@@ -68,11 +68,11 @@ def _settings(words: Sequence[str]) -> tuple[Settings, list[str]]:
             values[key] = kinds[key](text)
         except ValueError:
             kind = "a whole number" if kinds[key] is int else "a number"
-            raise ValueError(f"{word}: it must be {kind}. Fix: correct it") from None
+            raise ValueError(f"{word}: it must be {kind}. Fix: give such a number") from None
     try:
         return Settings(**values), others
     except ValueError as error:
-        raise ValueError(f"{error}. Fix: correct it") from error
+        raise ValueError(f"{error}. Fix: give a value that this rule allows") from error
 
 
 if __name__ == "__main__":

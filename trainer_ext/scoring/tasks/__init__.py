@@ -128,7 +128,12 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     rows = list(rows)
     brought = {row.split for row in rows}
     if unknown := sorted(map(str, brought - {None, *SPLITS})):
-        raise Objection("rows", unknown[0], f"the split of a row is one of {', '.join(SPLITS)}, or None", "correct it")
+        raise Objection(
+            "rows",
+            unknown[0],
+            f"the split of a row is one of {', '.join(SPLITS)}, or None",
+            "give the row one of these",
+        )
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
