@@ -47,9 +47,7 @@ class Primary(Section):
 
     metric: Metric = REWARD
     summary: Literal["final", "auc", "best", "time_to"] = "final"
-    direction: Direction | None = Field(
-        default=None, description="higher, lower or null (as is known of the metric)"
-    )
+    direction: Direction | None = Field(default=None, description="higher, lower or null (as is known of the metric)")
 
     @field_validator("metric")
     @classmethod
