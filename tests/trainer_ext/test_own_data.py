@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import signal
 import threading
@@ -14,7 +15,7 @@ import pytest
 from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import problems
 from trainer_ext.scoring import rewards, tasks
-from trainer_ext.scoring.tasks import file
+from trainer_ext.scoring.tasks import Row, file
 
 SECTION = section("file")
 SHARES = {"validation": 0.0, "test": 0.0}
@@ -60,6 +61,18 @@ def test_metadata_of_several_types_is_refused(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "n": 1}, {"prompt": "b", "answer": "", "n": "x"})
     with pytest.raises(ValueError, match="n: the prompts' values are not of one type"):
         tasks.prepare({**SECTION, "train_path": path}, SHARES, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("values, is_json", [(["2020-01-01", "é\n"], True), ([1, 2.5], True), ([[1], None], True),
+                                             ([b"x", None], False), ([datetime.date(2020, 1, 2)], False)])  # fmt: skip
+def test_rows_are_read_as_the_parquet_file_has_them(tmp_path, monkeypatch, values, is_json):
+    rows = [Row(str(number), "", tasks.TRAIN, metadata={"n": value}) for number, value in enumerate(values)]
+    monkeypatch.setattr(tasks, "rows_by_split", lambda *_: {tasks.TRAIN: rows, tasks.TEST: []})
+    folder = tasks.prepare({**SECTION, "train_path": jsonl(tmp_path / "a.jsonl")}, SHARES, tmp_path)
+    assert (folder / "train.jsonl").is_file() == is_json
+    written = pq.read_table(folder / "train.parquet", columns=["prompt", "reward_model", "extra_info"]).to_pylist()
+    assert tasks.read(folder, tasks.TRAIN) == written and [row["extra_info"]["n"] for row in written] == values
+    assert tasks.read(folder, tasks.TEST) == []
 
 
 # ---------------------------------------------------------------- rewards

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
 import torch
 
 from trainer_ext.fits import chat
@@ -60,10 +59,8 @@ class Prompts:
 
     def _read(self, split: str) -> list[Prompt]:
         """The prompts of a split that are short enough, like verl's filter_overlong_prompts. ValueError: none is."""
-        path, rows = self._folder / f"{split}.parquet", []
-        # not `read_table`, which imports pandas and more of Arrow: 60 MB
-        table = pq.ParquetFile(path).read(columns=["prompt", "reward_model", "extra_info"])
-        for row in table.to_pylist():
+        listed, rows = tasks.read(self._folder, split), []
+        for row in listed:
             messages, truth = row["prompt"], row["reward_model"]["ground_truth"]
             whole = "\0".join(message[part] for message in messages for part in ("role", "content"))
             if whole not in self._encoded:
@@ -71,12 +68,12 @@ class Prompts:
             if len(self._encoded[whole]) <= self._max_length:
                 text, info = tasks.text_of(messages), row["extra_info"]
                 rows.append(Prompt(self._encoded[whole], truth, text, info, messages))
-        if not rows and split != tasks.TRAIN and not pq.read_metadata(path).num_rows:
+        if not listed and split != tasks.TRAIN:
             raise tasks.empty(split)
         if not rows:
-            raise ValueError(
-                f"{path}: no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"
-            )
+            place = self._folder / f"{split}.parquet"
+            rule = f"no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"
+            raise ValueError(f"{place}: {rule}")
         return rows
 
     def of_step(self, step: int, size: int) -> list[Prompt]:

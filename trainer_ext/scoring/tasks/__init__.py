@@ -19,6 +19,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -204,7 +205,8 @@ def empty(split: str) -> Objection:
 
 
 def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path) -> Path:
-    """The folder of a task's prompts, one Parquet file a split with verl's columns, made once and kept by content.
+    """The folder of a task's prompts, one Parquet file a split with verl's columns, made once and kept by content. Rows
+    that JSON can hold are also in a .jsonl file each split: to import Arrow takes 36 MB, and pandas with it 50 MB more.
 
     section: the configuration's section `task`; shares: trainer.split. The folder is named by the content.
     """
@@ -216,7 +218,30 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     sources = [content(path) for path in files]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
-    return build_once(cache / "data" / key, lambda folder: write(folder, name, rows_by_split(section, shares)))
+    def build(folder: Path) -> None:
+        write(folder, name, rows_by_split(section, shares))
+        for path in folder.glob("*.parquet"):
+            with suppress(TypeError):
+                path.with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in _parquet_rows(path)))
+
+    return build_once(cache / "data" / key, build)
+
+
+def read(folder: Path, split: str) -> list[dict[str, Any]]:
+    """The rows of a split in a folder of `prepare`, with verl's columns `prompt`, `reward_model` and `extra_info`."""
+    path = folder / f"{split}.jsonl"
+    if path.is_file():
+        with path.open(encoding="utf-8") as file:
+            return [*map(json.loads, file)]
+    return _parquet_rows(path.with_suffix(".parquet"))
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    # not `read_table`, which imports pandas and more of Arrow: 60 MB
+    rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=["prompt", "reward_model", "extra_info"]).to_pylist()
+    return rows
 
 
 def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None:
