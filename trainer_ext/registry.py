@@ -11,7 +11,9 @@ other installed packages are imported by their entry points once a name is not k
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -108,7 +110,10 @@ class Part:
             key, close = f"{self._section}.{self.name}", _close(name, self)
             fix = f"write {close}" if close else "use one of these, or register it (docs/extending.md)"
             raise Objection(key, name, f"must be one of {', '.join(self)}", fix)
-        return self._entries[name]
+        entry = self._entries[name]
+        if entry.function.__module__ in sys.modules:
+            importlib.import_module(entry.function.__module__)  # waits for a thread that is still executing it
+        return entry
 
     def choice(self, section: Mapping[str, Any]) -> Choice:
         """The choice that a method makes for this part. Objection: its name is unknown, or a setting is missing."""

@@ -158,7 +158,9 @@ def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, P
     if warning := collected.warning():
         print(warning, flush=True)
     retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
-    launched = Launch(collected.record, plan.tracking, retry, collected.patch, stall_s)
+    launched = Launch(
+        record=collected.record, tracking=plan.tracking, retry=retry, patch=collected.patch, stall_s=stall_s
+    )
     return launched, launch_record.write(plan.multirun, launched, collected.patches)
 
 

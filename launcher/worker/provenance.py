@@ -7,7 +7,6 @@ configurations name; nothing is imported. A package counts as a whole.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.metadata
 import os
@@ -32,7 +31,7 @@ from launcher.project import COPIES, ROOT, root
 from launcher.run import code, launch_record
 from launcher.run.code import Code, hashes, hub_commit, read, versions
 from launcher.run.folder import multirun_of
-from launcher.secrets import is_credentials_file, mask_patch
+from launcher.secrets import is_credentials_file, mask, mask_patch
 
 _LIBRARY_FOLDERS = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 
@@ -65,7 +64,7 @@ def note() -> None:
             continue
 
 
-def record(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:
+def loaded_code(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:
     """The code of this process, and the data files of a run with this configuration, but for those in its identity.
 
     hub: the commits of the models and data sets of the hub that it uses.
@@ -138,7 +137,7 @@ def hub_commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path
     return {name: commit for name, commit in commits.items() if commit is not None}
 
 
-_user_packages = functools.cache(installed_parts.packages)
+_user_packages = cache(installed_parts.packages)
 
 
 def _data(config: Mapping[str, Any]) -> dict[str, str]:
@@ -196,6 +195,8 @@ def _is_users(place: Path) -> bool:
     return place.is_absolute() and not is_library(place) and not place.is_relative_to(ROOT)
 
 
+# ---------------------------------------------------------------- the provenance of a launch
+
 # New files beyond these sizes are data rather than code: only their names are kept.
 LARGEST_FILE = 1 << 20
 LARGEST_SUM = 8 << 20
@@ -226,8 +227,7 @@ class Provenance:
 
 
 def collect(root: Path, command: str, multirun: Path | None = None, user_code: Iterable[Source] = ()) -> Provenance:
-    """Collect the provenance, once for each launch. command: without secrets; user_code: the code from outside of
-    `root` that its runs import.
+    """Collect the provenance, once for each launch. user_code: the code from outside of `root` that its runs import.
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
@@ -236,7 +236,7 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
     record = {
         **tree,
         launch_record.USER_CODE: _sources(user_code, patches),
-        "command": command,
+        "command": mask(command),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),

@@ -31,7 +31,6 @@ from launcher.run import code, launch_record, lifecycle, stop_request, whole
 from launcher.run.folder import attempt_folder, last_final_step, latest_checkpoint, multirun_of, read_config
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
-from launcher.secrets import mask
 from launcher.text import one_line
 from launcher.worker import prefix, provenance
 from launcher.worker.attempt import Attempt, prepare
@@ -273,7 +272,7 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: M
     """The state with the code that this attempt has loaded until now. commits: of names on the hub, as far as they were
     known before."""
     used = {**provenance.hub_commits(config, state.code_ids(), folder), **commits}
-    code_id = code.keep(multirun_of(folder), provenance.record(config, used))
+    code_id = code.keep(multirun_of(folder), provenance.loaded_code(config, used))
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
@@ -303,7 +302,7 @@ def _say(text: str) -> None:
 def _write_provenance(folder: Path, config: Mapping[str, Any], launch: Launch, state: State) -> None:
     multirun = multirun_of(folder)
     if not launch.record:
-        collected = provenance.collect(ROOT, mask(" ".join(sys.argv)), multirun, provenance.sources([config]))
+        collected = provenance.collect(ROOT, " ".join(sys.argv), multirun, provenance.sources([config]))
         launch_record.keep_patches(multirun, collected.patches)
         launch = dataclasses.replace(launch, record=collected.record, patch=collected.patch)
     record = launch.record

@@ -115,7 +115,7 @@ def test_the_syntax_or_the_bytes_alone_do_not_make_a_change(file, syntax, names)
 
 
 def test_only_modules_of_ours_and_the_users_are_recorded():
-    kept = provenance.record({})
+    kept = provenance.loaded_code({})
     assert "trainer_ext/methods/health.py" not in kept.modules or "trainer_ext.methods.health" in sys.modules
     assert kept.modules["launcher/run/code.py"] == code.hashes(ROOT / "launcher/run/code.py")[0]
     assert "tests/launcher/test_code.py" in kept.modules
@@ -126,9 +126,9 @@ def test_only_modules_of_ours_and_the_users_are_recorded():
 
 def test_the_modules_of_a_backend_count_although_its_own_processes_load_them():
     module = "trainer_ext/backends/verl_ray/session.py"
-    kept = provenance.record({"trainer": {"backend": "verl_ray"}})
+    kept = provenance.loaded_code({"trainer": {"backend": "verl_ray"}})
     assert (kept.modules[module], kept.syntax[module]) == code.hashes(ROOT / module)
-    assert module not in provenance.record({"trainer": {"backend": "in_process"}}).modules
+    assert module not in provenance.loaded_code({"trainer": {"backend": "in_process"}}).modules
 
 
 def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def test_a_module_keeps_the_content_that_it_was_loaded_with(tmp_path, monkeypatc
     provenance.note()
     first = code.hashes(path)[0]
     path.write_text("RATE = 2\n")
-    assert provenance.record({}).modules[path.name] == first != code.hashes(path)[0]
+    assert provenance.loaded_code({}).modules[path.name] == first != code.hashes(path)[0]
     assert code.changes(Code(modules={path.name: first}, syntax={path.name: "x"}))  # found where Python would find it
     assert mine_of_test_code.RATE == 1
 
@@ -319,14 +319,14 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
     assert hub.pinned(config, used) == config  # transformers downloads the rest
     hub_cache("c1" * 20, *WHOLE)
     assert hub.pinned(config, used)["model"]["path"] == str(first)
-    made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", provenance.record(config, used))})
+    made = State("a", RunState.DONE, code={"1": code.keep(tmp_path / "m", provenance.loaded_code(config, used))})
     hub_cache("d2" * 20, *WHOLE)
     assert hub.pinned(config, provenance.hub_commits(config, made.code_ids(), folder))["model"]["path"] == str(first)
     changed = code.changes(code.read(tmp_path / "m", made.code["1"]))
     assert changed["models/org/mine"] == ("c1" * 20, "d2" * 20)
     assert code.said("models/org/mine", changed["models/org/mine"]) == "models/org/mine c1c1c1c1c1c1 is d2d2d2d2d2d2"
     records = [
-        provenance.record(config, commits)
+        provenance.loaded_code(config, commits)
         for commits in (used, provenance.hub_commits(config, fresh.code_ids(), folder))
     ]
     assert code.between(records) == ["models/org/mine"]
@@ -470,7 +470,7 @@ def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_
     helper.write_text("VALUE = 1.0\n")
     file.write_text("from beside_the_rewards import VALUE\n\ndef good(*_):\n    return VALUE\n")
     rewards.function(f"{file}:good")
-    kept = provenance.record({})
+    kept = provenance.loaded_code({})
     assert {str(file), str(helper)} <= kept.modules.keys()
     only = code.Code(modules={str(file): kept.modules[str(file)]}, syntax={str(file): kept.syntax[str(file)]})
     assert code.changes(only) == {}

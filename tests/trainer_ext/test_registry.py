@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -132,29 +133,34 @@ def test_an_unknown_task_names_the_known_ones():
         tasks.get("sort")
 
 
-SLOW = """
+BEFORE = """
 import pathlib, time
-from trainer_ext.scoring.tasks import task
 while not pathlib.Path({go!r}).exists():
     time.sleep(0.01)
+"""
+TASK = """
+from trainer_ext.scoring.tasks import task
 @task("slow")
 def rows(task): return []
-def compute_score(*_): return 1.0
 """
+SCORE = "def compute_score(*_): return 1.0"
 
 
-def test_threads_that_ask_for_a_task_wait_for_the_one_that_imports_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+@pytest.mark.parametrize("text", [BEFORE + TASK + SCORE, TASK + BEFORE + SCORE], ids=["unregistered", "registered"])
+@pytest.mark.parametrize("module", [f"{tasks.__name__}.slow", "slow"], ids=["included", "of another package"])
+def test_threads_that_ask_for_a_task_wait_for_the_one_that_imports_it(tmp_path, monkeypatch, module, text):
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)] if "." in module else tasks.__path__)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
-    name, go = f"{tasks.__name__}.slow", tmp_path / "go"
-    (tmp_path / "slow.py").write_text(SLOW.format(go=str(go)))
+    monkeypatch.setattr(registry, "load", lambda group: importlib.import_module(module))  # as an entry point's
+    (tmp_path / "slow.py").write_text(text.format(go=str(tmp_path / "go")))
     try:
         with ThreadPoolExecutor() as threads:
             first = threads.submit(tasks.reward, {"name": "slow"})
-            until(lambda: name in sys.modules or first.done())
+            until(lambda: module in sys.modules or first.done())
             second = threads.submit(tasks.reward, {"name": "slow"})
             wait([second], timeout=0.2)
-            go.touch()
-            assert first.result() is second.result()
+            (tmp_path / "go").touch()
+            assert first.result() is second.result() and first.result()() == 1.0
     finally:
-        sys.modules.pop(name, None)
+        sys.modules.pop(module, None)

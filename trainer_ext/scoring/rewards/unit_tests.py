@@ -56,7 +56,7 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
     choice = rewards.reward.choice({**task, "reward": NAME})
     if task["score"] not in SCORES:
         rule = f"must be {' or '.join(SCORES)}"
-        raise Objection("task.score", task["score"], rule, "give a value that this rule allows (docs/code-tasks.md)")
+        raise Objection("task.score", task["score"], rule, "give one of these (docs/code-tasks.md)")
     _limits(task["sandbox"])
 
     def unit_tests(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> Any:
@@ -77,14 +77,10 @@ def _limits(settings: Mapping[str, Any]) -> sandbox.Limits:
         limits = sandbox.Limits(**settings)
     except TypeError as error:
         rule = f"it needs the keys {', '.join(sandbox.Limits.__dataclass_fields__)}"
-        raise Objection(
-            "task.sandbox", dict(settings), rule, "give a value that this rule allows (docs/code-tasks.md)"
-        ) from error
+        raise Objection("task.sandbox", dict(settings), rule, "give these keys (docs/code-tasks.md)") from error
     if limits.isolation not in sandbox.ISOLATIONS:
         rule = f"must be {' or '.join(sandbox.ISOLATIONS)}"
-        raise Objection(
-            "task.sandbox.isolation", limits.isolation, rule, "give a value that this rule allows (docs/code-tasks.md)"
-        )
+        raise Objection("task.sandbox.isolation", limits.isolation, rule, "give one of these (docs/code-tasks.md)")
     return limits
 
 

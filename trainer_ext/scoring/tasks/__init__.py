@@ -78,10 +78,11 @@ def get(name: str) -> ModuleType:
     Of the modules in this folder, only the one with that name is imported. The others are then not part of the code of
     its runs.
     """
-    # Listing the folder would take longer than most rewards.
-    listed = f"{__name__}.{name}" not in sys.modules
-    here = [module.name for module in pkgutil.iter_modules(__path__)] if listed else [name]
-    for module in [name] if name in here else here:
+    names = [name]
+    if f"{__name__}.{name}" not in sys.modules:  # to list the folder takes longer than most rewards
+        here = [module.name for module in pkgutil.iter_modules(__path__)]
+        names = [name] if name in here else here
+    for module in names:
         importlib.import_module(f"{__name__}.{module}")  # waits for another thread that is importing it
     return sys.modules[task.get(name).function.__module__]
 
