@@ -172,6 +172,8 @@ method=c0_ppo,sft experiment.baseline=c0_ppo analysis.primary.metric=analysis/re
 experiment=quickstart task.name=sortng
 experiment=quickstart verl.data.max_prompt_length=1
 method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7
+method=c0_grpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null
+trainer=verl_ray verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null
 method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3
 method=dpo verl.actor_rollout_ref.rollout.n=1
 method=c0_grpo verl.actor_rollout_ref.rollout.n=1

@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
 from tests.trainer_ext.twins import problems
+from trainer_ext.application.preflight import check_task
 from trainer_ext.scoring import rewards, tasks
 from trainer_ext.scoring.tasks import Row, file
 
@@ -73,6 +74,19 @@ def test_rows_are_read_as_the_parquet_file_has_them(tmp_path, monkeypatch, value
     written = pq.read_table(folder / "train.parquet", columns=["prompt", "reward_model", "extra_info"]).to_pylist()
     assert tasks.read(folder, tasks.TRAIN) == written and [row["extra_info"]["n"] for row in written] == values
     assert tasks.read(folder, tasks.TEST) == []
+
+
+@pytest.mark.parametrize("column, refused", [(None, ["task.warm_start"]), ("answer", [])])
+def test_a_warm_start_without_a_demonstration_is_refused_by_a_plan(tmp_path, column, refused):
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": "b"})
+    asked = {
+        **SECTION,
+        "train_path": path,
+        "worked_answer": column,
+        "warm_start": {"steps": 1},
+        "reward": "exact_match",
+    }
+    assert [objection.key for objection in check_task(asked, True, True).objections] == refused
 
 
 # ---------------------------------------------------------------- rewards

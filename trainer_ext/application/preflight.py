@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import os
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,10 @@ def _asked(
             if not isinstance(text, str):
                 rule, fix = f"the {key} of prompt {number} is not text", "return rows of trainer_ext.scoring.tasks.Row"
                 raise Objection("rows", _plain(text), rule, fix, _file(module))
+    shown, start = getattr(module, "demonstration", None), section.get("warm_start") or {}
+    if start.get("steps") and shown and not any(shown(row, random.Random(0), 0.0) for row in rows):
+        fix = "give prompts one (task=file: task.worked_answer names its column), or choose a model that is trained"
+        raise Objection("task.warm_start", dict(start), "no prompt of the task has a demonstration", fix)
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
     row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))

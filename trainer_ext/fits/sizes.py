@@ -39,6 +39,10 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Objection]:
     if trainer.get("eval_every") and most > int(trainer["eval_samples"]):
         rule = f"pass@{most} needs {most} responses to a prompt, and trainer.eval_samples is {trainer['eval_samples']}"
         yield Objection("trainer.eval_pass", trainer["eval_pass"], rule, f"set trainer.eval_samples={most}")
+    trains = trainer["backend"] == "verl_ray" or method["loss"] != "none"
+    if trains and config["verl"]["actor_rollout_ref"]["actor"]["ppo_micro_batch_size_per_gpu"] is None:
+        yield Objection(_MICRO, None, "it is missing", "set it to an integer 1 or more, such as 64")
+        return
     if trainer["backend"] == "verl_ray":
         yield from _adapters(config)
         objections = list(_of_devices(model, int(trainer["ranks"])))
