@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import FunctionType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +40,25 @@ def pytest_configure(config: pytest.Config) -> None:
         large = memory.f_bavail * memory.f_frsize >= 4 << 30
         if large and not memory.f_flag & os.ST_NOEXEC and not config.getoption("--require"):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Words and short code name a case as they are written: pytest would number them."""
+    if isinstance(val, list | tuple) and val and all(isinstance(word, str) for word in val):
+        text = " ".join(val)
+    elif isinstance(val, FunctionType) and val.__name__ == "<lambda>":
+        text = _lambdas(val.__code__.co_filename)[min(p[:1] + p[2:3] for p in val.__code__.co_positions() if p[2])]
+    else:
+        return None
+    return text if len(text) <= 80 and text.isprintable() and text.isascii() else None
+
+
+@cache
+def _lambdas(file: str) -> dict[tuple[int, int], str]:
+    """The bodies of a file's lambdas, by the places where they begin."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    bodies = (node.body for node in ast.walk(tree) if isinstance(node, ast.Lambda))
+    return {(body.lineno, body.col_offset): ast.unparse(body) for body in bodies}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -254,12 +254,12 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_befo
 @pytest.mark.parametrize(
     "change",
     [
-        last_lines(lambda rows: [*rows[:6], rows[6][:20]]),
-        last_lines(lambda rows: [*rows[:6], rows[6].rstrip(), *rows[7:]]),
-        last_lines(lambda rows: [*rows[:7], bytes(200)]),
-        last_lines(lambda rows: [*rows[:7], rows[6], *rows[7:]]),
-        last_lines(lambda rows: rows[:6]),
-        last_lines(lambda rows: rows[1:]),
+        pytest.param(last_lines(lambda rows: [*rows[:6], rows[6][:20]]), id="a torn line"),
+        pytest.param(last_lines(lambda rows: [*rows[:6], rows[6].rstrip(), *rows[7:]]), id="a line without its end"),
+        pytest.param(last_lines(lambda rows: [*rows[:7], bytes(200)]), id="NUL after step 7"),
+        pytest.param(last_lines(lambda rows: [*rows[:7], rows[6], *rows[7:]]), id="a step twice"),
+        pytest.param(last_lines(lambda rows: rows[:6]), id="the last steps gone"),
+        pytest.param(last_lines(lambda rows: rows[1:]), id="the first step gone"),
         "empty",
         "gone",
     ],
@@ -289,7 +289,11 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
     ("file", "change"),
     [
         *(("metrics.jsonl", how) for how in ("last line NUL", "last line", "gone", "swapped")),
-        ("metrics.jsonl", last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')])),
+        pytest.param(
+            "metrics.jsonl",
+            last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')]),
+            id="another value added",
+        ),
         *((file, "half") for file in ("responses.jsonl", "evaluations/000006.json.gz", "config.yaml")),
         *((file, "gone") for file in ("histograms.jsonl", "manifest.json")),
         ("evaluations/000014.json.gz", Path.touch),

@@ -87,11 +87,12 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"test_path": "b.jsonl"},
     ),
     **{
-        f"{task}, another layout {n}": (task, {"a.jsonl": [line]}, {})
-        for n, (task, line) in enumerate((
-            ("wmt", {"de": "a", "en": "b"}), ("wmt", {"translation": {"fr": "a"}}), ("tldr", {"post": "a"}),
-            ("natural_questions", {"question": "a", "answer": 3}), ("hh_rlhf", {"chosen": "Hello", "rejected": "x"}),
-        ))
+        f"{task}, {reason}": (task, {"a.jsonl": [line]}, {})
+        for task, reason, line in (
+            ("wmt", "no translation", {"de": "a", "en": "b"}), ("wmt", "no target", {"translation": {"fr": "a"}}),
+            ("tldr", "no summary", {"post": "a"}), ("natural_questions", "a number", {"question": "a", "answer": 3}),
+            ("hh_rlhf", "no dialogue", {"chosen": "Hello", "rejected": "x"}),
+        )
     },
     "gsm8k": ("gsm8k", {"a.jsonl": GSM8K, "b.jsonl": GSM8K[1:]}, {"test_path": "b.jsonl"}),
     "file, columns": (
