@@ -90,7 +90,7 @@ def to_json(report: Report) -> bytes:
     answered, runs = report.responses, {run.id: run for run in compared.sweep.runs}.values()
 
     def with_gaps(of: Estimate | Comparison, **more: object) -> dict[str, object]:
-        return _fields(of) | {"gaps": [wording.gap(gap) for gap in of.gaps]} | more
+        return _fields(of) | {"gaps": [text for gap in of.gaps for text in wording.gaps([gap])]} | more
 
     def comparison(block: Block) -> dict[str, object]:
         measure = block.measure

@@ -299,8 +299,13 @@ def check_references(declared: Mapping[str, Declared] | None) -> Mapping[str, De
     unknown = []
     for name, claim in declared.items():
         if isinstance(claim, _Count | _AllOrAny):
-            rule = f"the hypotheses that it may name are {', '.join(known) or 'none'}"
-            unknown += [((name, claim.kind, "of"), other, refusal(rule)) for other in claim.of if other not in known]
+            rule = (
+                f"must be one of {', '.join(known)}"
+                if known
+                else "no hypothesis that it can count is declared above it"
+            )
+            error = refusal(rule, f"name hypotheses that stand above {name}, or declare this one there")
+            unknown += [((name, claim.kind, "of"), other, error) for other in claim.of if other not in known]
             known.append(name)
     if unknown:
         raise refusals(unknown)

@@ -178,8 +178,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             row = _row(study, block, estimate, comparison, decimals)
             record = _record(study, block, estimate, comparison)
             entries.append((estimate.group, row, record))
-            if estimate.gaps:
-                text = "; ".join(map(wording.gap, estimate.gaps))
+            for text in wording.gaps(estimate.gaps):
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
             for text in comparison.notes if comparison else ():
                 notes[f"{capital(block.measure.title)}: {text}."] = None

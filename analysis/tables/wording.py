@@ -10,6 +10,7 @@ from analysis.findings import interim
 from analysis.findings.interim import Status
 from analysis.findings.study import Block, Bound, Comparison, Gap, Ground, Measure, Outcome, Reason, Study
 from analysis.findings.verdicts import Verdict
+from analysis.spec.cell import grouped
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
@@ -84,9 +85,12 @@ def factors(cell: Cell) -> str:
     return ", ".join(f"{label} = {level}" for label, level in cell)
 
 
-def gap(lost: Gap) -> str:
-    """A seed without a value, with the reason."""
-    return f"seed {lost.seed}{''.join(f', {label} {level}' for label, level in lost.cell)}: {lost.why}"
+def gaps(lost: Iterable[Gap]) -> list[str]:
+    """The seeds without a value, or their cells, in one text for each reason."""
+    places = grouped(
+        (gap.why, f"seed {gap.seed}{''.join(f', {name} {level}' for name, level in gap.cell)}") for gap in lost
+    )
+    return [f"{'; '.join(several)}: {why}" for why, several in places.items()]
 
 
 def times_cut(count: int) -> str:

@@ -120,7 +120,8 @@ def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
     recorded = frozen.get("identity")
     version, digest = (recorded.get("version"), recorded.get("hash")) if isinstance(recorded, Mapping) else (None, None)
     if version != VERSION:
-        raise ValueError(f"its identity has version {version}, but this release reads only version {VERSION}")
+        written = f"another release of rlsweep wrote it, with version {version}" if version else "it is not recorded"
+        raise ValueError(f"{written}; this release reads version {VERSION}")
     actual = identity(str(frozen.get("base")), frozen)
     if actual != digest:
         rule = "the configuration was changed after it was frozen"

@@ -69,6 +69,7 @@ ACTOR = "verl.actor_rollout_ref.actor"
     [
         (["ppo_mini_batch_size=7"], 1),
         ([], 3),
+        (["model.resources.devices=3"], "null"),
         (["ppo_micro_batch_size_per_gpu=48"], 1),
         (["use_dynamic_bsz=true", "ppo_max_token_len_per_gpu=9"], 1),
         (["method=dpo", "use_dynamic_bsz=true", "ppo_max_token_len_per_gpu=19"], 1),
@@ -78,7 +79,7 @@ ACTOR = "verl.actor_rollout_ref.actor"
 )
 def test_sizes_that_do_not_divide_are_named(overrides, ranks, worded):
     given = ["verl.data.train_batch_size=32", f"{ACTOR}.ppo_mini_batch_size=8", "verl.actor_rollout_ref.rollout.n=8"]
-    given += [word if word.startswith("method") else f"{ACTOR}.{word}" for word in overrides]
+    given += [word if word.startswith(("method", "model")) else f"{ACTOR}.{word}" for word in overrides]
     worded(map(str, sizes.misfits(configuration("trainer=verl_ray", f"trainer.ranks={ranks}", *given))))
 
 

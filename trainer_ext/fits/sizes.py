@@ -164,7 +164,10 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         fit = max((k for k in fitting if k <= ranks), default=min(fitting, default=None))
         fix = f"{fix}, such as {fit}" if fit else "choose fewer nodes"
         if on_each:
-            fix = f"choose model.resources.devices, or {_ACTOR}.ppo_mini_batch_size, so that it can"
+            few = f"model.resources.devices={fit // nodes}" if fit else "other numbers of nodes and devices"
+            fix = f"choose {few}, or another {_ACTOR}.ppo_mini_batch_size"
+            yield Objection("model.resources.devices", on_each, f"{rule} by {ranks} ranks, one a device", fix)
+            return
         yield Objection("trainer.ranks", ranks, rule, fix)
         return
     ranks //= together
