@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import ASKED, BadImport
-from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
+from analysis.sources.naming import Named, Naming, in_names, is_planned, name, refuse_several_logs, with_seeds
 from analysis.sources.source import LoggedRun, sources
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
@@ -186,6 +187,7 @@ def _named(
         fix = "give the folders that contain them, or name the column of steps by --step"
         raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)
+    refuse_several_logs(runs, request.naming)
     if rows := in_names(runs, request.naming):
         of_path = {run.group: rows[run.name]["group"] for run in runs if run.group is not None}
         first = of_path.get(request.baseline or "", request.baseline)
@@ -210,12 +212,25 @@ def _named(
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
     if read_as := {f"{name}: {cell}" for run in runs for name, cell in run.log.read_as.items()}:
         plan["notes"].append(f"{some(sorted(read_as), _DIFFER)}.")
+    plan["notes"] += _copies(named)
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
     needed = settings(section, request.file or "--metric", plan["groups"], plan["baseline"], cells)
     _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
+
+
+def _copies(named: Sequence[Named]) -> Iterator[str]:
+    """A note for each group that has runs with the same rows."""
+    logged = [(member, metrics_path(member.run.folder)) for member in named if member.run.log.read > 1]
+    sizes = grouped(((member.group, path.stat().st_size), (member, path)) for member, path in logged)
+    for alike in sizes.values():
+        by_rows = grouped((path.read_bytes(), member) for member, path in alike) if alike[1:] else {}
+        for copies in by_rows.values():
+            if copies[1:]:
+                names = some([member.run.name for member in copies], _DIFFER)
+                yield f"These runs have the same rows, and each counts: {names}."
 
 
 def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
@@ -306,9 +321,16 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
             run.key = f"{run.group}/{run.key}"
             run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
     wrong = Diagnostics()
-    for run_name, at in grouped((run.name, run.place) for run in runs).items():
-        if at[1:]:
-            rule = f"two runs have this name ({', '.join(at)})"
+    for run_name, twins in grouped((run.name, run) for run in runs).items():
+        places = {str(run.log.place) for run in twins}
+        if len({run.place for run in twins}) == 1 < len(places) == len(twins):
+            # files that were given themselves, whose names are short
+            base = Path(os.path.commonpath(places))
+            for run in twins:
+                own = Path(str(run.log.place)).relative_to(base)
+                run.name = run.key = f"{run.group}/{own}" if run.group is not None else str(own)
+        elif twins[1:]:
+            rule = f"two runs have this name ({', '.join(run.place for run in twins)})"
             wrong.add(f"run {run_name}", KEY_ALONE, rule, "give the folder that holds both, or GROUP=PATH for each")
     wrong.raise_any(BadImport)
 

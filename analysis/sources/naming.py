@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,12 @@ _WITHOUT = {"group": ": then the names of the runs say it", "seed": ", and runs 
 _DIGITS = re.compile(r"([0-9]+)")
 #: What says the seed in a name: ppo/seed1, ppo_seed2, grpo-s1, ppo run3.
 SEED = re.compile(r"(?:^|[/_.= -])(?:seed|s|run)[=_ -]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
+#: What tools call one of several logs of a run: seed0/train and seed0/eval, seed0_train and seed0_eval.
+_LOG = re.compile(
+    r"(?:^|[_.-])(?:train(?:ing)?|eval(?:uations?)?|val(?:id(?:ation)?)?|test|metrics|logs?|csv|jsonl?|tb|tensorboard"
+    r"|events?|history|version_\d+)(?=$|[_.-])",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,34 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
     if not all(groups) or not 1 < len({*groups}) < len(places) == len(runs):
         return {}
     return {run.name: {"group": group, "seed": seed} for run, group, [seed] in zip(runs, groups, seeds, strict=True)}
+
+
+def refuse_several_logs(runs: Sequence[LoggedRun], naming: Naming) -> None:
+    """Raises BadImport where several logs of one run, such as seed0/train and seed0/eval, would count as runs."""
+    problems = Diagnostics()
+    logs = () if naming.says("seed") or is_planned(runs) else [((run.group, _without_log(run)), run) for run in runs]
+    for (group, name), of_run in grouped(logs).items():
+        if len(of_run) > 1:
+            own = name.rpartition("/")[2]
+            short = [f"*{run.name.rpartition(own)[2]}" for run in of_run]
+            rule = f"{len(of_run)} logs of this run would count as runs of their own: {some(short, _FIRST)}"
+            patterns = [glob.escape(before) + "*" + glob.escape(after)
+                        for before, _, after in (str(run.log.place).rpartition(own) for run in of_run)]  # fmt: skip
+            common = max(patterns, key=lambda pattern: len(glob.glob(pattern))).removeprefix(f"{Path.cwd()}/")
+            fix = f"give one for each run of a group, such as {group or 'GROUP'}='{common}'"
+            problems.add(f"run {name}", KEY_ALONE, rule, f"{fix}, or name those that count in a --map file")
+    _together(problems).raise_any(BadImport)
+
+
+def _without_log(run: LoggedRun) -> str:
+    """The name of a run without what is below the folder of its seed, or says which log it is."""
+    parts = run.name.split("/")
+    seeds = [place for place, part in enumerate(parts, start=1) if SEED.search(part)]
+    if seeds and run.group is not None:  # in one path that holds all runs, the method may stand below the seed
+        parts = parts[: seeds[-1]]
+    while len(parts) > 1 and not _LOG.sub("", parts[-1]).strip("_.-"):
+        parts.pop()
+    return "/".join([*parts[:-1], _LOG.sub("", parts[-1]).strip("_.-") or parts[-1]])
 
 
 def _values(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,37 @@ def test_names_that_say_a_seed_say_the_groups(names: list[str], words: list[str]
     sweep = read_sweep(INTO)
     found = {sweep.label(group): [run.seed for run in sweep.runs_of(group)] for group in sweep.groups}
     assert found == groups and sweep.baseline == sweep.groups[0]
+
+
+@pytest.mark.parametrize(
+    ("logs", "words"),
+    [
+        (["{}/seed{}/train", "{}/seed{}/eval"], ["ppo", "dpo"]),
+        (["{}/seed{}/train", "{}/seed{}/eval"], ["."]),
+        (["{}/seed{}/csv/metrics", "{}/seed{}/other/tb"], ["ppo", "dpo"]),
+        (["{}/abc{}/eval", "{}/abc{}/csv/train"], ["ppo", "dpo"]),
+        (["{}/seed{}_train", "{}/seed{}_eval"], ["ppo", "dpo"]),
+        (["{}/eval_x{}", "{}/test_x{}"], ["ppo", "dpo"]),
+    ],
+)
+def test_several_logs_of_a_run_are_refused_and_the_fix_works(
+    logs: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (group, seed) in enumerate(itertools.product(("ppo", "dpo"), range(3))):
+        for log in logs:
+            percent(f"logs/{log.format(group, seed)}.csv", 0.5 + number / 10)
+    assert report(*(f"logs/{word}" for word in words), "--metric", "acc") == 2
+    patterns = re.findall(r"such as ([^,]*)='(.*?)', or", capsys.readouterr().err)
+    assert len(patterns) == 2 and patterns[0] != patterns[1]
+    given = [pattern if name == "GROUP" else f"{name}={pattern}" for name, pattern in patterns]
+    assert report(*given, "--metric", "acc") == 0
+    assert [len(read_sweep(INTO).runs_of(group)) for group in read_sweep(INTO).groups] == [3, 3]
+
+
+def test_runs_with_the_same_rows_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    percent("runs_b/copy.csv", 0.7)
+    assert report("runs_a", "runs_b", "--metric", "acc") == 0
+    assert "These runs have the same rows, and each counts: runs_b/copy, runs_b/run0." in capsys.readouterr().out
 
 
 def test_runs_of_one_name_and_runs_below_two_paths(capsys: pytest.CaptureFixture[str]) -> None:
