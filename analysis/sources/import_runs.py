@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -19,7 +20,7 @@ from typing import Any
 
 from analysis.sources.log import ASKED, BadImport
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
-from analysis.sources.source import LoggedRun, sources
+from analysis.sources.source import PASSED, LoggedRun, sources
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
@@ -100,11 +101,13 @@ def import_runs(request: ImportRequest) -> Imported:
 
 def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> Imported:
     ASKED.set(_asked(request))
+    PASSED.set(passed := dict[Path, str]())
     # The folder of the runs may be a link to another disk, where they are moved to.
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
         runs = sorted(_read(request, Path(aside)), key=lambda run: (run.kind, run.name))
         named, left_out, plan, needed = _named(request, runs)
+        plan["notes"] += (not_read := _not_read(passed, runs))
         folders = [run_folder(multirun, entry["id"]) for entry in plan["runs"]]
         for member, folder in zip(named, folders, strict=True):
             _check_place(folder, request.into.name, member)
@@ -125,7 +128,7 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
                    if member.run.problem),
         left_out=tuple(left_out),
         strangers=tuple(labels[group] for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
-        read=tuple(_counts([member.run for member in named])),
+        read=(*_counts([member.run for member in named]), *not_read),
     )  # fmt: skip
 
 
@@ -232,6 +235,15 @@ def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
         yield f"and {len(dropped) - _LISTED} more, which provenance.json of the runs has"
 
 
+def _not_read(passed: Mapping[Path, str], runs: Sequence[LoggedRun]) -> list[str]:
+    """The files beside the logs, or of the name of one in another folder, that are not read, and why."""
+    logs = [Path(str(run.log.place)) for run in runs]
+    folders, called = {place for log in logs for place in (log, log.parent)}, {log.name for log in logs}
+    beside = {path: why for path, why in passed.items() if path.parent in folders or path.name in called}
+    said = [f"{os.path.relpath(path)} ({why})" for path, why in sorted(beside.items())]
+    return [f"Not read: {some(said, _DIFFER, '; ', '; and ')}."] if said else []
+
+
 def _check_place(folder: Path, name: str, member: Named) -> None:
     """Refuse to overwrite a run folder of another experiment."""
     if not folder.exists():
@@ -274,7 +286,7 @@ def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path
         if not place.exists():
             raise BadImport(Objection("PATH", place, "this file or folder does not exist", "correct the path"))
         readers = [format_ for format_ in sources().values()
-                   if place.is_dir() or {place.suffix, place.name} & {*format_.files}]  # fmt: skip
+                   if place.is_dir() or place.name.endswith((*format_.files,))]  # fmt: skip
         if not readers:
             known = ", ".join(f"{name} ({kind})" for kind, format_ in sources().items() for name in format_.files)
             rule = f"must be a folder, or a file of a known format: {known}"

@@ -12,12 +12,20 @@ point of the group `rlsweep.sources` (docs/write-a-source.md).
 
 from __future__ import annotations
 
+import codecs
+import fnmatch
+import gzip
+import io
 import json
+import os
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import yaml
 
@@ -28,6 +36,10 @@ from analysis.spec.validation import KEY_ALONE, Objection
 GROUP = "rlsweep.sources"
 # Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
 _CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
+_PACKED, _PART = ".gz", 1 << 20
+
+#: Files that look like logs and are not read, each with the reason; None: they are not collected.
+PASSED: ContextVar[dict[Path, str] | None] = ContextVar("PASSED", default=None)
 
 
 @dataclass
@@ -117,7 +129,49 @@ def names(place: Path, paths: Iterable[Path], ending: bool = False) -> dict[Path
     itself from its folder, without the file's ending, if it has one."""
     root = place.resolve()
     base = (root if root.is_dir() else root.parent).parent
-    return {path: str((path.with_suffix("") if ending else path).relative_to(base)) for path in paths}
+    return {path: str((without_ending(path) if ending else path).relative_to(base)) for path in paths}
+
+
+def without_ending(path: Path) -> Path:
+    """The path of a file without .csv, or .csv.gz."""
+    return (path.with_suffix("") if path.suffix == _PACKED else path).with_suffix("")
+
+
+def below(folder: Path, *patterns: str) -> Iterator[Path]:
+    """The files below a folder whose names have one of these patterns, also in linked folders; each folder once."""
+    waiting, seen = [str(folder)], set[tuple[int, int]]()
+    for place in waiting:  # what links lead to comes last, so that a folder below this one has its own path
+        for home, folders, files in os.walk(place):
+            which = os.stat(home)
+            if (which.st_dev, which.st_ino) in seen:
+                folders.clear()
+                continue
+            seen.add((which.st_dev, which.st_ino))
+            waiting += [path for path in (os.path.join(home, name) for name in sorted(folders)) if os.path.islink(path)]
+            matched = {name for pattern in patterns for name in fnmatch.filter(files, pattern)}
+            yield from (path for path in (Path(home, name) for name in sorted(matched)) if path.is_file())
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of text in UTF-8: one of UTF-16 is recoded, and .gz is unpacked, as far as it goes if it is cut off."""
+    file: BinaryIO = io.BytesIO() if path.suffix == _PACKED else path.open("rb")
+    if path.suffix == _PACKED:
+        with gzip.open(path) as packed, suppress(EOFError, gzip.BadGzipFile, zlib.error):
+            while part := packed.read1(_PART):
+                file.write(part)
+    file.seek(0)
+    mark = file.read(2)
+    file.seek(0)
+    if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        with file:
+            return io.BytesIO(file.read().decode("utf-16", errors="replace").encode())
+    return file
+
+
+def pass_over(path: Path, why: str) -> None:
+    """Say of a file that looks like a log that it is not read."""
+    if (passed := PASSED.get()) is not None:
+        passed[path] = why
 
 
 def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import pprint
@@ -687,6 +688,57 @@ def points(run: Run, metric: str = "reward") -> dict[float, float]:
 
 def verl(*rows: tuple[int, dict[str, Any]]) -> str:
     return "".join(json.dumps({"step": step, "data": data}) + "\n" for step, data in rows)
+
+
+# ---------------------------------------------------------------- logs as people keep them
+
+ROWS = "step,reward\n1,0.5\n2,0.75\n"
+JSON_ROWS = '{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.75}\n'
+HALF = {1.0: 0.5, 2.0: 0.75}
+#: The files of a run, what its metric is by step, and what is said.
+KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
+    "lines of text first": ({"a-s0.jsonl": '{"event": "resumed"}\n{"step": 0, "note": "x"}\n' + JSON_ROWS}, HALF, ""),
+    "null first": ({"a-s0.jsonl": '{"step": 0, "reward": null}\n' + JSON_ROWS}, HALF, ""),
+    "a time in each line": ({"a-s0.jsonl": JSON_ROWS.replace("}", ', "at": "2024-01-01T00:00:00"}')}, HALF, ""),
+    "packed lines": ({"a-s0.jsonl.gz": gzip.compress(JSON_ROWS.encode())}, HALF, ""),
+    "a packed table": ({"a-s0.csv.gz": gzip.compress(ROWS.encode())}, HALF, ""),
+    "a packed table that is cut off": ({"a-s0/progress.csv.gz": gzip.compress(ROWS.encode())[:-8]}, HALF, ""),
+    "UTF-16": ({"a-s0.csv": ROWS.encode("utf-16")}, HALF, ""),
+    "lines of UTF-16": ({"a-s0.jsonl": JSON_ROWS.encode("utf-16")}, HALF, ""),
+    "others beside it": (
+        {"a-s0.csv": ROWS, "a-s1.csv": ROWS.replace("step", "epoch"), "a-s2.jsonl": '{"acc": 1}\n', "x/b.csv": "c,d\n"},
+        HALF,
+        "logs/a-s1.csv (no column is known to count steps; the columns are epoch, reward); "
+        "logs/a-s2.jsonl (no key is known to count steps; the keys are acc).",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made, expected, said = KEPT[name]
+    done = import_runs(asked(written(tmp_path, made), tmp_path / "multirun" / "theirs", BY_NAME))
+    (run,) = read_sweep(tmp_path / "multirun" / "theirs").runs
+    assert (run.group, run.seed, points(run)) == ("a", 0, expected)
+    assert said in "\n".join(done.read) and ("Not read" in "\n".join(done.read)) == ("(no " in said)
+    assert not said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
+
+
+STATE = json.dumps({"global_step": 2, "log_history": [json.loads(line) for line in JSON_ROWS.splitlines()]})
+
+
+@pytest.mark.parametrize("name", ["progress.csv", "trainer_state.json", "events"])
+def test_a_run_in_a_linked_folder_is_read_once(tmp_path: Path, name: str) -> None:
+    run = written(tmp_path / "store", {} if name == "events" else {name: STATE if "state" in name else ROWS})
+    if name == "events":
+        events(run, {1: 0.5, 2: 0.75})
+    (logs := tmp_path / "logs").mkdir()
+    (logs / "a-s0").symlink_to(run)
+    (logs / "latest").symlink_to("a-s0")
+    (run / "up").symlink_to(logs)
+    (found,) = imported(logs)
+    assert (found.group, found.seed, points(found)) == ("a", 0, HALF)
 
 
 # ---------------------------------------------------------------- runs that ended before their first step

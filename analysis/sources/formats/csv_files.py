@@ -6,6 +6,7 @@ A file is a run. If it has the columns that --group, --seed or --factor name, ea
 from __future__ import annotations
 
 import csv
+import io
 import re
 import shlex
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import Any, TextIO
 from analysis.sources.log import BadImport, Log, is_kept
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
-from analysis.sources.source import LoggedRun, configuration_in, source
+from analysis.sources.source import LoggedRun, below, configuration_in, opened, pass_over, source, without_ending
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
@@ -93,26 +94,28 @@ class CsvFiles:
     underscore."""
 
     kind = "CSV"
-    files: Collection[str] = (".csv", ".tsv", ".txt")
+    files: Collection[str] = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
     beats: Collection[str] = ()
-    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt")
+    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt", "*.csv.gz", "*.tsv.gz")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found: the files that have a column of steps or no whole line."""
         root = place.resolve()
-        paths = [root] if root.is_file() else [path for pattern in self.patterns for path in root.rglob(pattern)]
-        tables = {path for path in paths if path.is_file() and _is_table(path, step)}
-        if root.is_file() and not tables:
-            which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-            columns = some(_header(root), _LISTED)
-            rule = f"{which}; the columns are {columns}"
-            raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
+        tables, which = (
+            set[Path](),
+            "no column is known to count steps" if step is None else f"--step {step} is no column",
+        )
+        for path in [root] if root.is_file() else below(root, *self.patterns):
+            if _is_table(path, step):
+                tables.add(path)
+                continue
+            rule = f"{which}; the columns are {some(_header(path), _LISTED)}"
+            if path == root:
+                raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
+            pass_over(path, rule)
         folder_of_all = (root if root.is_dir() else root.parent).parent
-        of_folder = {path for path in tables if path.stem in _OF_FOLDER or path.stem.endswith(".monitor")}
-        return {
-            path: str((path.parent if path in of_folder else path.with_suffix("")).relative_to(folder_of_all))
-            for path in tables
-        }
+        return {path: str((path.parent if _of_folder(path) else without_ending(path)).relative_to(folder_of_all))
+                for path in tables}  # fmt: skip
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read. Rows that would overwrite each other are refused."""
@@ -128,11 +131,17 @@ class CsvFiles:
         problems.raise_any(BadImport)
 
 
+def _of_folder(path: Path) -> bool:
+    """Whether a file belongs to the run of its folder, by its name."""
+    stem = without_ending(path).name
+    return stem in _OF_FOLDER or stem.endswith(".monitor")
+
+
 def _is_table(path: Path, step: str | None) -> bool:
     """Whether a file has a column of steps, or no whole line but comments: its run ended before it wrote one."""
     if path.suffix == _PARQUET:
         return _step_in(_header(path), step) is not None
-    with path.open("rb") as file:
+    with opened(path) as file:
         empty = all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
     return empty or _step_in(_header(path), step) is not None
 
@@ -141,10 +150,14 @@ def _header(path: Path) -> tuple[str, ...]:
     """The names of the columns; empty for an empty file."""
     if path.suffix == _PARQUET:
         return tuple(_parquet(path).schema_arrow.names)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         line = next((line for line in file if not line.startswith("#")), "")
     rows = list(csv.reader([line], delimiter=_delimiter(line)))
     return tuple(cell.strip() for cell in rows[0]) if rows else ()
+
+
+def _text(path: Path) -> TextIO:
+    return io.TextIOWrapper(opened(path), encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _delimiter(header: str) -> str:
@@ -178,7 +191,7 @@ def _rows(
             ended = line.endswith("\n")
             yield line
 
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         comments = 0
         for line in file:
             if not line.startswith("#"):
