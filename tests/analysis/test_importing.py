@@ -627,6 +627,17 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
          for env, more in (("Pong", 0), ("Qbert", 1))
          for algo, gain in (("dqn", 1 + more), ("ppo", 3 + more)) for seed in (1, 2)},
     ),
+    "monitors of a run that was resumed": (
+        {"a-s0/0.monitor.csv": f"{MONITOR}1,10,1\n2,10,3\n3,10,2\n", "a-s0/1.monitor.csv": f"{MONITOR}5,10,2\n"},
+        SEEDED, {("a", 0): {"r": {10: 1, 20: 5, 30: 2, 40: 3}}},
+    ),
+    "a long table": (
+        {"t.csv": "algo,seed,env,step,variable,value\n" + "".join(
+            f"{algo},{seed},x,{step},{name},{value}\n" for name, value in (("val acc", 0.5), ("loss", 2), ("algo", 7))
+            for algo in "ab" for seed in (0, 1) for step in (1, 2))},
+        Naming(group="algo", seed="seed"),
+        {(algo, seed): {"val_acc": {1: 0.5, 2: 0.5}, "loss": {1: 2, 2: 2}} for algo in "ab" for seed in (0, 1)},
+    ),
     "RLlib": (
         {f"{algo}_0/{name}": text for algo in ("PPO", "IMPALA") for name, text in (
             ("params.json", json.dumps({"algo": algo, "seed": 7, "lr": 5e-05})), ("progress.csv", RLLIB))},
@@ -907,6 +918,9 @@ def test_rows_of_one_run_and_step_that_differ_are_refused_with_the_columns_that_
     worded(refusal_of(source, Naming("algo", "lr", ("env", "lr"))))
     worded(refusal_of(source, Naming(seed="seed")))
     assert len(imported(source, Naming("algo", "seed", ("env", "lr")))) == 16
+    long = [(algo, seed, 1, name, seed) for algo in "ab" for seed in range(4) for name in ("reward", "loss")]
+    source = written(tmp_path / "long", {"t.csv": published("algo,seed,step,metric,value", long)})
+    assert refusal_of(source, Naming("algo")).endswith("Fix: add --seed seed")
 
 
 @pytest.mark.parametrize("order", [None, lambda row: row[2]])

@@ -36,6 +36,8 @@ _LISTED = 12
 _PARQUET = ".parquet"
 #: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
 _RUN, _CHARTED = "run", " - "
+#: A long table has a column of metrics' names, and one of their values.
+_NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
@@ -55,6 +57,7 @@ class _Table:
     columns: Mapping[str, Column]
     unused: Counter[str]
     charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column, where columns are runs
+    named: tuple[str, str] | None  # the columns of a metric's name and of its value, in a long table
     names: Collection[str]  # of all metrics
 
     @property
@@ -62,12 +65,14 @@ class _Table:
         return self.header[:3] == _MONITOR and not self.step
 
     def rows(self, problems: Diagnostics | None = None, every: bool = False) -> Iterator[_Row]:
-        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added; every:
-        with the columns that are not read, too."""
+        """The rows; where columns are runs, one for each that has a cell; of a long table, with the metric as a column.
+        problems: those of the file are added; every: with the columns that are not read, too."""
         unused, problems = (Counter[str](), Diagnostics()) if problems is None else (self.unused, problems)
-        names = {*self.columns, *self.run_columns, *(self.header if every else ())}
+        names = {*self.columns, *self.run_columns, *(self.named or ()), *(self.header if every else ())}
         names |= {name for name, (_, metric) in self.charted.items() if metric in self.columns}
         for line, cells in _rows(self.path, self.header, names, unused, problems):
+            if self.named and (metric := cells.get(self.named[0], "")) in self.names:
+                cells[metric] = cells.get(self.named[1], "")
             if not self.charted:
                 yield line, cells
                 continue
@@ -240,11 +245,16 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         charted = {name: (name, path.stem) for name in others}
     run_columns = (_RUN,) if charted else run_columns
     names = [*dict.fromkeys(metric for _, metric in charted.values())] if charted else others
+    named, value = (next(filter(word.fullmatch, others), "") for word in (_NAME, _VALUE))
+    long = (named, value) if named and value and named not in run_columns else None
+    if long:
+        levels = {cells.get(named, "") for _, cells in _rows(path, header, long, Counter(), Diagnostics())}
+        names = sorted(levels - {*header})
     names = [name for name in names if name and name not in run_columns]
     kept = {name for name in names if not of_steps or is_kept(_metric(name))}
     for read in (kept, names):
         columns = {name: Column(name) for name in (of_steps, *names) if name and (name == of_steps or name in read)}
-        table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, names)
+        table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, long, names)
         of_file = Diagnostics()
         for line, cells in table.rows(of_file):
             for name, column in columns.items():
@@ -276,7 +286,7 @@ def _logs(
             runs[0][2].add(at, values)
     for table in tables:
         of_table = {run: log for other, run, log in runs if other is table}
-        _resolve(table, of_table, ordered=not (table.run_columns or episodes))
+        _resolve(table, of_table, ordered=not (table.run_columns or episodes or table.named))
     return [(table.path, dict(zip(table.run_columns, run, strict=False)), log) for table, run, log in runs]
 
 
@@ -323,11 +333,12 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     for _, cells in table.rows(every=True):
         run, step = table.run(cells), table.at(cells)
         if step in steps.get(run, ()) and len(rows) < _SAMPLE:
-            rows[run, step, *(cells.get(name, "") for name in table.header)] = None
+            which = (run, cells.get(table.named[0])) if table.named else run
+            rows[which, step, *(cells.get(name, "") for name in table.header)] = None
     few = [
         (place, name)
         for place, name in enumerate(table.header, start=2)
-        if name not in ("", table.step, *table.run_columns)
+        if name not in ("", table.step, *table.run_columns, *(table.named or ()))
         and 1 < len({row[place] for row in rows}) <= len(rows) / 2
         and not _ATTEMPT.search(name)
     ]
@@ -348,18 +359,22 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
 
 
 def _episodes(tables: Sequence[_Table], problems: Diagnostics) -> list[tuple[int, dict[str, float]]]:
-    """The episodes of all environments of a run, by the time of their end; their steps are added up."""
-    ended: list[tuple[float, float, float]] = []
+    """The episodes of all environments of a run, by the time of their end; their steps are added up. Where the times of
+    a file begin again, the run was resumed."""
+    ended: list[tuple[int, float, float, float]] = []
     for table in tables:
+        part, before = 0, 0.0
         for line, cells in table.rows():
             try:
-                reward, length, time = (table.columns[name].number(cells.get(name, "")) for name in _MONITOR)
-                ended.append((float(time), float(reward), float(length)))  # type: ignore[arg-type]
+                episode = [table.columns[name].number(cells.get(name, "")) for name in _MONITOR]
+                reward, length, time = map(float, episode)  # type: ignore[arg-type]
+                part, before = part + (time < before), time
+                ended.append((part, time, reward, length))
             except (TypeError, ValueError):
                 rule = "r, l and t must be numbers"
                 problems.add(f"line {line}", KEY_ALONE, rule, "remove this line", table.path)
     rows, step = [], 0
-    for _, reward, length in sorted(ended):
+    for *_, reward, length in sorted(ended, key=lambda episode: episode[:2]):
         step += int(length)
         rows.append((step, {"r": reward, "l": length}))
     return rows
