@@ -452,7 +452,7 @@ def _put(member: Named, folder: Path, experiment: str, former: Path) -> None:
     """Complete the folder of a log to a run folder, and move it to its place."""
     run, log, made = member.run, member.run.log, member.run.folder
     config = {"format": FORMAT, "id": folder.name, "seed": member.seed, "config": dict(run.config)}
-    files.write_atomic(made / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
+    files.write_atomic(made / "config.yaml", files.dump_yaml(json.loads(json.dumps(config, default=str))))
     unused = {why: count for why, count in log.unused.items() if count}
     imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place,
                 "rows": log.read, "unused": unused, "left_out": log.left_out}  # fmt: skip

@@ -174,20 +174,35 @@ def pass_over(path: Path, why: str) -> None:
         passed[path] = why
 
 
-def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
+class _Plain(yaml.SafeLoader):
+    """YAML whose unknown tags say nothing: Lightning writes !!python/tuple before a list."""
+
+    def plain(self, tag: str, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node, deep=True)
+        return self.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value or tag
+
+
+_Plain.add_multi_constructor("", _Plain.plain)
+
+
+def configuration_in(folders: Iterable[Path], keys: Collection[str] = ()) -> dict[str, Any]:
     """The content of the first file in these folders that holds a run's configuration; empty where none does.
 
-    Raises BadImport for a file that is not YAML, or JSON by its name.
+    Raises BadImport for a file that is not YAML, or JSON by its name, if keys are asked for; else it is passed over.
     """
     for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
         if path.is_file():
             try:
                 text = path.read_text(encoding="utf-8")
-                content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+                content = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Plain)
             except (yaml.YAMLError, ValueError) as error:
-                why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
-                wrong = Objection(str(path), KEY_ALONE, f"not {kind} ({why})", "name the runs in a --map file")
-                raise BadImport(wrong) from error
+                why = f"not {'JSON' if path.suffix == '.json' else 'plain YAML'} ({' '.join(str(error).split())})"
+                if keys:
+                    fix = "mend it, or give a --map file in place of the keys"
+                    raise BadImport(Objection(str(path), KEY_ALONE, why, fix)) from error
+                pass_over(path, why)
+                return {}
             return dict(content) if isinstance(content, Mapping) else {}
     return {}
 

@@ -736,6 +736,22 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
     assert not said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
 
 
+ODD = ("betas: !!python/tuple [0.9]", "act: !!python/name:m.f ''", "m: !!python/object:m.C {a: 1}", "day: 2024-01-01")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_configuration_of_a_program_is_read_and_a_bad_one_is_needed_for_its_keys_alone(
+    tmp_path: Path, odd: str
+) -> None:
+    logs = written(tmp_path, {f"a-s{n}/{name}": text for n in (0, 1) for name, text in (
+        ("progress.csv", ROWS), ("hparams.yaml", f"algo: x\nseed: {n + 5}\n{odd}\n"))})  # fmt: skip
+    assert [(run.group, run.seed) for run in imported(logs, Naming("algo", "seed"))] == [("x", 5), ("x", 6)]
+    (logs / "a-s0" / "hparams.yaml").write_text("a: [")
+    assert "hparams.yaml: not plain YAML" in refusal_of(logs, Naming("algo", "seed"))
+    done = import_runs(asked(logs, tmp_path / "multirun" / "theirs", BY_NAME))
+    assert done.groups == {"a": 2} and re.search(r"Not read: \S+a-s0/hparams.yaml \(not plain YAML", done.read[1])
+
+
 STATE = json.dumps({"global_step": 2, "log_history": [json.loads(line) for line in JSON_ROWS.splitlines()]})
 
 

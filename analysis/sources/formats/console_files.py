@@ -54,7 +54,7 @@ class ConsoleFiles:
                 parts = (part.rpartition(":") for part in match[2].split(" - "))
                 log.add(int(match[1]), {key: text for key, _, text in parts if key})
             log.resolve(step)
-            beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+            beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
             yield LoggedRun(self.kind, name, _configuration(lines) or beside, log)
 
 

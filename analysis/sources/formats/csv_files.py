@@ -130,7 +130,7 @@ class CsvFiles:
         together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
         for name, paths in by_name.items():
             for path, labels, log in _logs(paths, step, keys, problems):
-                beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+                beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
                 title = "/".join([name, *map(str, labels.values())])
                 yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
         problems.raise_any(BadImport)

@@ -69,7 +69,7 @@ class EventFiles:
             if logged.hparams and folder.parent in places:
                 of_parent.setdefault(folder.parent, {}).update(logged.hparams)
                 continue
-            config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
+            config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
             run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
             if run.log:
                 logged_some.add(folder)

@@ -78,7 +78,7 @@ class JsonFiles:
             log.resolve(step)
             beside = without_ending(path)
             # a folder's configuration says nothing where the folder holds the files of several runs
-            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside])
+            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside], keys)
             yield LoggedRun(self.kind, name, config, log)
         problems.raise_any(BadImport)
 

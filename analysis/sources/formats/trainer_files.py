@@ -39,7 +39,8 @@ class TrainerFiles:
         for folder, name in places.items():
             state, log = _newest(folder, problems)
             log.resolve()
-            yield LoggedRun(self.kind, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
+            config = configuration_in([folder], keys)
+            yield LoggedRun(self.kind, name, config, log, problem=_problem(state) if log else None)
         problems.raise_any(BadImport)
 
 
