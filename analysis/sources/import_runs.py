@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import ASKED, BadImport
+from analysis.sources.log import ASKED, BadImport, written
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, with_seeds
 from analysis.sources.source import PASSED, LoggedRun, sources
 from analysis.spec.cell import grouped, key_of
@@ -88,6 +88,7 @@ def import_runs(request: ImportRequest) -> Imported:
     Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
     something unknown.
     """
+    request = replace(request, metrics=tuple(map(written, request.metrics)))
     former = _check_into(request.into)
     multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _LISTED = 3
+_APART = re.compile(r"[\s|]")  # no part of a metric's key
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -40,7 +42,7 @@ ASKED: ContextVar[Collection[str] | None] = ContextVar("ASKED", default=None)
 
 def is_kept(metric: str) -> bool:
     """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
-    asked, name = ASKED.get(), _written(metric)
+    asked, name = ASKED.get(), written(metric)
     return asked is None or name in asked or name in _COUNTED or "step" in metric.lower()
 
 
@@ -188,8 +190,9 @@ class Log:
         self.last_attempt = int(self.attempts.max(initial=1))
         self.last_step = int(self.steps.max(initial=0, where=self.attempts == self.last_attempt))
         self.summary = {"steps": self.last_step, **counted}
-        self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
-        self.read, self.recorded = len(self), {*map(_written, self.recorded)}
+        self.cells = {written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
+        self.read, self.recorded = len(self), {*map(written, self.recorded)}
+        self.left_out = {written(name): cell for name, cell in self.left_out.items()}
         self.metrics, self.histograms, self._times, self._logged = {}, [], Numbers(), array("q")
         del self.steps, self.attempts, self.kept
 
@@ -197,7 +200,7 @@ class Log:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
         columns = [("time", iter(self._times))]
-        columns += [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
+        columns += [(written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
         following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
             line: dict[str, Any] = {"step": int(step), "attempt": int(attempt), "time": None}
@@ -279,6 +282,6 @@ class Log:
         return f"add {options}, which continues to count" if options else "", surely
 
 
-def _written(metric: str) -> str:
+def written(metric: str) -> str:
     """The name of a metric in metrics.jsonl."""
-    return f"log/{metric}" if metric in _OWN_KEYS else metric
+    return f"log/{metric}" if metric in _OWN_KEYS else _APART.sub("_", metric)

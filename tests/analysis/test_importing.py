@@ -736,6 +736,14 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
     assert not said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
 
 
+@pytest.mark.parametrize("metric", ["val acc (%)", "val_acc_(%)"])
+@pytest.mark.parametrize("name", ["a-s0.jsonl", "a-s0.csv", "a-s0.log"])
+def test_a_blank_in_the_name_of_a_metric_is_an_underscore(tmp_path: Path, name: str, metric: str) -> None:
+    made = {"l": JSON_ROWS, "v": ROWS, "g": "step:1 - reward:0.5\nstep:2 - reward:0.75\n"}[name[-1]]
+    (run,) = imported(written(tmp_path, {name: made.replace("reward", "val acc (%)")}), metrics=(metric,))
+    assert points(run, "val_acc_(%)") == HALF
+
+
 ODD = ("betas: !!python/tuple [0.9]", "act: !!python/name:m.f ''", "m: !!python/object:m.C {a: 1}", "day: 2024-01-01")
 
 

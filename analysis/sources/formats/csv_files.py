@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import BadImport, Log, is_kept
+from analysis.sources.log import BadImport, Log, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import LoggedRun, below, configuration_in, opened, pass_over, source, without_ending
@@ -95,8 +95,7 @@ class _Table:
 
 @source
 class CsvFiles:
-    """The progress.csv and the monitors of one folder are one run. A blank in the name of a column becomes an
-    underscore."""
+    """The progress.csv and the monitors of one folder are one run."""
 
     kind = "CSV"
     files: Collection[str] = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
@@ -233,7 +232,7 @@ def _parquet(path: Path) -> Any:
 
 def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagnostics) -> _Table:
     header = _header(path)
-    twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
+    twice = sorted(name for name, count in Counter(written(name) for name in header).items() if name and count > 1)
     if twice:
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
@@ -251,7 +250,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         levels = {cells.get(named, "") for _, cells in _rows(path, header, long, Counter(), Diagnostics())}
         names = sorted(levels - {*header})
     names = [name for name in names if name and name not in run_columns]
-    kept = {name for name in names if not of_steps or is_kept(_metric(name))}
+    kept = {name for name in names if not of_steps or is_kept(written(name))}
     for read in (kept, names):
         columns = {name: Column(name) for name in (of_steps, *names) if name and (name == of_steps or name in read)}
         table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, long, names)
@@ -264,10 +263,6 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     problems += of_file
     settle(columns, [table.step])
     return table
-
-
-def _metric(column: str) -> str:
-    return column.replace(" ", "_")
 
 
 def _logs(
@@ -292,7 +287,7 @@ def _logs(
 
 def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
     """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
-    read = {name: _metric(name) for name, column in table.columns.items() if name != table.step and not column.problem}
+    read = {name: written(name) for name, column in table.columns.items() if name != table.step and not column.problem}
     logs: dict[_Run, Log] = {}
     for line, cells in table.rows():
         try:
@@ -307,12 +302,12 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
-        log.recorded.update(_metric(name) for name in table.names if name not in table.columns)
+        log.recorded.update(written(name) for name in table.names if name not in table.columns)
         for name, column in table.columns.items():
             if column.problem:
-                log.left_out[_metric(name)] = f"{table.path}: {column.problem}"
+                log.left_out[written(name)] = f"{table.path}: {column.problem}"
             elif column.example:
-                log.read_as[_metric(name)] = column.example
+                log.read_as[written(name)] = column.example
     next(iter(logs.values())).unused += table.unused
     return list(logs.items())
 
