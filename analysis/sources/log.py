@@ -24,6 +24,7 @@ from analysis.spec.validation import KEY_ALONE, BadPlan, Objection
 from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
+_FALLS = 4
 _LISTED = 3
 _APART = re.compile(r"[\s|]")  # no part of a metric's key
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
@@ -144,7 +145,10 @@ class Log:
         back[[row for row in self._begins if 0 < row < len(self)]] = True
         if step in self.metrics:
             self._count_by(step, np.cumsum(back))
-        back[1:] |= self.steps[1:] < self.steps[:-1]
+        falls = self.steps[1:] < self.steps[:-1]
+        # rows in no order, which are no attempts, fall often and repeat no step
+        unordered = falls.sum() >= max(_FALLS, len(self) / _FALLS) and np.unique(self.steps).size == len(self)
+        back[1:] = back[1:] & ~falls if unordered else back[1:] | falls
         new = back.copy()
         new[1:] |= self.steps[1:] != self.steps[:-1]
         new[:1] = True
@@ -261,7 +265,9 @@ class Log:
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
             if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
-                rule = f"this step appears again after step {self.steps[row - 1]}, with other values"
+                again = self.steps[row] in self.steps[:row]
+                rule = f"this step {'appears again' if again else 'comes'} after step {self.steps[row - 1]}"
+                rule += ", with other values" if again else ""
                 rule += ", which would replace all earlier rows" if anew else ""
                 at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
                 raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))

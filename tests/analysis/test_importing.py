@@ -703,6 +703,11 @@ def verl(*rows: tuple[int, dict[str, Any]]) -> str:
 
 # ---------------------------------------------------------------- logs as people keep them
 
+
+def published(columns: str, rows: list[tuple[object, ...]]) -> str:
+    return "\n".join([columns, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
 ROWS = "step,reward\n1,0.5\n2,0.75\n"
 JSON_ROWS = '{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.75}\n'
 HALF = {1.0: 0.5, 2.0: 0.75}
@@ -716,6 +721,26 @@ KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
     "a packed table that is cut off": ({"a-s0/progress.csv.gz": gzip.compress(ROWS.encode())[:-8]}, HALF, ""),
     "UTF-16": ({"a-s0.csv": ROWS.encode("utf-16")}, HALF, ""),
     "lines of UTF-16": ({"a-s0.jsonl": JSON_ROWS.encode("utf-16")}, HALF, ""),
+    "a last number that may be cut off": ({"a-s0.csv": ROWS + "3,1"}, HALF, "1 (last line without an end)"),
+    "a last cell that is cut off": ({"a-s0.csv": ROWS + "3,1.2e-"}, HALF, "1 (last line without an end)"),
+    "one row without an end": ({"a-s0.csv": "step,reward\n1,0.5"}, {1: 0.5}, ""),
+    "an export without an end": ({"t.csv": "step,a-s0 - reward\n1,0.5\n2,0.75"}, HALF, ""),
+    "half a line": ({"a-s0.jsonl": '{"step": 3, "rew\n' + JSON_ROWS}, HALF, "1 (line 1 is incomplete)"),
+    "half a line with an object": (
+        {"a-s0.jsonl": '{"step": 3, "reward": 1, "x": {"step": 7, "y": 1}\n' + JSON_ROWS}, HALF, "line 1 is incomplete",
+    ),
+    "half a line before another": (
+        {"a-s0.jsonl": '{"step": 3, "reward": 0.1, "x": {"y": 0.' + JSON_ROWS}, HALF,
+        "1 (line 1 begins with half of another)",
+    ),
+    "rows in no order": (
+        {"a-s0.csv": published("step,reward", [(step * 13 % 31, step * 13 % 31 / 4) for step in range(31)])},
+        {step: step / 4 for step in range(31)}, "",
+    ),
+    "rows in falling order": (
+        {"a-s0.jsonl": "".join(f'{{"step": {9 - step}, "reward": {step}}}\n' for step in range(10))},
+        {9 - step: step for step in range(10)}, "",
+    ),
     "others beside it": (
         {"a-s0.csv": ROWS, "a-s1.csv": ROWS.replace("step", "epoch"), "a-s2.jsonl": '{"acc": 1}\n', "x/b.csv": "c,d\n"},
         HALF,
@@ -733,7 +758,7 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
     (run,) = read_sweep(tmp_path / "multirun" / "theirs").runs
     assert (run.group, run.seed, points(run)) == ("a", 0, expected)
     assert said in "\n".join(done.read) and ("Not read" in "\n".join(done.read)) == ("(no " in said)
-    assert not said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
+    assert "(no " not in said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
 
 
 @pytest.mark.parametrize("metric", ["val acc (%)", "val_acc_(%)"])
@@ -921,10 +946,6 @@ def test_two_offline_folders_of_one_run_that_both_begin_at_step_0(tmp_path: Path
 
 
 # ---------------------------------------------------------------- rows that would overwrite each other
-
-
-def published(columns: str, rows: list[tuple[object, ...]]) -> str:
-    return "\n".join([columns, *(",".join(map(str, row)) for row in rows)]) + "\n"
 
 
 TASKS = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shlex
 from collections import Counter
@@ -70,7 +71,8 @@ class _Table:
         unused, problems = (Counter[str](), Diagnostics()) if problems is None else (self.unused, problems)
         names = {*self.columns, *self.run_columns, *(self.named or ()), *(self.header if every else ())}
         names |= {name for name, (_, metric) in self.charted.items() if metric in self.columns}
-        for line, cells in _rows(self.path, self.header, names, unused, problems):
+        appended = not (self.charted or self.named or self.run_columns)  # else the file is what somebody exported
+        for line, cells in _rows(self.path, self.header, names, unused, problems, appended):
             if self.named and (metric := cells.get(self.named[0], "")) in self.names:
                 cells[metric] = cells.get(self.named[1], "")
             if not self.charted:
@@ -176,10 +178,15 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
 
 
 def _rows(
-    path: Path, header: Sequence[str], names: Collection[str], unused: Counter[str], problems: Diagnostics
+    path: Path,
+    header: Sequence[str],
+    names: Collection[str],
+    unused: Counter[str],
+    problems: Diagnostics,
+    appended: bool = False,
 ) -> Iterator[_Row]:
-    """The rows of a file, in the columns of these names. A last row without an end that has too few cells, which a
-    crash leaves, is not used, nor is a header that comes again."""
+    """The rows of a file, in the columns of these names, without headers that come again. A last row without an end is
+    not used if it has too few cells, or follows others in a file that was appended to: its last cell may be cut off."""
     if path.suffix == _PARQUET:
         batches = _parquet(path).iter_batches(columns=[name for name in header if name in names])
         for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
@@ -187,7 +194,7 @@ def _rows(
         return
     if not header:
         return
-    ended, places = True, [(name, place) for place, name in enumerate(header) if name in names]
+    ended, first, places = True, math.inf, [(name, place) for place, name in enumerate(header) if name in names]
 
     def lines(file: TextIO) -> Iterator[str]:
         nonlocal ended
@@ -206,14 +213,15 @@ def _rows(
             number = comments + 1 + reader.line_num
             if not any(map(str.strip, row)):
                 continue
-            if len(row) < len(header) and not ended:
-                unused["incomplete last line"] += 1
+            if not ended and (len(row) < len(header) or (appended and first < number)):
+                unused["incomplete last line" if len(row) < len(header) else "last line without an end"] += 1
             elif row[0].strip() == header[0] and [cell.strip() for cell in row] == [*header]:
                 unused["header again"] += 1
             elif len(row) > len(header):
                 rule = f"has {len(row)} cells, the first line has {len(header)}"
                 problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
             else:
+                first = min(first, number)
                 yield number, {name: row[place].strip() for name, place in places if place < len(row)}
 
 

@@ -10,8 +10,10 @@ import codecs
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ from analysis.stats.numbers import parsed
 
 _VERL = {"step", "data"}
 _UNIX = 1e9  # seconds: a smaller `time` is a duration
+_RECORD = re.compile(rb'(?<![:,\[])(?<![:,\[] )\{"')  # the beginning of an object that is no value
 _LISTED = 12
 _BEGINNING = 20  # lines
 
@@ -94,10 +97,14 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 unused["NUL bytes alone"] += b"\0" in text
                 continue
             try:
-                line = parsed(body)
+                torn, line = _whole(body)
+                if torn:
+                    unused[f"line {place} begins with half of another"] += 1
             except (ValueError, RecursionError) as error:
                 if not text.endswith(b"\n"):  # a crash cut it off: each line is written with its end at once
                     unused["incomplete last line"] += 1
+                elif _is_torn(body):  # a run that was resumed ended the line
+                    unused[f"line {place} is incomplete"] += 1
                 else:
                     fix = "remove this line, or move the file away"
                     problems.add(where, KEY_ALONE, f"not JSON ({error})", fix, path)
@@ -120,6 +127,22 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
     if key is None and without:
         rule = f"no key is known to count steps; the keys are {some(list(without), _LISTED)}"
         problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
+
+
+def _whole(body: bytes) -> tuple[bool, Any]:
+    """A line as JSON, and whether it follows, without an end, a half that a crash left. Raises ValueError or
+    RecursionError."""
+    try:
+        return False, parsed(body)
+    except ValueError:
+        for begin in _RECORD.finditer(body, 1) if _is_torn(body) else ():
+            with suppress(ValueError):
+                return True, parsed(body[begin.start() :])
+        raise
+
+
+def _is_torn(body: bytes) -> bool:
+    return body.count(b"{") > body.count(b"}")
 
 
 def _body(text: bytes) -> bytes:
