@@ -16,6 +16,7 @@ import codecs
 import fnmatch
 import gzip
 import io
+import itertools
 import json
 import os
 import zlib
@@ -31,12 +32,13 @@ import yaml
 
 from analysis.sources.log import BadImport, Log
 from analysis.spec import registry
-from analysis.spec.validation import KEY_ALONE, Objection
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 GROUP = "rlsweep.sources"
 # Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
 _CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
 _PACKED, _PART = ".gz", 1 << 20
+_FEW = 3
 
 #: Files that look like logs and are not read, each with the reason; None: they are not collected.
 PASSED: ContextVar[dict[Path, str] | None] = ContextVar("PASSED", default=None)
@@ -172,6 +174,18 @@ def pass_over(path: Path, why: str) -> None:
     """Say of a file that looks like a log that it is not read."""
     if (passed := PASSED.get()) is not None:
         passed[path] = why
+
+
+def no_steps(path: Path, key: str, wrong: Mapping[int, object], what: str) -> Diagnostics:
+    """The objections to steps that are no whole numbers, by their lines; one if they are many."""
+    rule, found = "must be a whole number, 0 or more", Diagnostics()
+    many, fix = len(wrong) > _FEW, f"mend or remove this line, or name another {what} by --step"
+    if many:
+        rule += f", and {len(wrong) - 1} more lines have no such number"
+        fix = f"name by --step a {what} that counts steps, or round this one"
+    for line, cell in itertools.islice(wrong.items(), 1 if many else None):
+        found.add(f"line {line}: {key}", cell, rule, fix, path)
+    return found
 
 
 class _Plain(yaml.SafeLoader):

@@ -517,6 +517,7 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
         ("step,reward\n1,2\n0.5,3\n", None),
         ("step,reward\n1,2,9\n", None),
         ("r,l,t\n1.0,x,2\n", None),
+        ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n", "time"),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
@@ -526,6 +527,12 @@ def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
     naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
     worded(refused(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
     assert not (tmp_path / "theirs").exists()
+
+
+def test_a_table_whose_columns_are_runs_says_its_metric(tmp_path: Path) -> None:
+    (tmp_path / "acc.csv").write_text("step,ppo_seed0,sac_seed0\n1,0.5,0.75\n")
+    said = refused(tmp_path / "acc.csv", tmp_path / "theirs", Naming(match="/(?P<group>[a-z]+)_"), metrics=("accc",))
+    assert said == "--metric accc: no run recorded this metric; the recorded metrics are acc. Fix: write acc"
 
 
 # ---------------------------------------------------------------- what is read of each format

@@ -19,7 +19,16 @@ from typing import Any, TextIO
 from analysis.sources.log import BadImport, Log, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
-from analysis.sources.source import LoggedRun, below, configuration_in, opened, pass_over, source, without_ending
+from analysis.sources.source import (
+    LoggedRun,
+    below,
+    configuration_in,
+    no_steps,
+    opened,
+    pass_over,
+    source,
+    without_ending,
+)
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
@@ -259,6 +268,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         names = sorted(levels - {*header})
     names = [name for name in names if name and name not in run_columns]
     kept = {name for name in names if not of_steps or is_kept(written(name))}
+    kept = kept or {*names} if charted else kept  # which say the runs
     for read in (kept, names):
         columns = {name: Column(name) for name in (of_steps, *names) if name and (name == of_steps or name in read)}
         table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, long, names)
@@ -297,17 +307,18 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
     """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
     read = {name: written(name) for name, column in table.columns.items() if name != table.step and not column.problem}
     logs: dict[_Run, Log] = {}
+    wrong: dict[int, str] = {}
     for line, cells in table.rows():
         try:
             step = table.at(cells)
         except ValueError:
-            at, fix = f"line {line}: {table.step}", "mend or remove this line, or name another column by --step"
-            problems.add(at, cells.get(table.step, ""), "must be a whole number, 0 or more", fix, table.path)
+            wrong[line] = cells.get(table.step, "")
             continue
         numbers = {name: table.columns[key].number(cells.get(key, "")) for key, name in read.items()}
         if (run := table.run(cells)) not in logs:
             logs[run] = Log(table.path)
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
+    problems += no_steps(table.path, table.step, wrong, "column")
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
         log.recorded.update(written(name) for name in table.names if name not in table.columns)
