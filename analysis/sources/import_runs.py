@@ -107,6 +107,11 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
         runs = sorted(_read(request, Path(aside)), key=lambda run: (run.kind, run.name))
+        if passed and not runs:
+            (path, why), *more = sorted(passed.items())
+            rule = why + (f"; {counted(len(more), 'more file')} cannot be read either" if more else "")
+            fix = "name what counts the steps by --step, or give the files themselves as PATHs"
+            raise BadImport(Objection(os.path.relpath(path), KEY_ALONE, rule, fix))
         named, left_out, plan, needed = _named(request, runs)
         plan["notes"] += (not_read := _not_read(passed, runs))
         folders = [run_folder(multirun, entry["id"]) for entry in plan["runs"]]

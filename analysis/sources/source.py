@@ -16,14 +16,13 @@ import codecs
 import fnmatch
 import gzip
 import io
-import itertools
 import json
 import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, TypeVar
@@ -32,6 +31,7 @@ import yaml
 
 from analysis.sources.log import BadImport, Log
 from analysis.spec import registry
+from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 GROUP = "rlsweep.sources"
@@ -176,16 +176,15 @@ def pass_over(path: Path, why: str) -> None:
         passed[path] = why
 
 
-def no_steps(path: Path, key: str, wrong: Mapping[int, object], what: str) -> Diagnostics:
-    """The objections to steps that are no whole numbers, by their lines; one if they are many."""
-    rule, found = "must be a whole number, 0 or more", Diagnostics()
-    many, fix = len(wrong) > _FEW, f"mend or remove this line, or name another {what} by --step"
-    if many:
-        rule += f", and {len(wrong) - 1} more lines have no such number"
-        fix = f"name by --step a {what} that counts steps, or round this one"
-    for line, cell in itertools.islice(wrong.items(), 1 if many else None):
-        found.add(f"line {line}: {key}", cell, rule, fix, path)
-    return found
+def as_one(problems: Diagnostics) -> Diagnostics:
+    """The objections, those of one rule to many lines of a file as one."""
+    made = Diagnostics()
+    for of_rule in grouped(((each.file, each.rule), (each.key, each)) for each in problems).values():
+        first, *others = dict(of_rule).values()
+        rule = f"{first.rule}; and so for {len(others)} more lines"
+        many = replace(first, rule=rule, fix=first.fix.replace("this line", "these lines"))
+        made += [many] if len(others) > _FEW else [first, *others]
+    return made
 
 
 class _Plain(yaml.SafeLoader):

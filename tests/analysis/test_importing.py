@@ -517,7 +517,7 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
         ("step,reward\n1,2\n0.5,3\n", None),
         ("step,reward\n1,2,9\n", None),
         ("r,l,t\n1.0,x,2\n", None),
-        ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n", "time"),
+        ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n4.5,1,2\n", "time"),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
@@ -748,6 +748,7 @@ KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
         {"a-s0.jsonl": "".join(f'{{"step": {9 - step}, "reward": {step}}}\n' for step in range(10))},
         {9 - step: step for step in range(10)}, "",
     ),
+    "a comma at the end of each row": ({"a-s0.csv": "step,reward\n1,0.5,\n2,0.75,\n"}, HALF, ""),
     "others beside it": (
         {"a-s0.csv": ROWS, "a-s1.csv": ROWS.replace("step", "epoch"), "a-s2.jsonl": '{"acc": 1}\n', "x/b.csv": "c,d\n"},
         HALF,
@@ -766,6 +767,14 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
     assert (run.group, run.seed, points(run)) == ("a", 0, expected)
     assert said in "\n".join(done.read) and ("Not read" in "\n".join(done.read)) == ("(no " in said)
     assert "(no " not in said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
+
+
+def test_a_folder_of_files_that_are_no_logs_says_why(tmp_path: Path) -> None:
+    logs = written(tmp_path, {"a.csv": "epoch,reward\n1,2\n", "b.jsonl": '{"step": 1, "a": 1, "b": "x", "c": "y"}\n'})
+    assert "a.csv: no column is known to count steps; the columns are epoch, reward; 1 more" in refusal_of(logs)
+    (logs / "a.csv").unlink()
+    assert "b.jsonl: its lines have more texts and lists than numbers. Fix: " in refusal_of(logs)
+    assert len(imported(logs / "b.jsonl", Naming(match="(?P<group>b)"), metrics=("a",))) == 1
 
 
 @pytest.mark.parametrize("metric", ["val acc (%)", "val_acc_(%)"])

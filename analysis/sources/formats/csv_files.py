@@ -21,9 +21,9 @@ from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import (
     LoggedRun,
+    as_one,
     below,
     configuration_in,
-    no_steps,
     opened,
     pass_over,
     source,
@@ -143,7 +143,7 @@ class CsvFiles:
                 beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
                 title = "/".join([name, *map(str, labels.values())])
                 yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
-        problems.raise_any(BadImport)
+        as_one(problems).raise_any(BadImport)
 
 
 def _of_folder(path: Path) -> bool:
@@ -220,6 +220,8 @@ def _rows(
         reader = csv.reader(lines(file), delimiter=_delimiter(line))
         for row in reader:
             number = comments + 1 + reader.line_num
+            while len(row) > len(header) and not row[-1].strip():
+                row.pop()
             if not any(map(str.strip, row)):
                 continue
             if not ended and (len(row) < len(header) or (appended and first < number)):
@@ -307,18 +309,17 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
     """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
     read = {name: written(name) for name, column in table.columns.items() if name != table.step and not column.problem}
     logs: dict[_Run, Log] = {}
-    wrong: dict[int, str] = {}
     for line, cells in table.rows():
         try:
             step = table.at(cells)
         except ValueError:
-            wrong[line] = cells.get(table.step, "")
+            at, fix = f"line {line}: {table.step}", "mend or remove this line, or name another column by --step"
+            problems.add(at, cells.get(table.step, ""), "must be a whole number, 0 or more", fix, table.path)
             continue
         numbers = {name: table.columns[key].number(cells.get(key, "")) for key, name in read.items()}
         if (run := table.run(cells)) not in logs:
             logs[run] = Log(table.path)
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
-    problems += no_steps(table.path, table.step, wrong, "column")
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
         log.recorded.update(written(name) for name in table.names if name not in table.columns)

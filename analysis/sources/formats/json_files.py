@@ -22,11 +22,11 @@ from analysis.sources.log import BadImport, Log
 from analysis.sources.notation import number, whole
 from analysis.sources.source import (
     LoggedRun,
+    as_one,
     below,
     configuration_in,
     leaves,
     names,
-    no_steps,
     opened,
     pass_over,
     source,
@@ -84,13 +84,13 @@ class JsonFiles:
             # a folder's configuration says nothing where the folder holds the files of several runs
             config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside], keys)
             yield LoggedRun(self.kind, name, config, log)
-        problems.raise_any(BadImport)
+        as_one(problems).raise_any(BadImport)
 
 
 def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnostics) -> Iterator[Line]:
     """The lines of a log. step: the key of the steps, if no known one is there; unused, problems: to which what is not
     used, and what cannot be read, are added."""
-    key, without, wrong = None, dict[str, Any](), dict[int, Any]()
+    key, without = None, dict[str, Any]()
     with opened(path) as file:
         for place, text in enumerate(file, start=1):
             where = f"line {place}"
@@ -121,10 +121,10 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 continue
             at = whole(line[key])
             if at is None or at < 0:
-                wrong[place] = line[key]
+                rule, fix = "must be a whole number, 0 or more", "remove this line, or name another key by --step"
+                problems.add(f"{where}: {key}", line[key], rule, fix, path)
                 continue
             yield Line(place, at, *_values(line, key))
-    problems += no_steps(path, key or "", wrong, "key")
     if key is None and without:
         rule = f"no key is known to count steps; the keys are {some(list(without), _LISTED)}"
         problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
