@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import ASKED, BadImport
+from analysis.sources.log import ASKED, BadImport, written
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, refuse_several_logs, with_seeds
-from analysis.sources.source import LoggedRun, sources
+from analysis.sources.source import PASSED, LoggedRun, sources
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
@@ -88,6 +88,7 @@ def import_runs(request: ImportRequest) -> Imported:
     Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
     something unknown.
     """
+    request = replace(request, metrics=tuple(map(written, request.metrics)))
     former = _check_into(request.into)
     multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)
@@ -101,11 +102,18 @@ def import_runs(request: ImportRequest) -> Imported:
 
 def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> Imported:
     ASKED.set(_asked(request))
+    PASSED.set(passed := dict[Path, str]())
     # The folder of the runs may be a link to another disk, where they are moved to.
     disk = runs_folder(multirun) if runs_folder(multirun).is_dir() else multirun
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=disk) as aside:
         runs = sorted(_read(request, Path(aside)), key=lambda run: (run.kind, run.name))
+        if passed and not runs:
+            (path, why), *more = sorted(passed.items())
+            rule = why + (f"; {counted(len(more), 'more file')} cannot be read either" if more else "")
+            fix = "name what counts the steps by --step, or give the files themselves as PATHs"
+            raise BadImport(Objection(os.path.relpath(path), KEY_ALONE, rule, fix))
         named, left_out, plan, needed = _named(request, runs)
+        plan["notes"] += (not_read := _not_read(passed, runs))
         folders = [run_folder(multirun, entry["id"]) for entry in plan["runs"]]
         for member, folder in zip(named, folders, strict=True):
             _check_place(folder, request.into.name, member)
@@ -126,7 +134,7 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
                    if member.run.problem),
         left_out=tuple(left_out),
         strangers=tuple(labels[group] for group, of_group in seeds.items() if base and base.isdisjoint(of_group)),
-        read=tuple(_counts([member.run for member in named])),
+        read=(*_counts([member.run for member in named]), *not_read),
     )  # fmt: skip
 
 
@@ -247,6 +255,15 @@ def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
         yield f"and {len(dropped) - _LISTED} more, which provenance.json of the runs has"
 
 
+def _not_read(passed: Mapping[Path, str], runs: Sequence[LoggedRun]) -> list[str]:
+    """The files beside the logs, or of the name of one in another folder, that are not read, and why."""
+    logs = [Path(str(run.log.place)) for run in runs]
+    folders, called = {place for log in logs for place in (log, log.parent)}, {log.name for log in logs}
+    beside = {path: why for path, why in passed.items() if path.parent in folders or path.name in called}
+    said = [f"{os.path.relpath(path)} ({why})" for path, why in sorted(beside.items())]
+    return [f"Not read: {some(said, _DIFFER, '; ', '; and ')}."] if said else []
+
+
 def _check_place(folder: Path, name: str, member: Named) -> None:
     """Refuse to overwrite a run folder of another experiment."""
     if not folder.exists():
@@ -289,7 +306,7 @@ def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path
         if not place.exists():
             raise BadImport(Objection("PATH", place, "this file or folder does not exist", "correct the path"))
         readers = [format_ for format_ in sources().values()
-                   if place.is_dir() or {place.suffix, place.name} & {*format_.files}]  # fmt: skip
+                   if place.is_dir() or place.name.endswith((*format_.files,))]  # fmt: skip
         if not readers:
             known = ", ".join(f"{name} ({kind})" for kind, format_ in sources().items() for name in format_.files)
             rule = f"must be a folder, or a file of a known format: {known}"
@@ -462,7 +479,7 @@ def _put(member: Named, folder: Path, experiment: str, former: Path) -> None:
     """Complete the folder of a log to a run folder, and move it to its place."""
     run, log, made = member.run, member.run.log, member.run.folder
     config = {"format": FORMAT, "id": folder.name, "seed": member.seed, "config": dict(run.config)}
-    files.write_atomic(made / "config.yaml", files.dump_yaml(json.loads(json.dumps(config))))
+    files.write_atomic(made / "config.yaml", files.dump_yaml(json.loads(json.dumps(config, default=str))))
     unused = {why: count for why, count in log.unused.items() if count}
     imported = {"experiment": experiment, "from": run.kind, "run": run.name, "key": run.key, "place": run.place,
                 "rows": log.read, "unused": unused, "left_out": log.left_out}  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from analysis.spec.validation import KEY_ALONE, BadPlan, Objection
 from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
+_FALLS = 4
 _LISTED = 3
+_APART = re.compile(r"[\s|]")  # no part of a metric's key
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
@@ -40,7 +43,7 @@ ASKED: ContextVar[Collection[str] | None] = ContextVar("ASKED", default=None)
 
 def is_kept(metric: str) -> bool:
     """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
-    asked, name = ASKED.get(), _written(metric)
+    asked, name = ASKED.get(), written(metric)
     return asked is None or name in asked or name in _COUNTED or "step" in metric.lower()
 
 
@@ -142,7 +145,10 @@ class Log:
         back[[row for row in self._begins if 0 < row < len(self)]] = True
         if step in self.metrics:
             self._count_by(step, np.cumsum(back))
-        back[1:] |= self.steps[1:] < self.steps[:-1]
+        falls = self.steps[1:] < self.steps[:-1]
+        # rows in no order, which are no attempts, fall often and repeat no step
+        unordered = falls.sum() >= max(_FALLS, len(self) / _FALLS) and np.unique(self.steps).size == len(self)
+        back[1:] = back[1:] & ~falls if unordered else back[1:] | falls
         new = back.copy()
         new[1:] |= self.steps[1:] != self.steps[:-1]
         new[:1] = True
@@ -188,8 +194,9 @@ class Log:
         self.last_attempt = int(self.attempts.max(initial=1))
         self.last_step = int(self.steps.max(initial=0, where=self.attempts == self.last_attempt))
         self.summary = {"steps": self.last_step, **counted}
-        self.cells = {_written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
-        self.read, self.recorded = len(self), {*map(_written, self.recorded)}
+        self.cells = {written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
+        self.read, self.recorded = len(self), {*map(written, self.recorded)}
+        self.left_out = {written(name): cell for name, cell in self.left_out.items()}
         self.metrics, self.histograms, self._times, self._logged = {}, [], Numbers(), array("q")
         del self.steps, self.attempts, self.kept
 
@@ -197,7 +204,7 @@ class Log:
         """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
         columns = [("time", iter(self._times))]
-        columns += [(_written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
+        columns += [(written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
         following, whole = [next(cells, (0.0, -1)) for _, cells in columns], dict[str, Any]()
         for row, (step, attempt, kept) in enumerate(zip(self.steps, self.attempts, self.kept, strict=True)):
             line: dict[str, Any] = {"step": int(step), "attempt": int(attempt), "time": None}
@@ -258,7 +265,9 @@ class Log:
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
             if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
-                rule = f"this step appears again after step {self.steps[row - 1]}, with other values"
+                again = self.steps[row] in self.steps[:row]
+                rule = f"this step {'appears again' if again else 'comes'} after step {self.steps[row - 1]}"
+                rule += ", with other values" if again else ""
                 rule += ", which would replace all earlier rows" if anew else ""
                 at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
                 raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))
@@ -279,6 +288,6 @@ class Log:
         return f"add {options}, which continues to count" if options else "", surely
 
 
-def _written(metric: str) -> str:
+def written(metric: str) -> str:
     """The name of a metric in metrics.jsonl."""
-    return f"log/{metric}" if metric in _OWN_KEYS else metric
+    return f"log/{metric}" if metric in _OWN_KEYS else _APART.sub("_", metric)

@@ -12,22 +12,36 @@ point of the group `rlsweep.sources` (docs/write-a-source.md).
 
 from __future__ import annotations
 
+import codecs
+import fnmatch
+import gzip
+import io
 import json
+import os
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, field
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import yaml
 
 from analysis.sources.log import BadImport, Log
 from analysis.spec import registry
-from analysis.spec.validation import KEY_ALONE, Objection
+from analysis.spec.cell import grouped
+from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 GROUP = "rlsweep.sources"
 # Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
 _CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
+_PACKED, _PART = ".gz", 1 << 20
+_FEW = 3
+
+#: Files that look like logs and are not read, each with the reason; None: they are not collected.
+PASSED: ContextVar[dict[Path, str] | None] = ContextVar("PASSED", default=None)
 
 
 @dataclass
@@ -117,23 +131,91 @@ def names(place: Path, paths: Iterable[Path], ending: bool = False) -> dict[Path
     itself from its folder, without the file's ending, if it has one."""
     root = place.resolve()
     base = (root if root.is_dir() else root.parent).parent
-    return {path: str((path.with_suffix("") if ending else path).relative_to(base)) for path in paths}
+    return {path: str((without_ending(path) if ending else path).relative_to(base)) for path in paths}
 
 
-def configuration_in(folders: Iterable[Path]) -> dict[str, Any]:
+def without_ending(path: Path) -> Path:
+    """The path of a file without .csv, or .csv.gz."""
+    return (path.with_suffix("") if path.suffix == _PACKED else path).with_suffix("")
+
+
+def below(folder: Path, *patterns: str) -> Iterator[Path]:
+    """The files below a folder whose names have one of these patterns, also in linked folders; each folder once."""
+    waiting, seen = [str(folder)], set[tuple[int, int]]()
+    for place in waiting:  # what links lead to comes last, so that a folder below this one has its own path
+        for home, folders, files in os.walk(place):
+            which = os.stat(home)
+            if (which.st_dev, which.st_ino) in seen:
+                folders.clear()
+                continue
+            seen.add((which.st_dev, which.st_ino))
+            waiting += [path for path in (os.path.join(home, name) for name in sorted(folders)) if os.path.islink(path)]
+            matched = {name for pattern in patterns for name in fnmatch.filter(files, pattern)}
+            yield from (path for path in (Path(home, name) for name in sorted(matched)) if path.is_file())
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of text in UTF-8: one of UTF-16 is recoded, and .gz is unpacked, as far as it goes if it is cut off."""
+    file: BinaryIO = io.BytesIO() if path.suffix == _PACKED else path.open("rb")
+    if path.suffix == _PACKED:
+        with gzip.open(path) as packed, suppress(EOFError, gzip.BadGzipFile, zlib.error):
+            while part := packed.read1(_PART):
+                file.write(part)
+    file.seek(0)
+    mark = file.read(2)
+    file.seek(0)
+    if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        with file:
+            return io.BytesIO(file.read().decode("utf-16", errors="replace").encode())
+    return file
+
+
+def pass_over(path: Path, why: str) -> None:
+    """Say of a file that looks like a log that it is not read."""
+    if (passed := PASSED.get()) is not None:
+        passed[path] = why
+
+
+def as_one(problems: Diagnostics) -> Diagnostics:
+    """The objections, those of one rule to many lines of a file as one."""
+    made = Diagnostics()
+    for of_rule in grouped(((each.file, each.rule), (each.key, each)) for each in problems).values():
+        first, *others = dict(of_rule).values()
+        rule = f"{first.rule}; and so for {len(others)} more lines"
+        many = replace(first, rule=rule, fix=first.fix.replace("this line", "these lines"))
+        made += [many] if len(others) > _FEW else [first, *others]
+    return made
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML whose unknown tags say nothing: Lightning writes !!python/tuple before a list."""
+
+    def plain(self, tag: str, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node, deep=True)
+        return self.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else node.value or tag
+
+
+_Plain.add_multi_constructor("", _Plain.plain)
+
+
+def configuration_in(folders: Iterable[Path], keys: Collection[str] = ()) -> dict[str, Any]:
     """The content of the first file in these folders that holds a run's configuration; empty where none does.
 
-    Raises BadImport for a file that is not YAML, or JSON by its name.
+    Raises BadImport for a file that is not YAML, or JSON by its name, if keys are asked for; else it is passed over.
     """
     for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
         if path.is_file():
             try:
                 text = path.read_text(encoding="utf-8")
-                content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+                content = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Plain)
             except (yaml.YAMLError, ValueError) as error:
-                why, kind = " ".join(str(error).split()), "JSON" if path.suffix == ".json" else "plain YAML"
-                wrong = Objection(str(path), KEY_ALONE, f"not {kind} ({why})", "name the runs in a --map file")
-                raise BadImport(wrong) from error
+                why = f"not {'JSON' if path.suffix == '.json' else 'plain YAML'} ({' '.join(str(error).split())})"
+                if keys:
+                    fix = "mend it, or give a --map file in place of the keys"
+                    raise BadImport(Objection(str(path), KEY_ALONE, why, fix)) from error
+                pass_over(path, why)
+                return {}
             return dict(content) if isinstance(content, Mapping) else {}
     return {}
 

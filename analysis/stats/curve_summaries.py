@@ -101,7 +101,8 @@ def final(axis: ArrayLike, values: ArrayLike, stop: float | None = None, *, frac
 
 def finals(x: Array, y: Array, stop: float, *, fraction: float = FINAL) -> Array:
     """`final` of each of the curves y (..., n) on one axis (n,), which measured() has checked; returns (...)."""
-    begin, end = np.searchsorted(x, ((1 - fraction) * stop + _SLACK, stop + _SLACK), side="right")
+    after = min((1 - fraction) * stop + _SLACK, stop - _SLACK)  # a budget of 0 has the value at 0
+    begin, end = np.searchsorted(x, (after, stop + _SLACK), side="right")
     if begin == end:
         raise NotEvaluable(f"no value in the last {fraction:.0%} of {stop:g}: the last is at {x[-1]:g}")
     return np.asarray(y[..., begin:end].mean(axis=-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import pprint
@@ -516,6 +517,7 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
         ("step,reward\n1,2\n0.5,3\n", None),
         ("step,reward\n1,2,9\n", None),
         ("r,l,t\n1.0,x,2\n", None),
+        ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n4.5,1,2\n", "time"),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
@@ -525,6 +527,12 @@ def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
     naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
     worded(refused(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
     assert not (tmp_path / "theirs").exists()
+
+
+def test_a_table_whose_columns_are_runs_says_its_metric(tmp_path: Path) -> None:
+    (tmp_path / "acc.csv").write_text("step,ppo_seed0,sac_seed0\n1,0.5,0.75\n")
+    said = refused(tmp_path / "acc.csv", tmp_path / "theirs", Naming(match="/(?P<group>[a-z]+)_"), metrics=("accc",))
+    assert said == "--metric accc: no run recorded this metric; the recorded metrics are acc. Fix: write acc"
 
 
 # ---------------------------------------------------------------- what is read of each format
@@ -626,6 +634,17 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
          for env, more in (("Pong", 0), ("Qbert", 1))
          for algo, gain in (("dqn", 1 + more), ("ppo", 3 + more)) for seed in (1, 2)},
     ),
+    "monitors of a run that was resumed": (
+        {"a-s0/0.monitor.csv": f"{MONITOR}1,10,1\n2,10,3\n3,10,2\n", "a-s0/1.monitor.csv": f"{MONITOR}5,10,2\n"},
+        SEEDED, {("a", 0): {"r": {10: 1, 20: 5, 30: 2, 40: 3}}},
+    ),
+    "a long table": (
+        {"t.csv": "algo,seed,env,step,variable,value\n" + "".join(
+            f"{algo},{seed},x,{step},{name},{value}\n" for name, value in (("val acc", 0.5), ("loss", 2), ("algo", 7))
+            for algo in "ab" for seed in (0, 1) for step in (1, 2))},
+        Naming(group="algo", seed="seed"),
+        {(algo, seed): {"val_acc": {1: 0.5, 2: 0.5}, "loss": {1: 2, 2: 2}} for algo in "ab" for seed in (0, 1)},
+    ),
     "RLlib": (
         {f"{algo}_0/{name}": text for algo in ("PPO", "IMPALA") for name, text in (
             ("params.json", json.dumps({"algo": algo, "seed": 7, "lr": 5e-05})), ("progress.csv", RLLIB))},
@@ -687,6 +706,115 @@ def points(run: Run, metric: str = "reward") -> dict[float, float]:
 
 def verl(*rows: tuple[int, dict[str, Any]]) -> str:
     return "".join(json.dumps({"step": step, "data": data}) + "\n" for step, data in rows)
+
+
+# ---------------------------------------------------------------- logs as people keep them
+
+
+def published(columns: str, rows: list[tuple[object, ...]]) -> str:
+    return "\n".join([columns, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+ROWS = "step,reward\n1,0.5\n2,0.75\n"
+JSON_ROWS = '{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.75}\n'
+HALF = {1.0: 0.5, 2.0: 0.75}
+#: The files of a run, what its metric is by step, and what is said.
+KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
+    "lines of text first": ({"a-s0.jsonl": '{"event": "resumed"}\n{"step": 0, "note": "x"}\n' + JSON_ROWS}, HALF, ""),
+    "null first": ({"a-s0.jsonl": '{"step": 0, "reward": null}\n' + JSON_ROWS}, HALF, ""),
+    "a time in each line": ({"a-s0.jsonl": JSON_ROWS.replace("}", ', "at": "2024-01-01T00:00:00"}')}, HALF, ""),
+    "packed lines": ({"a-s0.jsonl.gz": gzip.compress(JSON_ROWS.encode())}, HALF, ""),
+    "a packed table": ({"a-s0.csv.gz": gzip.compress(ROWS.encode())}, HALF, ""),
+    "a packed table that is cut off": ({"a-s0/progress.csv.gz": gzip.compress(ROWS.encode())[:-8]}, HALF, ""),
+    "UTF-16": ({"a-s0.csv": ROWS.encode("utf-16")}, HALF, ""),
+    "lines of UTF-16": ({"a-s0.jsonl": JSON_ROWS.encode("utf-16")}, HALF, ""),
+    "a last number that may be cut off": ({"a-s0.csv": ROWS + "3,1"}, HALF, "1 (last line without an end)"),
+    "a last cell that is cut off": ({"a-s0.csv": ROWS + "3,1.2e-"}, HALF, "1 (last line without an end)"),
+    "one row without an end": ({"a-s0.csv": "step,reward\n1,0.5"}, {1: 0.5}, ""),
+    "an export without an end": ({"t.csv": "step,a-s0 - reward\n1,0.5\n2,0.75"}, HALF, ""),
+    "half a line": ({"a-s0.jsonl": '{"step": 3, "rew\n' + JSON_ROWS}, HALF, "1 (line 1 is incomplete)"),
+    "half a line with an object": (
+        {"a-s0.jsonl": '{"step": 3, "reward": 1, "x": {"step": 7, "y": 1}\n' + JSON_ROWS}, HALF, "line 1 is incomplete",
+    ),
+    "half a line before another": (
+        {"a-s0.jsonl": '{"step": 3, "reward": 0.1, "x": {"y": 0.' + JSON_ROWS}, HALF,
+        "1 (line 1 begins with half of another)",
+    ),
+    "rows in no order": (
+        {"a-s0.csv": published("step,reward", [(step * 13 % 31, step * 13 % 31 / 4) for step in range(31)])},
+        {step: step / 4 for step in range(31)}, "",
+    ),
+    "rows in falling order": (
+        {"a-s0.jsonl": "".join(f'{{"step": {9 - step}, "reward": {step}}}\n' for step in range(10))},
+        {9 - step: step for step in range(10)}, "",
+    ),
+    "a comma at the end of each row": ({"a-s0.csv": "step,reward\n1,0.5,\n2,0.75,\n"}, HALF, ""),
+    "others beside it": (
+        {"a-s0.csv": ROWS, "a-s1.csv": ROWS.replace("step", "epoch"), "a-s2.jsonl": '{"acc": 1}\n', "x/b.csv": "c,d\n"},
+        HALF,
+        "logs/a-s1.csv (no column is known to count steps; the columns are epoch, reward); "
+        "logs/a-s2.jsonl (no key is known to count steps; the keys are acc).",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made, expected, said = KEPT[name]
+    done = import_runs(asked(written(tmp_path, made), tmp_path / "multirun" / "theirs", BY_NAME))
+    (run,) = read_sweep(tmp_path / "multirun" / "theirs").runs
+    assert (run.group, run.seed, points(run)) == ("a", 0, expected)
+    assert said in "\n".join(done.read) and ("Not read" in "\n".join(done.read)) == ("(no " in said)
+    assert "(no " not in said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
+
+
+def test_a_folder_of_files_that_are_no_logs_says_why(tmp_path: Path) -> None:
+    logs = written(tmp_path, {"a.csv": "epoch,reward\n1,2\n", "b.jsonl": '{"step": 1, "a": 1, "b": "x", "c": "y"}\n'})
+    assert "a.csv: no column is known to count steps; the columns are epoch, reward; 1 more" in refusal_of(logs)
+    (logs / "a.csv").unlink()
+    assert "b.jsonl: its lines have more texts and lists than numbers. Fix: " in refusal_of(logs)
+    assert len(imported(logs / "b.jsonl", Naming(match="(?P<group>b)"), metrics=("a",))) == 1
+
+
+@pytest.mark.parametrize("metric", ["val acc (%)", "val_acc_(%)"])
+@pytest.mark.parametrize("name", ["a-s0.jsonl", "a-s0.csv", "a-s0.log"])
+def test_a_blank_in_the_name_of_a_metric_is_an_underscore(tmp_path: Path, name: str, metric: str) -> None:
+    made = {"l": JSON_ROWS, "v": ROWS, "g": "step:1 - reward:0.5\nstep:2 - reward:0.75\n"}[name[-1]]
+    (run,) = imported(written(tmp_path, {name: made.replace("reward", "val acc (%)")}), metrics=(metric,))
+    assert points(run, "val_acc_(%)") == HALF
+
+
+ODD = ("betas: !!python/tuple [0.9]", "act: !!python/name:m.f ''", "m: !!python/object:m.C {a: 1}", "day: 2024-01-01")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_configuration_of_a_program_is_read_and_a_bad_one_is_needed_for_its_keys_alone(
+    tmp_path: Path, odd: str
+) -> None:
+    logs = written(tmp_path, {f"a-s{n}/{name}": text for n in (0, 1) for name, text in (
+        ("progress.csv", ROWS), ("hparams.yaml", f"algo: x\nseed: {n + 5}\n{odd}\n"))})  # fmt: skip
+    assert [(run.group, run.seed) for run in imported(logs, Naming("algo", "seed"))] == [("x", 5), ("x", 6)]
+    (logs / "a-s0" / "hparams.yaml").write_text("a: [")
+    assert "hparams.yaml: not plain YAML" in refusal_of(logs, Naming("algo", "seed"))
+    done = import_runs(asked(logs, tmp_path / "multirun" / "theirs", BY_NAME))
+    assert done.groups == {"a": 2} and re.search(r"Not read: \S+a-s0/hparams.yaml \(not plain YAML", done.read[1])
+
+
+STATE = json.dumps({"global_step": 2, "log_history": [json.loads(line) for line in JSON_ROWS.splitlines()]})
+
+
+@pytest.mark.parametrize("name", ["progress.csv", "trainer_state.json", "events"])
+def test_a_run_in_a_linked_folder_is_read_once(tmp_path: Path, name: str) -> None:
+    run = written(tmp_path / "store", {} if name == "events" else {name: STATE if "state" in name else ROWS})
+    if name == "events":
+        events(run, {1: 0.5, 2: 0.75})
+    (logs := tmp_path / "logs").mkdir()
+    (logs / "a-s0").symlink_to(run)
+    (logs / "latest").symlink_to("a-s0")
+    (run / "up").symlink_to(logs)
+    (found,) = imported(logs)
+    assert (found.group, found.seed, points(found)) == ("a", 0, HALF)
 
 
 # ---------------------------------------------------------------- runs that ended before their first step
@@ -836,10 +964,6 @@ def test_two_offline_folders_of_one_run_that_both_begin_at_step_0(tmp_path: Path
 # ---------------------------------------------------------------- rows that would overwrite each other
 
 
-def published(columns: str, rows: list[tuple[object, ...]]) -> str:
-    return "\n".join([columns, *(",".join(map(str, row)) for row in rows)]) + "\n"
-
-
 TASKS = [
     (*of, number / 7)
     for number, of in enumerate(itertools.product(("dqn", "ppo"), (1, 2), "ab", (0.1, 0.2), (10, 20, 30)))
@@ -855,6 +979,9 @@ def test_rows_of_one_run_and_step_that_differ_are_refused_with_the_columns_that_
     worded(refusal_of(source, Naming("algo", "lr", ("env", "lr"))))
     worded(refusal_of(source, Naming(seed="seed")))
     assert len(imported(source, Naming("algo", "seed", ("env", "lr")))) == 16
+    long = [(algo, seed, 1, name, seed) for algo in "ab" for seed in range(4) for name in ("reward", "loss")]
+    source = written(tmp_path / "long", {"t.csv": published("algo,seed,step,metric,value", long)})
+    assert refusal_of(source, Naming("algo")).endswith("Fix: add --seed seed")
 
 
 @pytest.mark.parametrize("order", [None, lambda row: row[2]])

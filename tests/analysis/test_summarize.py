@@ -45,6 +45,7 @@ def test_auc_on_a_common_range_interpolates_but_never_extrapolates() -> None:
 def test_final_is_the_mean_of_the_last_tenth() -> None:
     assert final(STEPS, STEPS) == np.mean(range(91, 101))
     assert final([10, 20, 95, 100], [9.0, 9.0, 1.0, 2.0]) == 1.5
+    assert final([0], [2.0]) == 2.0
     with pytest.raises(NotEvaluable, match="last 10% of 100"):
         final(STEPS[:80], STEPS[:80], stop=100)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport, Log
-from analysis.sources.source import LoggedRun, configuration_in, names, source
+from analysis.sources.source import LoggedRun, below, configuration_in, names, opened, source
 from analysis.spec.validation import Objection
 
 _CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
@@ -40,7 +41,7 @@ class ConsoleFiles:
         if root.is_file() and not _is_printed(root):
             shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
             raise BadImport(Objection("SOURCE", place, shape, "give a file that has what verl printed"))
-        paths = [root] if root.is_file() else [path for path in root.rglob("*") if path.suffix in self.files]
+        paths = [root] if root.is_file() else below(root, *(f"*{ending}" for ending in self.files))
         return names(place, filter(_is_printed, paths), ending=True)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
@@ -53,13 +54,13 @@ class ConsoleFiles:
                 parts = (part.rpartition(":") for part in match[2].split(" - "))
                 log.add(int(match[1]), {key: text for key, _, text in parts if key})
             log.resolve(step)
-            beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+            beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
             yield LoggedRun(self.kind, name, _configuration(lines) or beside, log)
 
 
 def _lines(path: Path) -> Iterator[str]:
     """The lines that are complete, without colours. Progress bars return to the start of a line to write it again."""
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+    with io.TextIOWrapper(opened(path), encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             if line.endswith("\n"):
                 yield from _CONTROL.sub("", line).rstrip("\r\n").split("\r")

@@ -6,6 +6,8 @@ A file is a run. If it has the columns that --group, --seed or --factor name, ea
 from __future__ import annotations
 
 import csv
+import io
+import math
 import re
 import shlex
 from collections import Counter
@@ -14,10 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import BadImport, Log, is_kept
+from analysis.sources.log import BadImport, Log, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
-from analysis.sources.source import LoggedRun, configuration_in, source
+from analysis.sources.source import (
+    LoggedRun,
+    as_one,
+    below,
+    configuration_in,
+    opened,
+    pass_over,
+    source,
+    without_ending,
+)
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
@@ -35,6 +46,8 @@ _LISTED = 12
 _PARQUET = ".parquet"
 #: A chart that W&B exports has the columns RUN - METRIC, RUN - METRIC__MIN and RUN - METRIC__MAX.
 _RUN, _CHARTED = "run", " - "
+#: A long table has a column of metrics' names, and one of their values.
+_NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
@@ -54,6 +67,7 @@ class _Table:
     columns: Mapping[str, Column]
     unused: Counter[str]
     charted: Mapping[str, tuple[str, str]]  # the run and the metric of each column, where columns are runs
+    named: tuple[str, str] | None  # the columns of a metric's name and of its value, in a long table
     names: Collection[str]  # of all metrics
 
     @property
@@ -61,12 +75,15 @@ class _Table:
         return self.header[:3] == _MONITOR and not self.step
 
     def rows(self, problems: Diagnostics | None = None, every: bool = False) -> Iterator[_Row]:
-        """The rows; where columns are runs, one for each that has a cell. problems: those of the file are added; every:
-        with the columns that are not read, too."""
+        """The rows; where columns are runs, one for each that has a cell; of a long table, with the metric as a column.
+        problems: those of the file are added; every: with the columns that are not read, too."""
         unused, problems = (Counter[str](), Diagnostics()) if problems is None else (self.unused, problems)
-        names = {*self.columns, *self.run_columns, *(self.header if every else ())}
+        names = {*self.columns, *self.run_columns, *(self.named or ()), *(self.header if every else ())}
         names |= {name for name, (_, metric) in self.charted.items() if metric in self.columns}
-        for line, cells in _rows(self.path, self.header, names, unused, problems):
+        appended = not (self.charted or self.named or self.run_columns)  # else the file is what somebody exported
+        for line, cells in _rows(self.path, self.header, names, unused, problems, appended):
+            if self.named and (metric := cells.get(self.named[0], "")) in self.names:
+                cells[metric] = cells.get(self.named[1], "")
             if not self.charted:
                 yield line, cells
                 continue
@@ -89,30 +106,31 @@ class _Table:
 
 @source
 class CsvFiles:
-    """The progress.csv and the monitors of one folder are one run. A blank in the name of a column becomes an
-    underscore."""
+    """The progress.csv and the monitors of one folder are one run."""
 
     kind = "CSV"
-    files: Collection[str] = (".csv", ".tsv", ".txt")
+    files: Collection[str] = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
     beats: Collection[str] = ()
-    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt")
+    patterns: Collection[str] = ("*.csv", "*.tsv", "progress.txt", "*.csv.gz", "*.tsv.gz")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found: the files that have a column of steps or no whole line."""
         root = place.resolve()
-        paths = [root] if root.is_file() else [path for pattern in self.patterns for path in root.rglob(pattern)]
-        tables = {path for path in paths if path.is_file() and _is_table(path, step)}
-        if root.is_file() and not tables:
-            which = f"--step {step} is no column" if step is not None else "no column is known to count steps"
-            columns = some(_header(root), _LISTED)
-            rule = f"{which}; the columns are {columns}"
-            raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
+        tables, which = (
+            set[Path](),
+            "no column is known to count steps" if step is None else f"--step {step} is no column",
+        )
+        for path in [root] if root.is_file() else below(root, *self.patterns):
+            if _is_table(path, step):
+                tables.add(path)
+                continue
+            rule = f"{which}; the columns are {some(_header(path), _LISTED)}"
+            if path == root:
+                raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
+            pass_over(path, rule)
         folder_of_all = (root if root.is_dir() else root.parent).parent
-        of_folder = {path for path in tables if path.stem in _OF_FOLDER or path.stem.endswith(".monitor")}
-        return {
-            path: str((path.parent if path in of_folder else path.with_suffix("")).relative_to(folder_of_all))
-            for path in tables
-        }
+        return {path: str((path.parent if _of_folder(path) else without_ending(path)).relative_to(folder_of_all))
+                for path in tables}  # fmt: skip
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read. Rows that would overwrite each other are refused."""
@@ -122,17 +140,23 @@ class CsvFiles:
         together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
         for name, paths in by_name.items():
             for path, labels, log in _logs(paths, step, keys, problems):
-                beside = configuration_in([path.parent]) if together[path.parent] == 1 else {}
+                beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
                 title = "/".join([name, *map(str, labels.values())])
                 yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
-        problems.raise_any(BadImport)
+        as_one(problems).raise_any(BadImport)
+
+
+def _of_folder(path: Path) -> bool:
+    """Whether a file belongs to the run of its folder, by its name."""
+    stem = without_ending(path).name
+    return stem in _OF_FOLDER or stem.endswith(".monitor")
 
 
 def _is_table(path: Path, step: str | None) -> bool:
     """Whether a file has a column of steps, or no whole line but comments: its run ended before it wrote one."""
     if path.suffix == _PARQUET:
         return _step_in(_header(path), step) is not None
-    with path.open("rb") as file:
+    with opened(path) as file:
         empty = all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
     return empty or _step_in(_header(path), step) is not None
 
@@ -141,10 +165,14 @@ def _header(path: Path) -> tuple[str, ...]:
     """The names of the columns; empty for an empty file."""
     if path.suffix == _PARQUET:
         return tuple(_parquet(path).schema_arrow.names)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         line = next((line for line in file if not line.startswith("#")), "")
     rows = list(csv.reader([line], delimiter=_delimiter(line)))
     return tuple(cell.strip() for cell in rows[0]) if rows else ()
+
+
+def _text(path: Path) -> TextIO:
+    return io.TextIOWrapper(opened(path), encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _delimiter(header: str) -> str:
@@ -159,10 +187,15 @@ def _step_in(header: Sequence[str], step: str | None) -> str | None:
 
 
 def _rows(
-    path: Path, header: Sequence[str], names: Collection[str], unused: Counter[str], problems: Diagnostics
+    path: Path,
+    header: Sequence[str],
+    names: Collection[str],
+    unused: Counter[str],
+    problems: Diagnostics,
+    appended: bool = False,
 ) -> Iterator[_Row]:
-    """The rows of a file, in the columns of these names. A last row without an end that has too few cells, which a
-    crash leaves, is not used, nor is a header that comes again."""
+    """The rows of a file, in the columns of these names, without headers that come again. A last row without an end is
+    not used if it has too few cells, or follows others in a file that was appended to: its last cell may be cut off."""
     if path.suffix == _PARQUET:
         batches = _parquet(path).iter_batches(columns=[name for name in header if name in names])
         for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
@@ -170,7 +203,7 @@ def _rows(
         return
     if not header:
         return
-    ended, places = True, [(name, place) for place, name in enumerate(header) if name in names]
+    ended, first, places = True, math.inf, [(name, place) for place, name in enumerate(header) if name in names]
 
     def lines(file: TextIO) -> Iterator[str]:
         nonlocal ended
@@ -178,7 +211,7 @@ def _rows(
             ended = line.endswith("\n")
             yield line
 
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _text(path) as file:
         comments = 0
         for line in file:
             if not line.startswith("#"):
@@ -187,16 +220,19 @@ def _rows(
         reader = csv.reader(lines(file), delimiter=_delimiter(line))
         for row in reader:
             number = comments + 1 + reader.line_num
+            while len(row) > len(header) and not row[-1].strip():
+                row.pop()
             if not any(map(str.strip, row)):
                 continue
-            if len(row) < len(header) and not ended:
-                unused["incomplete last line"] += 1
+            if not ended and (len(row) < len(header) or (appended and first < number)):
+                unused["incomplete last line" if len(row) < len(header) else "last line without an end"] += 1
             elif row[0].strip() == header[0] and [cell.strip() for cell in row] == [*header]:
                 unused["header again"] += 1
             elif len(row) > len(header):
                 rule = f"has {len(row)} cells, the first line has {len(header)}"
                 problems.add(f"line {number}", KEY_ALONE, rule, "mend or remove this line", path)
             else:
+                first = min(first, number)
                 yield number, {name: row[place].strip() for name, place in places if place < len(row)}
 
 
@@ -215,7 +251,7 @@ def _parquet(path: Path) -> Any:
 
 def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagnostics) -> _Table:
     header = _header(path)
-    twice = sorted(name for name, count in Counter(_metric(name) for name in header).items() if name and count > 1)
+    twice = sorted(name for name, count in Counter(written(name) for name in header).items() if name and count > 1)
     if twice:
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
@@ -227,11 +263,17 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         charted = {name: (name, path.stem) for name in others}
     run_columns = (_RUN,) if charted else run_columns
     names = [*dict.fromkeys(metric for _, metric in charted.values())] if charted else others
+    named, value = (next(filter(word.fullmatch, others), "") for word in (_NAME, _VALUE))
+    long = (named, value) if named and value and named not in run_columns else None
+    if long:
+        levels = {cells.get(named, "") for _, cells in _rows(path, header, long, Counter(), Diagnostics())}
+        names = sorted(levels - {*header})
     names = [name for name in names if name and name not in run_columns]
-    kept = {name for name in names if not of_steps or is_kept(_metric(name))}
+    kept = {name for name in names if not of_steps or is_kept(written(name))}
+    kept = kept or {*names} if charted else kept  # which say the runs
     for read in (kept, names):
         columns = {name: Column(name) for name in (of_steps, *names) if name and (name == of_steps or name in read)}
-        table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, names)
+        table = _Table(path, header, of_steps, run_columns, columns, Counter(), charted, long, names)
         of_file = Diagnostics()
         for line, cells in table.rows(of_file):
             for name, column in columns.items():
@@ -241,10 +283,6 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     problems += of_file
     settle(columns, [table.step])
     return table
-
-
-def _metric(column: str) -> str:
-    return column.replace(" ", "_")
 
 
 def _logs(
@@ -263,13 +301,13 @@ def _logs(
             runs[0][2].add(at, values)
     for table in tables:
         of_table = {run: log for other, run, log in runs if other is table}
-        _resolve(table, of_table, ordered=not (table.run_columns or episodes))
+        _resolve(table, of_table, ordered=not (table.run_columns or episodes or table.named))
     return [(table.path, dict(zip(table.run_columns, run, strict=False)), log) for table, run, log in runs]
 
 
 def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
     """The runs of a file. Rows of a file that is one run are in the order of time; others may be in any order."""
-    read = {name: _metric(name) for name, column in table.columns.items() if name != table.step and not column.problem}
+    read = {name: written(name) for name, column in table.columns.items() if name != table.step and not column.problem}
     logs: dict[_Run, Log] = {}
     for line, cells in table.rows():
         try:
@@ -284,12 +322,12 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
-        log.recorded.update(_metric(name) for name in table.names if name not in table.columns)
+        log.recorded.update(written(name) for name in table.names if name not in table.columns)
         for name, column in table.columns.items():
             if column.problem:
-                log.left_out[_metric(name)] = f"{table.path}: {column.problem}"
+                log.left_out[written(name)] = f"{table.path}: {column.problem}"
             elif column.example:
-                log.read_as[_metric(name)] = column.example
+                log.read_as[written(name)] = column.example
     next(iter(logs.values())).unused += table.unused
     return list(logs.items())
 
@@ -310,11 +348,12 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
     for _, cells in table.rows(every=True):
         run, step = table.run(cells), table.at(cells)
         if step in steps.get(run, ()) and len(rows) < _SAMPLE:
-            rows[run, step, *(cells.get(name, "") for name in table.header)] = None
+            which = (run, cells.get(table.named[0])) if table.named else run
+            rows[which, step, *(cells.get(name, "") for name in table.header)] = None
     few = [
         (place, name)
         for place, name in enumerate(table.header, start=2)
-        if name not in ("", table.step, *table.run_columns)
+        if name not in ("", table.step, *table.run_columns, *(table.named or ()))
         and 1 < len({row[place] for row in rows}) <= len(rows) / 2
         and not _ATTEMPT.search(name)
     ]
@@ -335,18 +374,22 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
 
 
 def _episodes(tables: Sequence[_Table], problems: Diagnostics) -> list[tuple[int, dict[str, float]]]:
-    """The episodes of all environments of a run, by the time of their end; their steps are added up."""
-    ended: list[tuple[float, float, float]] = []
+    """The episodes of all environments of a run, by the time of their end; their steps are added up. Where the times of
+    a file begin again, the run was resumed."""
+    ended: list[tuple[int, float, float, float]] = []
     for table in tables:
+        part, before = 0, 0.0
         for line, cells in table.rows():
             try:
-                reward, length, time = (table.columns[name].number(cells.get(name, "")) for name in _MONITOR)
-                ended.append((float(time), float(reward), float(length)))  # type: ignore[arg-type]
+                episode = [table.columns[name].number(cells.get(name, "")) for name in _MONITOR]
+                reward, length, time = map(float, episode)  # type: ignore[arg-type]
+                part, before = part + (time < before), time
+                ended.append((part, time, reward, length))
             except (TypeError, ValueError):
                 rule = "r, l and t must be numbers"
                 problems.add(f"line {line}", KEY_ALONE, rule, "remove this line", table.path)
     rows, step = [], 0
-    for _, reward, length in sorted(ended):
+    for *_, reward, length in sorted(ended, key=lambda episode: episode[:2]):
         step += int(length)
         rows.append((step, {"r": reward, "l": length}))
     return rows

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from analysis.sources.log import Log
-from analysis.sources.source import LoggedRun, configuration_in, names, source
+from analysis.sources.source import LoggedRun, below, configuration_in, names, source
 
 _PATTERN = "*tfevents*"
 
@@ -57,7 +57,7 @@ class EventFiles:
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found."""
-        return names(place, {path.parent for path in place.resolve().rglob(_PATTERN) if path.is_file()})
+        return names(place, {path.parent for path in below(place.resolve(), _PATTERN)})
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read."""
@@ -69,7 +69,7 @@ class EventFiles:
             if logged.hparams and folder.parent in places:
                 of_parent.setdefault(folder.parent, {}).update(logged.hparams)
                 continue
-            config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent])
+            config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
             run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
             if run.log:
                 logged_some.add(folder)

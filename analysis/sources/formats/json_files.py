@@ -7,23 +7,39 @@ beside it. A line has the metrics beside the step, or, as verl writes them, in `
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.sources.formats.csv_files import STEPS
 from analysis.sources.log import BadImport, Log
 from analysis.sources.notation import number, whole
-from analysis.sources.source import LoggedRun, configuration_in, leaves, names, source
+from analysis.sources.source import (
+    LoggedRun,
+    as_one,
+    below,
+    configuration_in,
+    leaves,
+    names,
+    opened,
+    pass_over,
+    source,
+    without_ending,
+)
 from analysis.spec.validation import KEY_ALONE, Diagnostics, some
 from analysis.stats.numbers import parsed
 
 _VERL = {"step", "data"}
 _UNIX = 1e9  # seconds: a smaller `time` is a duration
+_RECORD = re.compile(rb'(?<![:,\[])(?<![:,\[] )\{"')  # the beginning of an object that is no value
 _LISTED = 12
+_BEGINNING = 20  # lines
 
 
 class Line(NamedTuple):
@@ -39,17 +55,20 @@ class Line(NamedTuple):
 class JsonFiles:
     """A run is a file. A last line without an end, which a crash leaves, is not used."""
 
-    kind, files, beats = "JSONL", (".jsonl",), ("verl's console", "CSV", "Parquet")
+    kind, files, beats = "JSONL", (".jsonl", ".jsonl.gz"), ("verl's console", "CSV", "Parquet")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found. A .jsonl file below a folder that begins with a line of another program is left out; so is
+        """See Source.found. A .jsonl file below a folder that begins with lines of another program is left out; so is
         one without a whole line that stands among such files."""
         root = place.resolve()
         if root.is_file():
             return names(place, [root], ending=True)
-        ours = {path: _is_log(path, step) for path in root.rglob("*.jsonl") if path.is_file()}
-        others = {path.parent for path in ours if ours[path] is False} - {path.parent for path in ours if ours[path]}
-        logs = [path for path in ours if ours[path] or (ours[path] is None and path.parent not in others)]
+        ours = {path: _problem(path, step) for path in below(root, "*.jsonl", "*.jsonl.gz")}
+        others = {path.parent for path in ours if ours[path]} - {path.parent for path in ours if ours[path] == ""}
+        for path, problem in ours.items():
+            if problem:
+                pass_over(path, problem)
+        logs = [path for path, problem in ours.items() if not problem and (problem == "" or path.parent not in others)]
         return names(place, logs, ending=True)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
@@ -61,28 +80,32 @@ class JsonFiles:
             if problems:
                 continue
             log.resolve(step)
-            beside = path.with_suffix("")
+            beside = without_ending(path)
             # a folder's configuration says nothing where the folder holds the files of several runs
-            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside])
+            config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside], keys)
             yield LoggedRun(self.kind, name, config, log)
-        problems.raise_any(BadImport)
+        as_one(problems).raise_any(BadImport)
 
 
 def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnostics) -> Iterator[Line]:
     """The lines of a log. step: the key of the steps, if no known one is there; unused, problems: to which what is not
     used, and what cannot be read, are added."""
     key, without = None, dict[str, Any]()
-    with path.open("rb") as file:
+    with opened(path) as file:
         for place, text in enumerate(file, start=1):
             where = f"line {place}"
             if not (body := _body(text)):
                 unused["NUL bytes alone"] += b"\0" in text
                 continue
             try:
-                line = parsed(body)
+                torn, line = _whole(body)
+                if torn:
+                    unused[f"line {place} begins with half of another"] += 1
             except (ValueError, RecursionError) as error:
                 if not text.endswith(b"\n"):  # a crash cut it off: each line is written with its end at once
                     unused["incomplete last line"] += 1
+                elif _is_torn(body):  # a run that was resumed ended the line
+                    unused[f"line {place} is incomplete"] += 1
                 else:
                     fix = "remove this line, or move the file away"
                     problems.add(where, KEY_ALONE, f"not JSON ({error})", fix, path)
@@ -107,6 +130,22 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
         problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
 
 
+def _whole(body: bytes) -> tuple[bool, Any]:
+    """A line as JSON, and whether it follows, without an end, a half that a crash left. Raises ValueError or
+    RecursionError."""
+    try:
+        return False, parsed(body)
+    except ValueError:
+        for begin in _RECORD.finditer(body, 1) if _is_torn(body) else ():
+            with suppress(ValueError):
+                return True, parsed(body[begin.start() :])
+        raise
+
+
+def _is_torn(body: bytes) -> bool:
+    return body.count(b"{") > body.count(b"}")
+
+
 def _body(text: bytes) -> bytes:
     return text.strip(b"\0 \t\r\n").removeprefix(codecs.BOM_UTF8)
 
@@ -128,23 +167,29 @@ def _values(line: dict[str, Any], key: str) -> tuple[dict[str, Any], float | Non
     return values, time
 
 
-def _is_log(path: Path, step: str | None) -> bool | None:
-    """Whether the first line that is JSON has a step and more numbers than texts and lists, which rollouts have; None
-    for a file without a whole line, of a run that ended before its first step."""
-    with path.open("rb") as file:
-        for place, text in enumerate(file):
+def _problem(path: Path, step: str | None) -> str | None:
+    """Why a file is no log; "" if one of its first lines has a step and no more texts and lists than numbers, unlike
+    those of rollouts; None for a file without a whole line, of a run that ended before its first step."""
+    problem = "no line is a JSON object" if path.stat().st_size else None
+    with opened(path) as file:
+        for place, text in enumerate(itertools.islice(file, _BEGINNING)):
             try:
                 line = json.loads(_body(text))
             except (ValueError, RecursionError):
                 if place == 0 and not text.endswith(b"\n") and _body(text)[:1] in (b"", b"{"):
                     return None
                 continue
-            if not isinstance(line, dict) or (key := _key(line, step)) is None:
-                return False
-            values = _values(line, key)[0].values()
-            kinds = [isinstance(number(value) if isinstance(value, str) else value, (int, float)) for value in values]
-            return line.keys() == _VERL or sum(kinds) > len(kinds) / 2
-    return False if path.stat().st_size else None
+            if not isinstance(line, dict):
+                continue
+            if (key := _key(line, step)) is None:
+                problem = f"no key is known to count steps; the keys are {some(list(line), _LISTED)}"
+                continue
+            values = [number(value) if isinstance(value, str) else value for value in _values(line, key)[0].values()]
+            numbers = sum(isinstance(value, (int, float)) for value in values)
+            if line.keys() == _VERL or (len(line) > 1 and 2 * numbers >= len(values)):
+                return ""
+            problem = "its lines have more texts and lists than numbers"
+    return problem
 
 
 def _log(path: Path, step: str | None, problems: Diagnostics) -> Log:

@@ -16,7 +16,7 @@ from analysis.sources.formats.event_files import Logged, as_log
 from analysis.sources.formats.trackio_files import query, tables
 from analysis.sources.log import BadImport
 from analysis.sources.naming import level_of
-from analysis.sources.source import LoggedRun, names, source
+from analysis.sources.source import LoggedRun, below, names, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics
 
 _META = "meta.yaml"
@@ -38,9 +38,9 @@ class MlflowFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found. A database is one place, however many runs it has."""
         root = place.resolve()
-        stores = [root] if root.is_file() else root.rglob("*.db")
+        stores = [root] if root.is_file() else below(root, "*.db")
         found = {path: path.stem for path in stores if {"runs", "params", "metrics"} <= tables(path)}
-        metas = [(meta.parent, _yaml(meta)) for meta in root.rglob(_META)]
+        metas = [(meta.parent, _yaml(meta)) for meta in below(root, _META)]
         runs = [path for path, meta in metas if "run_id" in meta and meta.get("lifecycle_stage") != "deleted"]
         return found | names(place, runs)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.sources.formats.json_files import lines
 from analysis.sources.log import ASKED, Log
-from analysis.sources.source import LoggedRun, source
+from analysis.sources.source import LoggedRun, below, source
 from analysis.spec.validation import Diagnostics
 from launcher.files import BadRunFolder
 from launcher.run import whole
@@ -32,7 +32,7 @@ class RunFolders:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found."""
         root, places = place.resolve(), dict[Path, str]()
-        for file in [root] if root.is_file() else root.rglob(_FILE):
+        for file in [root] if root.is_file() else below(root, _FILE):
             for entry in _runs(file):
                 places[file.parent] = name = file.parent.name
                 places[run_folder(file.parents[1], entry["id"])] = f"{name}/{entry['id']}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.sources.log import BadImport, Log
 from analysis.sources.notation import whole
-from analysis.sources.source import LoggedRun, leaves, source
+from analysis.sources.source import LoggedRun, below, leaves, source
 from analysis.spec.validation import KEY_ALONE, Objection
 
 _MAGIC = b"SQLite format 3\0"
@@ -26,7 +26,7 @@ class TrackioFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found."""
         root = place.resolve()
-        paths = [root] if root.is_file() else root.rglob("*.db")
+        paths = [root] if root.is_file() else below(root, "*.db")
         return {path: path.stem for path in paths if {"metrics", "configs"} <= tables(path)}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport, Log
-from analysis.sources.source import LoggedRun, configuration_in, source
+from analysis.sources.source import LoggedRun, below, configuration_in, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics
 
 _FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
@@ -27,7 +27,7 @@ class TrainerFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found."""
         root = place.resolve()
-        states = [root] if root.is_file() else [path for path in root.rglob(_FILE) if path.is_file()]
+        states = [root] if root.is_file() else [*below(root, _FILE)]
         base = root if root.is_dir() else root.parent
         folders = {path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent for path in states}
         return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
@@ -39,7 +39,8 @@ class TrainerFiles:
         for folder, name in places.items():
             state, log = _newest(folder, problems)
             log.resolve()
-            yield LoggedRun(self.kind, name, configuration_in([folder]), log, problem=_problem(state) if log else None)
+            config = configuration_in([folder], keys)
+            yield LoggedRun(self.kind, name, config, log, problem=_problem(state) if log else None)
         problems.raise_any(BadImport)
 
 

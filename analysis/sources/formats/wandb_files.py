@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import BadImport, Log
-from analysis.sources.source import LoggedRun, source
+from analysis.sources.source import LoggedRun, below, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 _IDENT, _BLOCK, _HEADER = b":W&B", 32768, struct.Struct("<IHB")
@@ -32,7 +32,7 @@ class WandbFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found; the names are the ids of the runs."""
         root = place.resolve()
-        paths = root.rglob("run-*.wandb") if root.is_dir() else [root]
+        paths = below(root, "run-*.wandb") if root.is_dir() else [root]
         return {path: path.stem.removeprefix("run-") for path in paths}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
