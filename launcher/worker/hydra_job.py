@@ -283,10 +283,15 @@ def _copied(path: str) -> Path | None:
 
 
 def _main(file: Path, name: str | None) -> ModuleType:
-    """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`."""
+    """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`.
+
+    Processes that it spawns find it as those of the program do: by this name, or by the path of a script, which has no
+    spec.
+    """
     spec = importlib.util.spec_from_file_location("__mp_main__", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    module.__spec__ = None if name is None else importlib.util.spec_from_file_location(name, file)
     if name is not None:
         module.__package__ = name.rpartition(".")[0]
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module

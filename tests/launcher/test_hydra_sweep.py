@@ -370,6 +370,36 @@ def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_call
     assert {path.name for path in tmp_path.glob("*.txt")} == {"2.txt", "4.txt"}
 
 
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.train"]])
+def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(tmp_path: Path, program: list[str]) -> None:
+    before = """
+        import dataclasses, multiprocessing
+        import jaxlib
+
+        @dataclasses.dataclass
+        class Number:
+            value: int
+
+        def squared(number):
+            return Number(number.value ** 2)
+    """
+    task = """
+        values = []
+        for method in ("spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                values += pool.map_async(squared, [Number(2), Number(3)]).get(timeout=60)
+        return [number.value for number in values]
+    """
+    folder = tmp_path if program[0] != "-m" else tmp_path / "pkg"
+    folder.mkdir(exist_ok=True)
+    write_program(folder, task, before if folder == tmp_path else f"{textwrap.dedent(before)}from . import other\n")
+    (folder / "other.py").touch()
+    (tmp_path / "jaxlib.py").touch()
+    sweep(tmp_path, program=program)
+    (run,) = runs(tmp_path)
+    assert read_summary(run)["value"] == [4, 9, 4, 9]  # type: ignore[index]
+
+
 TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
     "decorated": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
     "renamed": "main = hydra.main(version_base=None, config_path=None)(doubled(task))",
