@@ -30,7 +30,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from pydantic import Field, Strict
 
 from analysis.spec.settings import Settings
-from analysis.spec.validation import Context, Listed, Section, objections
+from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
 from launcher.config import content, identity
 from launcher.config.hydra_compose import as_override, assign, interpolates, lookup
@@ -39,7 +39,7 @@ from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.experiment_spec import Levels, Zip
 from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import CodeChoice, Entry, PlannedRun
+from launcher.planning.plan import CodeChoice, Entry, Plan, PlannedRun
 from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
@@ -272,6 +272,23 @@ def checked(model: type[_Model], given: Any, at: str, context: Context | None = 
 def check_analysis(asked: Any, groups: Collection[str], baseline: str | None) -> None:
     """Refuse a wrong section `analysis` of the sweeper's. Raises InvalidPlan."""
     checked(Settings, asked, "hydra.sweeper.analysis", Context(groups, baseline))
+
+
+def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
+    """Refuse a key of the seed that no job has, unless it is the default: programs without a seed need not say so."""
+    configs = [run.config["config"] for run in runs.values()]
+    if key == Plan.seed_key or not configs or any(lookup(config, key)[0] for config in configs):
+        return
+    known = list(_keys(configs[0]))
+    near = [name for name in known if "seed" in name] or known
+    fix = closest(key, known, "hydra.sweeper.seed_key=", f"name the key of the seed, such as {some(near, 8)}")
+    raise InvalidPlan([Objection("hydra.sweeper.seed_key", key, "no job's configuration has this key", fix, PROGRAM)])
+
+
+def _keys(tree: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """The dotted keys of the values of a tree."""
+    for key, value in tree.items():
+        yield from _keys(value, f"{at}{key}.") if isinstance(value, Mapping) else (f"{at}{key}",)
 
 
 def _resources(asked: Any) -> dict[str, Any]:

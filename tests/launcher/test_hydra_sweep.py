@@ -230,6 +230,8 @@ def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None
         ("analysis.primary.direction=min", "must be higher, lower or null"),
         ("analysis.primary.summary=last", "hydra.sweeper.analysis.primary.summary = last: must be one of final, auc"),
         ("experiment.baseline=a", "must be one of the groups: train"),
+        ("seed_key=sed", "no job's configuration has this key. Fix: write hydra.sweeper.seed_key=seed"),
+        ("seed_key=no", "Fix: name the key of the seed, such as seed"),
     ],
 )
 def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, word: str, said: str) -> None:
