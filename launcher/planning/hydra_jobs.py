@@ -140,7 +140,7 @@ class Compositions:
         self.parser = OverridesParser.create(config_loader=loader)
         self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
         # The same words come again in thousands of jobs.
-        for name in ("parsed", "replaceable", "_is_group"):
+        for name in ("parsed", "replaceable", "options"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def replaceable(self, word: str) -> bool:
@@ -153,11 +153,12 @@ class Compositions:
             and not override.key_or_group.startswith("hydra.")
             and not isinstance(override.value(), (dict, list))
             and "${" not in word
-            and not self._is_group(override.key_or_group)
+            and not self.options(override.key_or_group)
         )
 
-    def _is_group(self, key: str) -> bool:
-        return bool(self._loader.get_group_options(key))
+    def options(self, key: str) -> list[str]:
+        """The options of a group; none if the key is none."""
+        return list(self._loader.get_group_options(key))
 
     def parsed(self, word: str) -> Override:
         """One word of a command line."""
@@ -386,6 +387,14 @@ def jobs(
     except HydraException as error:
         problems.add(COMMAND_LINE, " ".join(words), None, one_line(str(error)), "correct the word")
         problems.raise_any()
+    for word in words:
+        override = compositions.parsed(word)
+        if not swept[override.get_key_element()]:
+            rule = "it has no level, so the sweep has no job"
+            if options := compositions.options(override.key_or_group):
+                rule += f"; the options of {override.key_or_group} are {some(options, 8)}"
+            key, _, value = word.partition("=")
+            problems.add(COMMAND_LINE, key, value, rule, "write a word that has levels")
     groups, baseline = section.experiment.groups or {program["name"]: {}}, section.experiment.baseline
     if baseline is not None and baseline not in groups:
         rule = f"must be one of the groups: {', '.join(groups)}"
@@ -417,6 +426,9 @@ def jobs(
                 words_of = " ".join(chosen.values())
                 refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
     problems.extend(refused)
+    if not result.jobs and not problems:
+        rule = "the sweep has no job, because this leaves out each"
+        problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
     problems.raise_any()
     for key, label in labels.items():
         result.levels[key] = distinct([entry.factors[label] for entry in result.entries])

@@ -179,13 +179,14 @@ def _collect(attempt: Attempt, continues: bool) -> None:
     """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
     run, lines = attempt.folder, dict[int, dict[str, Any]]()
     _read_log(run, attempt.attempt, run)
-    if not continues:
+    if attempt.attempt == 1:
         return
-    for number in range(1, attempt.attempt + 1):
+    for number in range(1 if continues else attempt.attempt, attempt.attempt + 1):
         rows = files.json_lines(metrics_path(attempt_folder(run, number) if number < attempt.attempt else run))
         lines = {step: line for step, line in lines.items() if not rows or step < rows[0]["step"]}
         lines |= {row["step"]: {**row, "attempt": number} for row in rows}
-    files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
+    if lines:
+        files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
 
 
 def _read_log(run: Path, number: int, into: Path) -> None:

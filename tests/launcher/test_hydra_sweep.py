@@ -479,6 +479,22 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
     assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
 
 
+def test_metrics_of_another_tool_have_the_attempt_that_wrote_them(tmp_path: Path) -> None:
+    task = """
+        Path("progress.csv").write_text("step,score\\n1,1\\n2,4\\n")
+        if not (again := Path(hydra.utils.get_original_cwd(), "again")).exists():
+            again.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    write_program(tmp_path, task)
+    said = sweep(tmp_path, "hydra.job.chdir=true")
+    (run,) = runs(tmp_path)
+    assert [row["attempt"] for row in read_log(metrics_path(run)).records] == [2, 2], said
+    assert "train: 1 of 1 runs are done" in sweep(tmp_path, "hydra.job.chdir=true")
+    said = command(tmp_path, "status")
+    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "2"]
+
+
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
     before = """
         from hydra.core.config_store import ConfigStore
