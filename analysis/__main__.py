@@ -21,6 +21,8 @@ from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, progra
 
 #: What is known of a command besides the options of analysis.sources.study.
 _OTHERS = frozenset({"command", "words", "figures", "judge", "format", "json", "gate"})
+#: The options that a report of an experiment has; with others, its runs are read as logs.
+_OF_PLANS = frozenset({"paths", "baseline", "metric", "direction"})
 #: The exit codes of --gate.
 _GATE = {"better": 0, "undecided": 3, "worse": 4}
 
@@ -81,11 +83,11 @@ def _report(chosen: argparse.Namespace) -> int:
     from analysis.report.paper import write_paper
 
     given = _given(chosen)
-    folder = Path(chosen.paths[0]) if len(chosen.paths) == 1 and given.keys() <= {"paths", "baseline"} else None
+    folder = Path(chosen.paths[0]) if len(chosen.paths) == 1 and given.keys() <= _OF_PLANS else None
     said = list[str]()
     if folder is None or not (folder / "plan.json").exists():
         folder, said = _imported(chosen.words, given)
-        given.pop("baseline", None)  # which the plan has
+        given = {}  # which the plan has
     if chosen.judge:
         from analysis.judging.commands import as_declared
 
@@ -93,7 +95,8 @@ def _report(chosen: argparse.Namespace) -> int:
     # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
     gc.disable()
     try:
-        written = write(folder, chosen.figures, given.get("baseline"))
+        asked = given.get("metric", ()), given.get("direction")
+        written = write(folder, chosen.figures, given.get("baseline"), *asked)
         paper = f"Paper: {write_paper(written)}\n" if chosen.format == "paper" else ""
         paper += "".join(f"{line}\n" for line in said and ["", *said])
         text = f"{terminal.text(written)}\n{paper}"

@@ -10,7 +10,7 @@ import contextlib
 import json
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -102,6 +102,19 @@ class Sweep:
         note = f"The baseline is {self.label(named[label])}, as --baseline says; the plan {planned}."
         notes = [*self.plan.get("notes", ()), note]
         return replace(self, plan={**self.plan, "baseline": named[label], "notes": notes})
+
+    def about(self, metrics: Sequence[str], direction: str | None = None) -> Sweep:
+        """The sweep with another question, which it says: these metrics, the primary one first."""
+        section = dict(self.plan.get("analysis") or {})
+        primary = dict(section.get("primary") or {})
+        declared = primary.get("metric", "none")
+        if metrics:
+            section["metrics"] = list(metrics)
+            primary |= {"metric": metrics[0], "direction": None}
+        section["primary"] = primary | ({"direction": direction} if direction else {})
+        note = f"The metric is {metrics[0]}, as --metric says; the plan declares {declared}." if metrics else None
+        notes = [*self.plan.get("notes", ()), *filter(None, [note])]
+        return replace(self, plan={**self.plan, "analysis": section, "notes": notes})
 
     @property
     def place(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,14 @@ from analysis.report.headline import answer
 from analysis.report.page import page, to_csv
 from analysis.sections import sections
 from analysis.sections.win_rates import read_judged
+from analysis.spec.metric_catalog import CLOCKS, WIN_RATE
+from analysis.spec.validation import KEY_ALONE, BadPlan, Objection, some
 from analysis.tables import wording
 from analysis.tables.comparison import tables
 from analysis.tables.levels import levels
 
 FORMAT = 1
+_LISTED = 20  # metrics named
 _KEY = re.compile(rb'^ {2}( {2})?"([\w./-]+)": [{\[]', re.MULTILINE)  # of report.json, or of an object there
 _RESPONSES = "tables/responses.csv"
 _WRITTEN = (
@@ -34,16 +38,26 @@ _WRITTEN = (
 )  # fmt: skip
 
 
-def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None = None) -> Report:
+def write(
+    folder: Path,
+    figure_formats: Sequence[str] = (),
+    baseline: str | None = None,
+    metrics: Sequence[str] = (),
+    direction: str | None = None,
+) -> Report:
     """Write FOLDER/report from FOLDER/plan.json and the run folders beside it. Same input, same bytes.
 
-    figure_formats: in which figures are written beside SVG, "pdf" and "png". baseline: another one than the plan's.
+    figure_formats: in which figures are written beside SVG, "pdf" and "png". baseline, metrics,
+    direction: others than the plan's; the first metric is the primary one.
 
-    Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or files of a
-    judge that cannot be read.
+    Raises analysis.data.sweep.BadPlan when FOLDER has no plan, or one that asks for something unknown, or for a metric
+    that no run has recorded, or files of a judge that cannot be read.
     """
     sweep, by = read_judged(folder, baseline)
+    if metrics or direction:
+        sweep = sweep.about(metrics, direction)
     compared = study(sweep, sweep.asked())
+    _check_recorded(compared)
     numbers = results(compared)  # before there are figures: both take much memory
     record = registered(sweep)
     judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
@@ -72,6 +86,27 @@ def write(folder: Path, figure_formats: Sequence[str] = (), baseline: str | None
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)
     return report
+
+
+def _check_recorded(compared: Study) -> None:
+    """Refuse a primary metric that no run has recorded although one is done, and none where the plan declares none."""
+    sweep, metric = compared.sweep, compared.settings.metric
+    declared = bool((sweep.plan.get("analysis") or {}).get("primary", {}).get("metric"))
+    if any(estimate.recorded for estimate in compared.primary.estimates) or metric == WIN_RATE:
+        return
+    known = {name for run in sweep.runs for name in run.curves.values} - {*CLOCKS.values()}
+    if declared and not (known and any(run.done for run in sweep.runs)):
+        return  # it may still come
+    near = sorted(known, key=lambda name: (-SequenceMatcher(None, metric if declared else "", name).ratio(), name))
+    rule = f"{'no run has recorded it' if declared else 'no metric is declared'}; the recorded metrics are "
+    rule += some(near, _LISTED)
+    fix = f"rlsweep report {sweep.place} --metric {near[0] if declared else 'NAME'}"
+    if metric in sweep.plan.get("not_read", ()):
+        rule, fix = "the import did not read it", f"repeat it with --metric {metric} first: {sweep.plan['command']}"
+    elif not known:
+        fix = 'let the program log: rlsweep.log(step, {"NAME": x})'
+    asked = metric if declared else KEY_ALONE
+    raise BadPlan(str(Objection("analysis.primary.metric", asked, rule, fix, str(sweep.folder / "plan.json"))))
 
 
 def decided(compared: Study) -> str:

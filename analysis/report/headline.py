@@ -116,7 +116,7 @@ def _declaration(study: Study) -> str:
     """What was decided after results, and the answer as it was declared before them; "" if nothing was."""
     found = registered(study.sweep)
     said = "" if found is None else found.sentence()
-    if found is None or found.plan is None or not found.changes:
+    if found is None or found.plan is None or not found.changes or not found.plan["analysis"]:
         return said
     declared = as_declared(study, found)
     if declared is None:

@@ -91,6 +91,8 @@ def registration(
     declared, others = _since(whole, [deciding(entry["plan"]) for entry in whole], deciding(plan), results)
     if any(change.key == "steps" or change.key.startswith("levels of ") for change in others):
         others = [change for change in others if not change.key.startswith("runs of ")]  # which follows
+    if not declared["plan"]["analysis"]:
+        others = [change for change in others if change.key != "direction"]  # of the metric
     return Registration(declared["plan"], _when(declared), _when(declared_claims), (*others, *changes))
 
 
@@ -111,6 +113,8 @@ def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
     section = {**plan["analysis"], "hypotheses": None}
     asked = settings(section, groups=plan["groups"], baseline=plan["baseline"]).model_dump(mode="json")
     values = {key: value for key, value in asked.items() if key not in _NOT_DECIDING}
+    if not plan["analysis"]:  # of a program whose question was left open
+        values["metric"] = None
     values |= {"groups": sorted(plan["groups"]), "baseline": plan["baseline"], "steps": plan["steps"]}
     values |= {f"levels of {key}": factor["levels"] for key, factor in plan["factors"].items()}
     for run in sorted(plan["runs"], key=lambda run: str(run["id"])):

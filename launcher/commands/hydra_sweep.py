@@ -64,6 +64,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
         jobs = hydra_jobs.jobs(compositions, words, section, program, hydra_job.outputs(project.multirun()))
     finally:
         HydraConfig.instance().cfg = before
+    hydra_jobs.check_seed_key(section.seed_key, jobs.runs)
     sys.stdout.flush()  # else forks would have what the program has printed before
     out = sys.stdout
     with redirect_stdout(sys.stderr):  # standard output is what jobs print
@@ -153,6 +154,7 @@ def _plan(
         code_choice=section.code,
         budget=section.budget.device_hours,
         of_program=True,
+        seed_key=section.seed_key,
     )
 
 

@@ -55,7 +55,9 @@ def run(given: argparse.Namespace) -> int:
 def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
     left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
-    size = f"{text.counted(standing.total, 'run')} of {text.counted(standing.steps, 'step')}"
+    size = text.counted(standing.total, "run")
+    if standing.steps > 1:  # a job of a program is one, however many it logs
+        size += f" of {text.counted(standing.steps, 'step')}"
     return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
 
 

@@ -143,6 +143,7 @@ def _launch(
             forecast = _announced(plan, run_ids, started)
         freeze.freeze(plan)
         if not run_ids:
+            _say_done(plan)
             return Outcome()
         outcome = _carry_through(plan, run_ids, started, launched, forecast)
     if outcome.left_out:
@@ -212,6 +213,15 @@ def _carry_through(
         if len(outcome.left_out) < len(run_ids):
             print(started.detached(), flush=True)
         return outcome
+
+
+def _say_done(plan: Plan) -> None:
+    """Print how many runs of each experiment are done, where a launch has nothing to run."""
+    states = lifecycle.find_states(plan.multirun, plan.runs)
+    done = {run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE}
+    for experiment in plan.experiments:
+        members = experiment.members.keys()
+        print(f"{experiment.name}: {len(done & members)} of {len(members)} runs are done", flush=True)
 
 
 def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:

@@ -47,10 +47,14 @@ def recorded(given: Arguments, frozen: Experiment | None, declared: Any, problem
     return replace(given, seeds=list(dict.fromkeys([*before, *(given.seeds or ())])))
 
 
-def with_seeds(command: str, seeds: Iterable[int]) -> str:
-    """An experiment's command with these seeds."""
-    words = [word for word in shlex.split(command) if not word.startswith("seed=")]
-    return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])
+def with_seeds(command: str, seeds: Iterable[int], key: str = "seed") -> str:
+    """An experiment's command with these seeds. key: what sets them."""
+    place, joined, rest = command.rpartition(" && ")  # where the program is: cd FOLDER && python ...
+    words = shlex.split(rest)
+    set_by = [word.partition("=")[0] for word in words if word.lstrip("+").startswith(f"{key}=")]
+    kept = [word for word in words if word.partition("=")[0] not in set_by]
+    all_seeds = f"{[key, *set_by][-1]}={','.join(map(str, seeds))}"
+    return f"{place}{joined}{shlex.join([*kept, all_seeds])}"
 
 
 def check_unchanged(

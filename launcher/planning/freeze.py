@@ -166,12 +166,13 @@ def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Seque
 
 def declaration_warnings(plan: Plan) -> list[str]:
     """A line for each experiment of which a launch changes what was declared, after results."""
-    return [line for experiment in plan.experiments if (line := _warning(plan.multirun, experiment)) is not None]
+    return [line for experiment in plan.experiments if (line := _warning(plan, experiment)) is not None]
 
 
-def _warning(multirun: Path, experiment: Experiment) -> str | None:
+def _warning(plan: Plan, experiment: Experiment) -> str | None:
     """What a launch changes of what was declared, or else of the plan that it replaces, with the command that keeps
     every seed. None: nothing, or the record cannot be read, which the launch refuses."""
+    multirun = plan.multirun
     former = frozen_plan(multirun / experiment.name)
     try:
         earlier = _read_declarations(multirun / experiment.name / DECLARATIONS)
@@ -189,7 +190,8 @@ def _warning(multirun: Path, experiment: Experiment) -> str | None:
         return None
     seeds = sorted({*changed.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
     lost = experiment.sequential is None and len(seeds) > len(experiment.seeds)
-    keep = f" To keep every seed: {added_seeds.with_seeds(experiment.command, seeds)}" if lost else ""
+    again = added_seeds.with_seeds(experiment.command, seeds, plan.seed_key)
+    keep = f" To keep every seed: {again}" if lost else ""
     return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
 
 

@@ -30,7 +30,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from pydantic import Field, Strict
 
 from analysis.spec.settings import Settings
-from analysis.spec.validation import Context, Listed, Section, objections
+from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
 from launcher.config import content, identity
 from launcher.config.hydra_compose import as_override, assign, interpolates, lookup
@@ -39,7 +39,7 @@ from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.experiment_spec import Levels, Zip
 from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import CodeChoice, Entry, PlannedRun
+from launcher.planning.plan import CodeChoice, Entry, Plan, PlannedRun
 from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
@@ -140,7 +140,7 @@ class Compositions:
         self.parser = OverridesParser.create(config_loader=loader)
         self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
         # The same words come again in thousands of jobs.
-        for name in ("parsed", "replaceable", "_is_group"):
+        for name in ("parsed", "replaceable", "options"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def replaceable(self, word: str) -> bool:
@@ -153,11 +153,12 @@ class Compositions:
             and not override.key_or_group.startswith("hydra.")
             and not isinstance(override.value(), (dict, list))
             and "${" not in word
-            and not self._is_group(override.key_or_group)
+            and not self.options(override.key_or_group)
         )
 
-    def _is_group(self, key: str) -> bool:
-        return bool(self._loader.get_group_options(key))
+    def options(self, key: str) -> list[str]:
+        """The options of a group; none if the key is none."""
+        return list(self._loader.get_group_options(key))
 
     def parsed(self, word: str) -> Override:
         """One word of a command line."""
@@ -274,6 +275,23 @@ def check_analysis(asked: Any, groups: Collection[str], baseline: str | None) ->
     checked(Settings, asked, "hydra.sweeper.analysis", Context(groups, baseline))
 
 
+def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
+    """Refuse a key of the seed that no job has, unless it is the default: programs without a seed need not say so."""
+    configs = [run.config["config"] for run in runs.values()]
+    if key == Plan.seed_key or not configs or any(lookup(config, key)[0] for config in configs):
+        return
+    known = list(_keys(configs[0]))
+    near = [name for name in known if "seed" in name] or known
+    fix = closest(key, known, "hydra.sweeper.seed_key=", f"name the key of the seed, such as {some(near, 8)}")
+    raise InvalidPlan([Objection("hydra.sweeper.seed_key", key, "no job's configuration has this key", fix, PROGRAM)])
+
+
+def _keys(tree: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """The dotted keys of the values of a tree."""
+    for key, value in tree.items():
+        yield from _keys(value, f"{at}{key}.") if isinstance(value, Mapping) else (f"{at}{key}",)
+
+
 def _resources(asked: Any) -> dict[str, Any]:
     return checked(Resources, asked, "hydra.sweeper.resources").model_dump()
 
@@ -369,6 +387,14 @@ def jobs(
     except HydraException as error:
         problems.add(COMMAND_LINE, " ".join(words), None, one_line(str(error)), "correct the word")
         problems.raise_any()
+    for word in words:
+        override = compositions.parsed(word)
+        if not swept[override.get_key_element()]:
+            rule = "it has no level, so the sweep has no job"
+            if options := compositions.options(override.key_or_group):
+                rule += f"; the options of {override.key_or_group} are {some(options, 8)}"
+            key, _, value = word.partition("=")
+            problems.add(COMMAND_LINE, key, value, rule, "write a word that has levels")
     groups, baseline = section.experiment.groups or {program["name"]: {}}, section.experiment.baseline
     if baseline is not None and baseline not in groups:
         rule = f"must be one of the groups: {', '.join(groups)}"
@@ -400,6 +426,9 @@ def jobs(
                 words_of = " ".join(chosen.values())
                 refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
     problems.extend(refused)
+    if not result.jobs and not problems:
+        rule = "the sweep has no job, because this leaves out each"
+        problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
     problems.raise_any()
     for key, label in labels.items():
         result.levels[key] = distinct([entry.factors[label] for entry in result.entries])

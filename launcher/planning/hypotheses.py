@@ -46,6 +46,8 @@ def warnings(experiment: Experiment) -> list[str]:
     """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
     is about a summary that is not judged; each with what would make them decidable. A line for each claim about the
     variation over seeds says what it takes."""
+    if not experiment.analysis:  # no question is declared
+        return []
     asked = _asked(experiment)
     lines = [_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked)]
     for claim in asked.hypotheses:

@@ -125,8 +125,8 @@ class Plan:
     budget: the device-hours that all attempts of its runs may take, and of the runs `charged`, which are other plans';
     None: without limit. prefixes: what runs that do not exist yet continue, by id; restarts: why others do not.
     of_program: whether its runs are jobs of a Hydra program that this process has loaded, so that workers on this
-    machine are forks of this process, and settings are keys of hydra.sweeper. show: makes, for the runs of a launch,
-    what prints more of each that has ended.
+    machine are forks of this process, and settings are keys of hydra.sweeper. seed_key: what sets their seeds. show:
+    makes, for the runs of a launch, what prints more of each that has ended.
     """
 
     experiments: tuple[Experiment, ...]
@@ -141,6 +141,7 @@ class Plan:
     prefixes: Mapping[str, Prefix] = field(default_factory=dict)
     restarts: Mapping[str, str] = field(default_factory=dict)
     of_program: bool = False
+    seed_key: str = "seed"
     show: Callable[[Sequence[str]], Callable[[str], object]] | None = None
 
     def continuations(self) -> Iterator[str]:

@@ -21,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from launcher import files
@@ -32,7 +33,7 @@ from launcher.text import clean, counted, without_numbers
 
 # ---------------------------------------------------------------- the cache of rows
 
-INDEX_FORMAT = 6
+INDEX_FORMAT = 7
 UNREADABLE = "unreadable"
 _STATES = frozenset((*RunState, UNREADABLE))
 _TAIL, _LONG_TAIL = 2**14, 2**18
@@ -190,7 +191,7 @@ def _log(path: Path, metrics: Collection[str]) -> tuple[int, float | None, dict[
     if newest is None:
         return 0, None, values
     oldest = next(record for record in _records(lines) if record.get("attempt") == newest.get("attempt"))
-    steps, seconds = newest["step"] - oldest["step"], newest["time"] - oldest["time"]
+    steps, seconds = newest["step"] - oldest["step"], _number(newest["time"]) - _number(oldest["time"])
     return newest["step"], seconds / steps if steps > 0 and seconds > 0 else None, values
 
 
@@ -204,9 +205,13 @@ def _key(name: str) -> bytes:
 
 
 def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The lines that are complete and have a step."""
+    """The lines that are complete and have a step; logs of other tools may lack its time."""
     for record in files.parse_lines(lines):
-        if record and isinstance(record.get("step"), int) and isinstance(record.get("time"), (int, float)):
+        if (
+            record
+            and isinstance(record.get("step"), int)
+            and isinstance(record.get("time", ""), (int, float, NoneType))
+        ):
             yield record
 
 

@@ -179,13 +179,14 @@ def _collect(attempt: Attempt, continues: bool) -> None:
     """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
     run, lines = attempt.folder, dict[int, dict[str, Any]]()
     _read_log(run, attempt.attempt, run)
-    if not continues:
+    if attempt.attempt == 1:
         return
-    for number in range(1, attempt.attempt + 1):
+    for number in range(1 if continues else attempt.attempt, attempt.attempt + 1):
         rows = files.json_lines(metrics_path(attempt_folder(run, number) if number < attempt.attempt else run))
         lines = {step: line for step, line in lines.items() if not rows or step < rows[0]["step"]}
         lines |= {row["step"]: {**row, "attempt": number} for row in rows}
-    files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
+    if lines:
+        files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
 
 
 def _read_log(run: Path, number: int, into: Path) -> None:
@@ -283,10 +284,15 @@ def _copied(path: str) -> Path | None:
 
 
 def _main(file: Path, name: str | None) -> ModuleType:
-    """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`."""
+    """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`.
+
+    Processes that it spawns find it as those of the program do: by this name, or by the path of a script, which has no
+    spec.
+    """
     spec = importlib.util.spec_from_file_location("__mp_main__", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    module.__spec__ = None if name is None else importlib.util.spec_from_file_location(name, file)
     if name is not None:
         module.__package__ = name.rpartition(".")[0]
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module

@@ -32,6 +32,7 @@ from tests.analysis.conftest import (
     MakeSweep,
     Page,
     Reported,
+    logging,
     replan,
     reported,
     studied,
@@ -157,6 +158,31 @@ def test_json_prints_the_report(make_sweep: MakeSweep, capsys: pytest.CaptureFix
     assert main(["report", str(make_sweep(("C0", "C1"), seeds=(0, 1), analysis={})), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["experiment"] == "quickstart" and document["comparisons"][0]["primary"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "code", "said"),
+    [
+        (None, "", 2, "analysis.primary.metric: no metric is declared; the recorded metrics are loss, val/acc. Fix: "),
+        (None, "los", 2, " = 'los': no run has recorded it; the recorded metrics are loss, val/acc. Fix: "),
+        ("acc", "", 2, "no run has recorded it; the recorded metrics are val/acc, loss. Fix: rlsweep report "
+                       "multirun/quickstart --metric val/acc\n"),
+        (None, "val/acc", 0, "* The metric is val/acc, as --metric says; the plan declares none."),
+        ("loss", "val/acc", 0, "* The metric is val/acc, as --metric says; the plan declares loss."),
+    ],
+)  # fmt: skip
+def test_a_metric_is_declared_or_named_and_recorded(
+    make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str], declared: str | None, given: str, code: int, said: str
+) -> None:
+    asked = {} if declared is None else {"primary": {"metric": declared}}
+    lines = logging(lambda _, seed, __, step: {"loss": 1 / step, "val/acc": float(seed + step)})
+    folder = make_sweep(("A", "B"), (0, 1), analysis=asked, lines=lines)
+    record = {"done": [], "planned": 4, "hypotheses": {}, "plan": json.loads((folder / "plan.json").read_text())}
+    (folder / "hypotheses.json").write_text(json.dumps({"declarations": [record]}))
+    words = ["--metric", given, "--direction", "lower"] if given else []
+    assert main(["report", str(folder), *words]) == code
+    printed = "".join(capsys.readouterr())
+    assert said in printed and (declared or code or "runs were done: metric = val/acc (declared: none).\n" in printed)
 
 
 def test_folder_without_plan_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from analysis.__main__ import main as analysis
 from launcher.__main__ import main
 from launcher.execution import sweep
-from launcher.planning import freeze
+from launcher.planning import added_seeds, freeze
 from launcher.planning.plan import Plan
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
@@ -95,6 +95,18 @@ def test_a_plan_that_drops_seeds_with_results_says_so_with_the_command_that_keep
     assert freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4")) == []
     (line,) = freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
     assert "alpha = 0.1 (declared: 0.05)" in line and "keep" not in line
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "kept"),
+    [
+        ("python launch.py -m seed=0 a=1", "seed", "python launch.py -m a=1 seed=0,1"),
+        ("python train.py -m seed=7 rng=0,1 'a=[x, y]'", "rng", "python train.py -m seed=7 'a=[x, y]' rng=0,1"),
+        ("cd in && python train.py -m +more.rng=0", "more.rng", "cd in && python train.py -m +more.rng=0,1"),
+    ],
+)
+def test_seeds_are_set_where_the_command_sets_them(command: str, key: str, kept: str) -> None:
+    assert added_seeds.with_seeds(command, [0, 1], key) == kept
 
 
 def test_a_launch_with_nothing_to_run_says_what_it_replaces(

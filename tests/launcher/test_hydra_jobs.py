@@ -193,6 +193,13 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
         (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
         ([], {"experiment": {"zip": {"z": {"lr": [1, 2], "typed.n": [1]}}}}, ["each key of a zip must have the same"]),
         (["optim=sgd"], {"experiment": {"groups": {"A": {"optim": "adam"}}}}, ["group A holds this key fixed"]),
+        (
+            ["lr=1", "db=glob(z*)"],
+            {},
+            ["db = glob(z*): it has no level, so the sweep has no job; the options of db are mysql, sqlite. Fix: "],
+        ),
+        (["+lr2=range(1,1)"], {}, ["so the sweep has no job"]),
+        (["lr=1,2"], {"experiment": {"exclude": [{"lr": [1, 2]}]}}, ["the sweep has no job, because this leaves out"]),
     ],
 )
 def test_everything_that_is_wrong_is_said_before_any_job(

@@ -230,6 +230,8 @@ def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None
         ("analysis.primary.direction=min", "must be higher, lower or null"),
         ("analysis.primary.summary=last", "hydra.sweeper.analysis.primary.summary = last: must be one of final, auc"),
         ("experiment.baseline=a", "must be one of the groups: train"),
+        ("seed_key=sed", "no job's configuration has this key. Fix: write hydra.sweeper.seed_key=seed"),
+        ("seed_key=no", "Fix: name the key of the seed, such as seed"),
     ],
 )
 def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, word: str, said: str) -> None:
@@ -370,6 +372,36 @@ def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_call
     assert {path.name for path in tmp_path.glob("*.txt")} == {"2.txt", "4.txt"}
 
 
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.train"]])
+def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(tmp_path: Path, program: list[str]) -> None:
+    before = """
+        import dataclasses, multiprocessing
+        import jaxlib
+
+        @dataclasses.dataclass
+        class Number:
+            value: int
+
+        def squared(number):
+            return Number(number.value ** 2)
+    """
+    task = """
+        values = []
+        for method in ("spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                values += pool.map_async(squared, [Number(2), Number(3)]).get(timeout=60)
+        return [number.value for number in values]
+    """
+    folder = tmp_path if program[0] != "-m" else tmp_path / "pkg"
+    folder.mkdir(exist_ok=True)
+    write_program(folder, task, before if folder == tmp_path else f"{textwrap.dedent(before)}from . import other\n")
+    (folder / "other.py").touch()
+    (tmp_path / "jaxlib.py").touch()
+    sweep(tmp_path, program=program)
+    (run,) = runs(tmp_path)
+    assert read_summary(run)["value"] == [4, 9, 4, 9]  # type: ignore[index]
+
+
 TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
     "decorated": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
     "renamed": "main = hydra.main(version_base=None, config_path=None)(doubled(task))",
@@ -445,6 +477,22 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
     (run,) = runs(tmp_path)
     rows = read_log(metrics_path(run)).records
     assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
+
+
+def test_metrics_of_another_tool_have_the_attempt_that_wrote_them(tmp_path: Path) -> None:
+    task = """
+        Path("progress.csv").write_text("step,score\\n1,1\\n2,4\\n")
+        if not (again := Path(hydra.utils.get_original_cwd(), "again")).exists():
+            again.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    write_program(tmp_path, task)
+    said = sweep(tmp_path, "hydra.job.chdir=true")
+    (run,) = runs(tmp_path)
+    assert [row["attempt"] for row in read_log(metrics_path(run)).records] == [2, 2], said
+    assert "train: 1 of 1 runs are done" in sweep(tmp_path, "hydra.job.chdir=true")
+    said = command(tmp_path, "status")
+    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "2"]
 
 
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:

@@ -92,8 +92,12 @@ def log(steps, attempt=1, pace=1.0, pad=0, **metrics):
         (log(range(1, 151), pad=900, value={50: 0.25, 100: 0.5}), (150, 1.0, 0.5)),
         (log([1, 2, 3], value={2: 0.25, 3: float("nan")}), (3, 1.0, 0.25)),
         (log([1, 2, 3]) + log([4, 5, 6], attempt=2, pace=5.0), (6, 5.0, None)),
+        (
+            '{"step": 1, "attempt": 1, "time": null}\n{"step": 4, "attempt": 1, "time": null, "value": 2}\n',
+            (4, None, 2),
+        ),
     ],
-    ids=["a long log is read from its end", "a rare value", "no number", "the last attempt"],
+    ids=["a long log is read from its end", "a rare value", "no number", "the last attempt", "no times"],
 )
 def test_step_pace_and_value_are_the_last_ones(multirun, lines, expected):
     metrics_path(run_folder(multirun, "aa")).write_text(lines)
