@@ -152,7 +152,7 @@ class Compositions:
             and _PLAIN_KEY.fullmatch(override.key_or_group)
             and not override.key_or_group.startswith("hydra.")
             and not isinstance(override.value(), (dict, list))
-            and "${" not in word
+            and not interpolates(override.value())  # the word escapes it: wd=$\{lr\}
             and not self._is_group(override.key_or_group)
         )
 
