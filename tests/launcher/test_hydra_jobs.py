@@ -126,6 +126,8 @@ def as_hydra_composes(compositions: Compositions, overrides: Sequence[str], numb
         ["listed=[${lr},{y:'${lr}'}],[0]", "relative={a:${lr}},{a:1}", "lr=1,2"],
         ["+new=${lr},a${lr}", "++more.deep=${new},0", "lr=1,2"],
         ["relative={a:1},{a:2}", "listed=[1],[2,3]"],
+        ["relative=5,null", "lr=1,2"],
+        ["missing=1,???", "seed=1,2"],
         ["+optim.extra=a,b", "optim=sgd", "seed=1,2"],
         [],
     ],
@@ -172,6 +174,29 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     Path("data.txt").write_text("two")
     assert len({*before, *one, *ids("lr=1")}) == 3  # the content of a file that is named counts
     assert jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
+
+
+def test_what_has_no_value_in_one_job_does_not_keep_that_of_another(compositions: Compositions) -> None:
+    made = planned(compositions, ["db.name=mysql,none"])
+    assert [made.runs[job.run].config["config"]["chosen"] for job in made.jobs] == [1, "${by.${db.name}}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["+b=x${when}"], "x${when}"),
+        (["+a=${when}", "+b='${lr}/${a}'"], "${lr}/${a}"),
+        (["+b='${oc.select:when}'", "lr=1,2"], "${oc.select:when}"),
+        (["+a={k:{when:${now:%s}}}", "+c=k", "+b='${a.${c}}'"], "${a.${c}}"),
+        (["+root='${hydra:sweep.dir}'", "+b=${root}/x"], "${root}/x"),
+        (["+a=[1,${out}]", "+b=${a}"], "${a}"),
+        (["+a='${hydra:runtime.cwd}'", "+b=${a}/x", "db=mysql,sqlite"], "${a}/x"),
+    ],
+)
+def test_what_refers_to_the_launch_is_no_part_of_a_run(
+    compositions: Compositions, words: list[str], written: str
+) -> None:
+    assert {run.config["config"]["b"] for run in planned(compositions, words).runs.values()} == {written}
 
 
 def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> None:
