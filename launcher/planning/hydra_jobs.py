@@ -28,7 +28,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.basecontainer import BaseContainer
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, UnsupportedValueType
 from pydantic import Field, Strict
 
 from analysis.spec.settings import Settings
@@ -52,6 +52,7 @@ PROGRAM = "the configuration of the program"
 _LAUNCH_KEY = re.compile(r"(runtime|run|sweep)\b")
 _OF_THE_LAUNCH = re.compile(rf"\$\{{(now:|hydra:{_LAUNCH_KEY.pattern})")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _Model = TypeVar("_Model", bound=Section)
 #: An interpolation, with its place.
 _Leaf = tuple[tuple[str | int, ...], str]
@@ -315,7 +316,11 @@ def _plain(value: Any) -> Any:
         return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     if isinstance(value, Enum):
         return value.name
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if _ADDRESS.search(str(value)):
+        raise UnsupportedValueType(f"{value} is another text in each process")
+    return str(value)
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[_Leaf]:
@@ -545,6 +550,12 @@ class _Frozen:
         return part
 
     def _leaf(self, value: Any, key: str) -> _Part:
+        try:
+            value = _plain(value)
+        except UnsupportedValueType as error:
+            key = key.removeprefix("config.")
+            fix = f"set it to a plain value, or leave it out of the runs with hydra.sweeper.ignore=[{key}]"
+            raise InvalidPlan([Objection(key, None, str(error), fix, PROGRAM)]) from None
         if isinstance(value, float) and not math.isfinite(value):
             value = str(value)
         if not isinstance(value, str) or (path := content.file_of(key, value)) is None or str(path) in self._outputs:
