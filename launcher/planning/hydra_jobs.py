@@ -15,6 +15,7 @@ import math
 import pickle
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, TypeVar
@@ -26,14 +27,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.basecontainer import BaseContainer
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, UnsupportedValueType
 from pydantic import Field, Strict
 
 from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
 from launcher.config import content, identity
-from launcher.config.hydra_compose import as_override, assign, interpolates, lookup
+from launcher.config.hydra_compose import MISSING, as_override, assign, interpolates, lookup
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
@@ -46,10 +48,14 @@ from launcher.text import one_line
 
 #: The file that problems of the sweeper's section are about: whichever of the program's has it.
 PROGRAM = "the configuration of the program"
-#: The folder and time of one launch; what interpolates them is no part of a run's identity.
-_OF_THE_LAUNCH = re.compile(r"\$\{(now:|hydra:(runtime|run|sweep)\b)")
+#: The folder and time of one launch; what interpolates them, or refers to such a value, is no part of a run's identity.
+_LAUNCH_KEY = re.compile(r"(runtime|run|sweep)\b")
+_OF_THE_LAUNCH = re.compile(rf"\$\{{(now:|hydra:{_LAUNCH_KEY.pattern})")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _Model = TypeVar("_Model", bound=Section)
+#: An interpolation, with its place.
+_Leaf = tuple[tuple[str | int, ...], str]
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 
@@ -152,7 +158,8 @@ class Compositions:
             and _PLAIN_KEY.fullmatch(override.key_or_group)
             and not override.key_or_group.startswith("hydra.")
             and not isinstance(override.value(), (dict, list))
-            and "${" not in word
+            and override.value() != MISSING
+            and not interpolates(override.value())  # the word escapes it: wd=$\{lr\}
             and not self.options(override.key_or_group)
         )
 
@@ -188,11 +195,16 @@ class Composition:
         kept = [key for key in config if key != "hydra"]
         tree = OmegaConf.to_container(OmegaConf.masked_copy(config, kept), resolve=False, enum_to_str=True)
         assert isinstance(tree, dict)
-        leaves = [leaf for leaf in _leaves(tree) if not _OF_THE_LAUNCH.search(leaf[1])]
-        self._dynamic = _dynamic(leaves, replaced)
+        given = [tuple(key.split(".")) for key in replaced]
+        leaves = [
+            (path, text)
+            for path, text in _leaves(tree)
+            if not _OF_THE_LAUNCH.search(text) and not any(tuple(map(str, path[: len(key)])) == key for key in given)
+        ]
+        self._dynamic = _dynamic(leaves, given)
         self._tree = tree
-        self._read([path for path, _ in leaves if path not in self._dynamic])
-        self._of_hydra = any("${hydra:" in text for path, text in leaves if path in self._dynamic)
+        self._read([leaf for leaf in leaves if leaf not in self._dynamic])
+        self._of_hydra = any("${hydra:" in text for _, text in self._dynamic)
 
     def resources(self) -> dict[str, Any]:
         """What a job with the present values requests."""
@@ -249,16 +261,18 @@ class Composition:
             tree = _without(tree, key)
         return tree
 
-    def _read(self, paths: Iterable[tuple[str | int, ...]]) -> None:
+    def _read(self, leaves: Iterable[_Leaf]) -> None:
         """Put the resolved values of these nodes into the tree; one that cannot be resolved stays as it is written."""
-        for path in paths:
-            try:
+        with _no_launch():
+            for path, text in leaves:
                 node: Any = self.config
-                for step in path:
-                    node = node[step]
-            except OmegaConfBaseException:
-                continue
-            self._tree = _set(self._tree, path, _plain(node))
+                try:
+                    for step in path:
+                        node = node[step]
+                    value = _plain(node)
+                except OmegaConfBaseException:
+                    value = text
+                self._tree = _set(self._tree, path, value)
 
 
 def checked(model: type[_Model], given: Any, at: str, context: Context | None = None) -> _Model:
@@ -296,16 +310,38 @@ def _resources(asked: Any) -> dict[str, Any]:
     return checked(Resources, asked, "hydra.sweeper.resources").model_dump()
 
 
+@contextmanager
+def _no_launch() -> Iterator[None]:
+    """Inside, the folders and the time of a launch have no value: what refers to them cannot be resolved."""
+    before = dict(BaseContainer._resolvers)
+
+    def hydra(*given: Any) -> Any:
+        return refused() if _LAUNCH_KEY.match(str(given[3][0])) else before["hydra"](*given)
+
+    def refused(*_: Any) -> Any:
+        raise ValueError("this differs in each launch")
+
+    BaseContainer._resolvers |= {"now": refused, "hydra": hydra}
+    try:
+        yield
+    finally:
+        BaseContainer._resolvers |= before
+
+
 def _plain(value: Any) -> Any:
     """A value of OmegaConf as YAML has it."""
     if isinstance(value, Container):
         return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     if isinstance(value, Enum):
         return value.name
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if _ADDRESS.search(str(value)):
+        raise UnsupportedValueType(f"{value} is another text in each process")
+    return str(value)
 
 
-def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[_Leaf]:
     """The interpolations of a tree, with their places."""
     if isinstance(value, str):
         if "${" in value:
@@ -318,19 +354,17 @@ def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
             yield from _leaves(item, (*path, number))
 
 
-def _dynamic(
-    leaves: Sequence[tuple[tuple[str | int, ...], str]], replaced: Iterable[str]
-) -> list[tuple[str | int, ...]]:
-    """The places of the interpolations whose value may change with a job: those that call a resolver or are relative,
+def _dynamic(leaves: Sequence[_Leaf], replaced: Iterable[tuple[str, ...]]) -> list[_Leaf]:
+    """The interpolations whose value may change with a job: those that call a resolver or are relative,
     and those that refer to a replaced value or to another of them."""
-    changing = {tuple(key.split(".")) for key in replaced}
-    dynamic: list[tuple[str | int, ...]] = []
+    changing = set(replaced)
+    dynamic: list[_Leaf] = []
     left = list(leaves)
     while True:
         moved = [leaf for leaf in left if _changes(leaf[1], changing)]
         if not moved:
             return dynamic
-        dynamic += [path for path, _ in moved]
+        dynamic += moved
         changing |= {tuple(map(str, path)) for path, _ in moved}
         left = [leaf for leaf in left if leaf not in moved]
 
@@ -545,6 +579,12 @@ class _Frozen:
         return part
 
     def _leaf(self, value: Any, key: str) -> _Part:
+        try:
+            value = _plain(value)
+        except UnsupportedValueType as error:
+            key = key.removeprefix("config.")
+            fix = f"set it to a plain value, or leave it out of the runs with hydra.sweeper.ignore=[{key}]"
+            raise InvalidPlan([Objection(key, None, str(error), fix, PROGRAM)]) from None
         if isinstance(value, float) and not math.isfinite(value):
             value = str(value)
         if not isinstance(value, str) or (path := content.file_of(key, value)) is None or str(path) in self._outputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class Typed:
     n: int = 3
     rate: float = 0.5
     color: Color = Color.RED
+    folder: Path = Path("x")
+    secret: bytes = b"abc"
+    table: dict[Color, Path] = field(default_factory=lambda: {Color.RED: Path("y")})
+    any: Any = Path("z")
 
 
 FILES = {
@@ -103,7 +107,15 @@ def as_hydra_composes(compositions: Compositions, overrides: Sequence[str], numb
     whole.hydra.job.num = number
     HydraConfig.instance().set_config(whole)
     del whole["hydra"], whole["when"], whole["out"]
-    return OmegaConf.to_container(whole, resolve=True, enum_to_str=True)
+    return _plain(OmegaConf.to_container(whole, resolve=True, enum_to_str=True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, (Path, bytes)) else value
 
 
 @pytest.mark.parametrize(
@@ -113,9 +125,22 @@ def as_hydra_composes(compositions: Compositions, overrides: Sequence[str], numb
         ["db=mysql,sqlite", "optim=adam,sgd", "lr=1,2"],
         ["lr=1,2", "relative.a=5,6", "db.name=mysql,sqlite"],
         ["typed.color=RED,BLUE", "typed.rate=1,2.5", "typed.n=1,2"],
+        ["typed.folder=a,b/c", "lr='${typed.folder}',0", "path=${typed.secret},x"],
         ["+new=1,2", "~by.sqlite", "seed=range(3)"],
         ["lr='${relative.a}',7", "seed=1"],
+        ["lr='${typed.n}',0", "typed.n=1,2"],
+        ["typed.n=1,2", "lr='${typed.n}',0"],
+        ["lr=${typed.n},0", "typed.n=1,2"],
+        ["path=z${typed.n},'a \"${typed.n}\" b',x", "typed.n=1,2"],
+        ["path='\\${typed.n}',\"\\\\${typed.n}\"", "typed.n=1,2"],
+        ["seed=${typed.n},0", "lr=${seed},1", "typed.n=1,2"],
+        ["relative.a=${lr},${..lr}", "lr=1,2"],
+        ["path='${by.${db.name}}',1", "db.name=mysql,sqlite", "by.mysql=3,4"],
+        ["listed=[${lr},{y:'${lr}'}],[0]", "relative={a:${lr}},{a:1}", "lr=1,2"],
+        ["+new=${lr},a${lr}", "++more.deep=${new},0", "lr=1,2"],
         ["relative={a:1},{a:2}", "listed=[1],[2,3]"],
+        ["relative=5,null", "lr=1,2"],
+        ["missing=1,???", "seed=1,2"],
         ["+optim.extra=a,b", "optim=sgd", "seed=1,2"],
         [],
     ],
@@ -164,6 +189,29 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     assert jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
 
 
+def test_what_has_no_value_in_one_job_does_not_keep_that_of_another(compositions: Compositions) -> None:
+    made = planned(compositions, ["db.name=mysql,none"])
+    assert [made.runs[job.run].config["config"]["chosen"] for job in made.jobs] == [1, "${by.${db.name}}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["+b=x${when}"], "x${when}"),
+        (["+a=${when}", "+b='${lr}/${a}'"], "${lr}/${a}"),
+        (["+b='${oc.select:when}'", "lr=1,2"], "${oc.select:when}"),
+        (["+a={k:{when:${now:%s}}}", "+c=k", "+b='${a.${c}}'"], "${a.${c}}"),
+        (["+root='${hydra:sweep.dir}'", "+b=${root}/x"], "${root}/x"),
+        (["+a=[1,${out}]", "+b=${a}"], "${a}"),
+        (["+a='${hydra:runtime.cwd}'", "+b=${a}/x", "db=mysql,sqlite"], "${a}/x"),
+    ],
+)
+def test_what_refers_to_the_launch_is_no_part_of_a_run(
+    compositions: Compositions, words: list[str], written: str
+) -> None:
+    assert {run.config["config"]["b"] for run in planned(compositions, words).runs.values()} == {written}
+
+
 def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> None:
     experiment = {
         "groups": {"A": {"optim": "adam"}, "B": {"optim": "sgd", "optim.momentum": 0.5}},
@@ -210,3 +258,15 @@ def test_everything_that_is_wrong_is_said_before_any_job(
     said = str(raised.value).splitlines()
     assert all(any(problem in line for line in said) for problem in problems)
     assert all(". Fix: " in line for line in said)
+
+
+def test_an_object_that_is_no_plain_value_stays_as_written_or_is_refused_by_its_key(compositions: Compositions) -> None:
+    OmegaConf.register_new_resolver("made", lambda: object(), replace=True)
+    (run,) = planned(compositions, ["+a=${made:}"]).runs.values()
+    assert run.config["config"]["a"] == "${made:}"
+    made = OmegaConf.create({"o": {"x": object()}}, flags={"allow_objects": True})
+    ConfigStore.instance().store(group="typed", name="object", node=made)
+    with pytest.raises(InvalidPlan, match=r"typed\.o\.x: .*ignore=\[typed\.o\.x\]"):
+        planned(compositions, ["typed=object"])
+    compositions._ignore = ["typed.o.x"]
+    assert planned(compositions, ["typed=object", "lr=1,2"]).runs
