@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from trainer_ext.objection import Objection
@@ -87,10 +87,11 @@ def get(name: str) -> ModuleType:
     return sys.modules[task.get(name).function.__module__]
 
 
-def bad_row(where: str, rule: str) -> Objection:
+def bad_row(
+    where: str, rule: str, fix: str = "correct the file, or the key of the section task that names the column"
+) -> Objection:
     """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
     file, _, line = where.rpartition(", ")
-    fix = "correct the file, or the key of the section task that names the column"
     return Objection(line, None, rule, fix, file)
 
 
@@ -191,15 +192,17 @@ def rows_by_split(
         rows = [row for row in rows if (row.split != TEST and _reserve(row.text) < share) == reserved]
     divided = divide(rows, shares)
     if not divided[TRAIN]:
-        raise empty(TRAIN)
+        raise empty(TRAIN, divided)
     return divided
 
 
-def empty(split: str) -> Objection:
-    """Why a run cannot start whose task has no prompt in a split that it reads."""
+def empty(split: str, divided: Mapping[str, Sequence[Row]] = MappingProxyType({})) -> Objection:
+    """Why a run cannot start whose task has no prompt in a split that it reads. divided: its prompts."""
     if split == TRAIN:
-        rule, fix = "the task has no prompt to train on", "give it more prompts"
-        return Objection("task.name", None, rule, fix)
+        others = [len(divided.get(name, ())) for name in (VALIDATION, TEST)]
+        rule = "the task has no prompt to train on; equal prompts count once, and "
+        rule += "{} of them are for validation and {} for the test".format(*others)
+        return Objection("task.name", None, rule, "give it more prompts, which are none of these")
     key = f"trainer.split.{split}"
     rule = f"the task has no {split} prompt, which evaluations need"
     return Objection(key, None, rule, f"give the task more prompts, raise {key}, or set trainer.eval_every=0")
