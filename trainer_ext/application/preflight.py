@@ -116,6 +116,11 @@ def _asked(
         raise Objection("task.warm_start", dict(start), "no prompt of the task has a demonstration", fix)
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
+    if any(row.metadata for row in rows):  # Arrow is not imported for nothing
+        try:
+            tasks.schema(rows)
+        except Objection as error:
+            raise Objection(error.key, None, error.rule, error.fix, error.file or _file(module)) from error
     row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = function, section["name"], row.ground_truth, row.ground_truth, info

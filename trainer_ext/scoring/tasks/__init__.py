@@ -18,6 +18,7 @@ import importlib
 import json
 import pkgutil
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,7 +50,8 @@ class Row:
 
     split: one of SPLITS, or None: the prompt's content decides. worked_answer: an answer to learn from, if the data has
     one. system: the system's message; before: earlier messages, each with `role` and `content`. metadata: what the
-    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key.
+    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key. where:
+    its place in a file, as tables.lines has it.
     """
 
     prompt: str
@@ -59,6 +61,7 @@ class Row:
     system: str = ""
     before: Sequence[Mapping[str, str]] = field(default=(), hash=False)
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    where: str = field(default="", compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -253,7 +256,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema([row.metadata for rows in divided.values() for row in rows])
+    columns = schema([row for rows in divided.values() for row in rows])
     for split, rows in divided.items():
         lines: list[dict[str, Any]] = [
             {
@@ -265,7 +268,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
             }
             for index, row in enumerate(rows)
         ]
-        pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
+        pq.write_table(pa.Table.from_pylist(lines, schema=columns), folder / f"{split}.parquet")
 
 
 def _sources(module: ModuleType) -> list[Path]:
@@ -275,20 +278,32 @@ def _sources(module: ModuleType) -> list[Path]:
     return [Path(sys.modules[name].__file__ or "") for name in (module.__name__, *sorted(shared))]
 
 
-def _schema(metadata: Sequence[Mapping[str, Any]]) -> Any:
-    """verl's columns, named so that a split without a prompt has them too. metadata: of all rows.
+def schema(rows: Sequence[Row]) -> Any:
+    """verl's columns for all rows, named so that a split without a prompt has them too.
 
-    ValueError: a key of the metadata has values of several types.
+    Objection: the values of a key of the metadata are not of one type that Parquet has; it names the first such row.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def refused(values: Sequence[Any]) -> Exception | None:
+        try:
+            own[key] = pa.array(values).type
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema({key: own[key]})).close()
+        except Exception as error:
+            return error
+        return None
 
     text = pa.string()
-    own = {}
-    for key in dict.fromkeys(key for one in metadata for key in one):
-        try:
-            own[key] = pa.array([one.get(key) for one in metadata]).type
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ValueError(f"{key}: the prompts' values are not of one type: {error}") from error
+    own: dict[str, Any] = {}
+    for key in dict.fromkeys(key for row in rows for key in row.metadata):
+        values = [row.metadata.get(key) for row in rows]
+        if (error := refused(values)) is not None:
+            first = bisect_left(range(1, len(rows)), True, key=lambda count: refused(values[:count]) is not None)
+            file, _, line = (rows[first].where or f", prompt {first + 1}").rpartition(", ")
+            rule = f"the values up to {values[first]!r:.100} are of no one type that Parquet has: {error}"
+            fix = "write all of the column as text, or remove it"
+            raise Objection(f"{line}: {key}", None, rule, fix, file or None) from error
     return pa.schema(
         {
             "data_source": text,

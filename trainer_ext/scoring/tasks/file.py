@@ -44,6 +44,7 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
             system=system or task["system_prompt"] or "",
             before=before,
             metadata=metadata,
+            where=where,
         )
 
 
