@@ -190,6 +190,6 @@ def _is_machinery(file: str) -> bool:
     if Path(file).is_relative_to(ROOT.joinpath(*name().partition(":")[0].split("."))):
         return True  # the application's own, which makes the calls
     if any(Path(file).is_relative_to(ROOT / package) for package in packages() - {"launcher"}):
-        return Path(file).name in ("__init__.py", "registry.py")
+        return Path(file).name in ("__init__.py", "registry.py", "tables.py")
     python = file.startswith(("<", _LIBRARY)) and "site-packages" not in file
     return python or Path(file).is_relative_to(ROOT / "launcher")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ class Display:
         # What a run builds for all that share it, while the others wait.
         for draft in self._cache.glob("*/.*.draft"):
             name = f"{draft.parent.name}/{draft.name.removeprefix('.').removesuffix('.draft')}"
-            if name not in self._builds:
+            if name not in self._builds and _is_locked(draft.with_suffix(".lock")):
                 self._builds.add(name)
                 self.say(f"building {name} in {self._cache}, once for all runs that share it")
         if time.monotonic() >= self._next_summary:
@@ -92,6 +93,16 @@ class Display:
         parts += [f"running: {', '.join(running)}"] if running else []
         parts += [f"about {duration(self._left)} left"] if self._left is not None else []
         self.say("; ".join(parts))
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether a process has the lock of a draft; one that was killed leaves the draft alone."""
+    try:
+        with file.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
 
 
 def _progress(run: RunningRun) -> str:

@@ -118,6 +118,31 @@ def test_the_command_prints_json_alone_and_says_what_ended_the_code(tmp_path):
     assert json.loads(whole.stdout)["total"] == 15
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "reward"),
+    [
+        ("ab", None, "import no_such_package"),
+        ("", None, ""),
+        ("s", None, ""),
+        ("s" * 9, None, ""),
+        ("abc", "cab", ""),
+    ],
+)
+def test_what_is_wrong_with_the_files_of_a_user_names_them(tmp_path, train, test, reward, worded):
+    start = "{steps: 1, batch_size: 1, lr: 0.1, random_fraction: 0.0, seed: 0}"
+    words = ["method=c0_ppo", "task=file", "task.worked_answer=answer", f"task.warm_start={start}"]
+    of_verl = {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 64, "data.max_prompt_length": 8}
+    words += [f"verl.{key}={value}" for key, value in {**of_verl, "data.max_response_length": 8}.items()]
+    words.append(f"task.reward={tmp_path}/own.py:score")
+    (tmp_path / "own.py").write_text(f"{reward}\ndef score(*_):\n    return 1.0\n")
+    for name, prompts in {"train": train, "test": test}.items():
+        if prompts is not None:
+            lines = "".join(f'{{"prompt": "{prompt}", "answer": "1"}}\n' for prompt in prompts)
+            (tmp_path / f"{name}.jsonl").write_text(lines)
+            words.append(f"task.{name}_path={tmp_path}/{name}.jsonl")
+    worded(refused(*words))
+
+
 # ---------------------------------------------------------------- methods of an installed package
 
 METHOD = """

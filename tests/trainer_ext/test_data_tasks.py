@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +113,14 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             '{"prompt": "a", "answer": null}', '{"prompt": " ", "answer": "b"}',
             '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
             '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
+            '{"prompt": "a", "answer": "b"}\n{"prompt": "é"}'.encode("latin-1"), '{"prompt": "é"}'.encode("utf-16"),
+            '{"prompt": "\\ud800", "answer": "b"}', b"\xef\xbb\xbf{}",
         ))
     },
+    "file, no table": ("file", {"a.parquet": "PA"}, {}),
+    "file, dates": ("file", {"a.parquet": [{"prompt": "a", "answer": date(2020, 1, 2)}]}, {}),
+    "file, bytes": ("file", {"a.parquet": [{"prompt": "a", "answer": b"\xff"}]}, {}),
+    "gsm8k, a part of a file": ("gsm8k", {"a.jsonl.gz": gzip.compress(b"{}" * 99)[:20]}, {}),
     "humaneval": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"test_path": "a.jsonl.gz"}),
     "humaneval, alone": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"instruction": None}),
     "apps": ("apps", {"a.jsonl": PROBLEMS, "b.jsonl.gz": FUNCTIONS[:1]}, {"humaneval_path": "b.jsonl.gz"}),
@@ -130,8 +138,8 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_a_task_has_these_rows_or_refuses_its_data(name, tmp_path, capsys, worded):
     task, data, values = ROWS[name]
     for file, lines in data.items():
-        if isinstance(lines, str):
-            (tmp_path / file).write_text(lines)
+        if isinstance(lines, (str, bytes)):
+            (tmp_path / file).write_bytes(lines if isinstance(lines, bytes) else lines.encode())
         elif file.endswith("parquet"):
             pq.write_table(pa.Table.from_pylist(lines), tmp_path / file)
         else:

@@ -58,10 +58,15 @@ def test_a_test_file_is_the_test_split(tmp_path):
     assert "3?" not in {row.prompt for row in divided["train"]}
 
 
-def test_metadata_of_several_types_is_refused(tmp_path):
-    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "n": 1}, {"prompt": "b", "answer": "", "n": "x"})
-    with pytest.raises(ValueError, match="n: the prompts' values are not of one type"):
-        tasks.prepare({**SECTION, "train_path": path}, SHARES, tmp_path / "cache")
+@pytest.mark.parametrize(
+    "values", [[None, {}], [[{"a": {}}]], [1, 10**30], [1, 2, "x", 3], [[1], {"a": 1}], [{"a": 1}, {"a": "x"}, None]]
+)
+def test_metadata_that_a_run_cannot_write_are_refused_by_a_plan_too(tmp_path, values, worded):
+    lines = [{"prompt": f"{n}?", "answer": "", "other": n, "n": value} for n, value in enumerate(values)]
+    asked = {**SECTION, "train_path": jsonl(tmp_path / "a.jsonl", *lines), "reward": "exact_match"}
+    said = refusal(lambda: tasks.prepare(asked, SHARES, tmp_path / "cache"))
+    assert [str(one) for one in check_task(asked, True, True).objections] == [said]
+    worded(said)
 
 
 @pytest.mark.parametrize("values, is_json", [(["2020-01-01", "é\n"], True), ([1, 2.5], True), ([[1], None], True),

@@ -101,8 +101,9 @@ def _asked(
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     if not (rows := _rows(module, section)):
-        fix = "return one trainer_ext.scoring.tasks.Row or more"
-        raise Objection("rows", None, "the task has no prompts", fix, _file(module))
+        files = _data(module, section)
+        fix = "write a line or row for each prompt" if files else "return one trainer_ext.scoring.tasks.Row or more"
+        raise Objection("rows", None, "the task has no prompts", fix, files or _file(module))
     for number, row in enumerate(rows, start=1):
         for key in ("prompt", "ground_truth"):
             text = getattr(row, key, None)
@@ -115,6 +116,11 @@ def _asked(
         raise Objection("task.warm_start", dict(start), "no prompt of the task has a demonstration", fix)
     if isinstance(function, rewards.Together):
         return frozenset()  # a model, which is checked by its files and not loaded here
+    if any(row.metadata for row in rows):  # Arrow is not imported for nothing
+        try:
+            tasks.schema(rows)
+        except Objection as error:
+            raise Objection(error.key, None, error.rule, error.fix, error.file or _file(module)) from error
     row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = function, section["name"], row.ground_truth, row.ground_truth, info
@@ -219,7 +225,9 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     too_long: list[tuple[int, str]] = []
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
-            empty = tasks.empty(split)
+            empty = tasks.empty(split, divided)
+            if split == tasks.TRAIN and (files := _data(module, section)):
+                return Objection("rows", None, empty.rule, empty.fix, files)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
             return Objection(empty.key, value, empty.rule, empty.fix)
         if count is None:
@@ -354,6 +362,11 @@ def _policy_and_target(
         return architectures.embedded(section), target
     policy = architectures.of_model(section.get("path"), trusts)
     return policy or (Architecture(**declared) if declared else None), target
+
+
+def _data(module: ModuleType, section: Mapping[str, Any]) -> str:
+    """The files of a task's prompts; nothing where they come from no file."""
+    return ", ".join(dict.fromkeys(shown_path(str(file)) for file in getattr(module, "files", lambda _: [])(section)))
 
 
 def _file(module: ModuleType) -> str:

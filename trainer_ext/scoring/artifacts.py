@@ -30,9 +30,12 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
             draft = folder.parent / f".{folder.name}.draft"
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
-            build(draft)
-            write_out(draft)  # before the folder is renamed
-            draft.rename(folder)
+            try:
+                build(draft)
+                write_out(draft)  # before the folder is renamed
+                draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
     _seconds = before + time.monotonic() - began  # with what the build itself needed to have built
     return folder
 

@@ -18,11 +18,12 @@ import importlib
 import json
 import pkgutil
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from trainer_ext.objection import Objection
@@ -49,7 +50,8 @@ class Row:
 
     split: one of SPLITS, or None: the prompt's content decides. worked_answer: an answer to learn from, if the data has
     one. system: the system's message; before: earlier messages, each with `role` and `content`. metadata: what the
-    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key.
+    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key. where:
+    its place in a file, as tables.lines has it.
     """
 
     prompt: str
@@ -59,6 +61,7 @@ class Row:
     system: str = ""
     before: Sequence[Mapping[str, str]] = field(default=(), hash=False)
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    where: str = field(default="", compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -87,10 +90,11 @@ def get(name: str) -> ModuleType:
     return sys.modules[task.get(name).function.__module__]
 
 
-def bad_row(where: str, rule: str) -> Objection:
+def bad_row(
+    where: str, rule: str, fix: str = "correct the file, or the key of the section task that names the column"
+) -> Objection:
     """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
     file, _, line = where.rpartition(", ")
-    fix = "correct the file, or the key of the section task that names the column"
     return Objection(line, None, rule, fix, file)
 
 
@@ -191,15 +195,17 @@ def rows_by_split(
         rows = [row for row in rows if (row.split != TEST and _reserve(row.text) < share) == reserved]
     divided = divide(rows, shares)
     if not divided[TRAIN]:
-        raise empty(TRAIN)
+        raise empty(TRAIN, divided)
     return divided
 
 
-def empty(split: str) -> Objection:
-    """Why a run cannot start whose task has no prompt in a split that it reads."""
+def empty(split: str, divided: Mapping[str, Sequence[Row]] = MappingProxyType({})) -> Objection:
+    """Why a run cannot start whose task has no prompt in a split that it reads. divided: its prompts."""
     if split == TRAIN:
-        rule, fix = "the task has no prompt to train on", "give it more prompts"
-        return Objection("task.name", None, rule, fix)
+        others = [len(divided.get(name, ())) for name in (VALIDATION, TEST)]
+        rule = "the task has no prompt to train on; equal prompts count once, and "
+        rule += "{} of them are for validation and {} for the test".format(*others)
+        return Objection("task.name", None, rule, "give it more prompts, which are none of these")
     key = f"trainer.split.{split}"
     rule = f"the task has no {split} prompt, which evaluations need"
     return Objection(key, None, rule, f"give the task more prompts, raise {key}, or set trainer.eval_every=0")
@@ -250,7 +256,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema([row.metadata for rows in divided.values() for row in rows])
+    columns = schema([row for rows in divided.values() for row in rows])
     for split, rows in divided.items():
         lines: list[dict[str, Any]] = [
             {
@@ -262,7 +268,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
             }
             for index, row in enumerate(rows)
         ]
-        pq.write_table(pa.Table.from_pylist(lines, schema=schema), folder / f"{split}.parquet")
+        pq.write_table(pa.Table.from_pylist(lines, schema=columns), folder / f"{split}.parquet")
 
 
 def _sources(module: ModuleType) -> list[Path]:
@@ -272,20 +278,32 @@ def _sources(module: ModuleType) -> list[Path]:
     return [Path(sys.modules[name].__file__ or "") for name in (module.__name__, *sorted(shared))]
 
 
-def _schema(metadata: Sequence[Mapping[str, Any]]) -> Any:
-    """verl's columns, named so that a split without a prompt has them too. metadata: of all rows.
+def schema(rows: Sequence[Row]) -> Any:
+    """verl's columns for all rows, named so that a split without a prompt has them too.
 
-    ValueError: a key of the metadata has values of several types.
+    Objection: the values of a key of the metadata are not of one type that Parquet has; it names the first such row.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def refused(values: Sequence[Any]) -> Exception | None:
+        try:
+            own[key] = pa.array(values).type
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema({key: own[key]})).close()
+        except Exception as error:
+            return error
+        return None
 
     text = pa.string()
-    own = {}
-    for key in dict.fromkeys(key for one in metadata for key in one):
-        try:
-            own[key] = pa.array([one.get(key) for one in metadata]).type
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ValueError(f"{key}: the prompts' values are not of one type: {error}") from error
+    own: dict[str, Any] = {}
+    for key in dict.fromkeys(key for row in rows for key in row.metadata):
+        values = [row.metadata.get(key) for row in rows]
+        if (error := refused(values)) is not None:
+            first = bisect_left(range(1, len(rows)), True, key=lambda count: refused(values[:count]) is not None)
+            file, _, line = (rows[first].where or f", prompt {first + 1}").rpartition(", ")
+            rule = f"the values up to {values[first]!r:.100} are of no one type that Parquet has: {error}"
+            fix = "write all of the column as text, or remove it"
+            raise Objection(f"{line}: {key}", None, rule, fix, file or None) from error
     return pa.schema(
         {
             "data_source": text,

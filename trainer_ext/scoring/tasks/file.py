@@ -38,12 +38,13 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
             metadata |= metadata.pop(_EXTRA)
         yield Row(
             prompt=prompt,
-            ground_truth=_text(values.get("answer", "")),
+            ground_truth=_text(values.get("answer", ""), where, "answer"),
             split=split,
-            worked_answer=_text(values.get("worked_answer", "")),
+            worked_answer=_text(values.get("worked_answer", ""), where, "worked_answer"),
             system=system or task["system_prompt"] or "",
             before=before,
             metadata=metadata,
+            where=where,
         )
 
 
@@ -73,6 +74,10 @@ def _messages(value: Any, where: str) -> tuple[str, Sequence[Mapping[str, str]],
     return first, between, value[-1]["content"]
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, where: str, key: str) -> str:
     """An answer as text; lists and mappings as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except TypeError as error:
+        rule = f"the column of task.{key} has text, or what JSON can hold; this is {value!r:.100}"
+        raise bad_row(where, rule, "write the column as text") from error

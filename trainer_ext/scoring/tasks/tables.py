@@ -20,6 +20,8 @@ from trainer_ext.scoring.rewards import unit_tests
 from trainer_ext.scoring.tasks import TEST, Row, bad_row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
+_BYTES = "surrogateescape"  # what is not UTF-8 is read, so that its line is known
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character in two parts, in JSON; alone, it is none
 _FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # a folder of a data set on the hub
 #: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
 Make = Callable[[str, Mapping[str, Any], str | None], Row | None]
@@ -49,13 +51,23 @@ def rows(task: Mapping[str, Any], make: Make, columns: Sequence[str] = ()) -> li
 def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each line's columns, with the place of it for errors. of_hub, subset: which split of a hub's data.
 
-    Objection: a line is not a mapping in JSON.
+    Objection: a line is not a mapping in JSON, or the file cannot be read.
     """
     if not is_local(path):
         for number, row in enumerate(_of_hub(path, of_hub, subset), 1):
             yield f"{path}, split {of_hub}, row {number}", row
         return
     file = Path(path).expanduser()
+    try:
+        yield from _of_file(file)
+    except Objection:
+        raise
+    except Exception as error:  # of gzip and pyarrow
+        rule = f"it cannot be read as {file.suffix}: {type(error).__name__}: {error}"
+        raise Objection("rows", None, rule, "write the file again, or name another", str(file)) from error
+
+
+def _of_file(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -63,15 +75,20 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
         for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
             yield f"{file}, row {number}", row
         return
-    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as texts:
+    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", errors=_BYTES) as texts:
         for number, text in enumerate(texts, 1):
             where = f"{file}, line {number}"
             if not text.strip():
                 continue
             try:
+                if not text.isascii():
+                    text.encode(errors=_BYTES).decode()
                 line = json.loads(text)
+                if _HALF.search(text):
+                    json.dumps(line, ensure_ascii=False).encode()
             except ValueError as error:
-                raise bad_row(where, f"not JSON: {error}") from error
+                fix = "correct the line, or save the file in UTF-8 without a byte order mark"
+                raise bad_row(where, f"not JSON in UTF-8: {error}", fix) from error
             if not isinstance(line, dict):
                 raise bad_row(where, 'must be a mapping such as {"prompt": "...", "answer": "..."}')
             yield where, line
