@@ -8,6 +8,7 @@ the sibling's default, and so does a key without a fragment. A null default take
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ Validator: Any = validators.extend(
     ),
 )
 _DATA = (".jsonl", ".jsonl.gz", ".parquet")
+_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?")  # the name of a model on a hub
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -125,11 +127,15 @@ def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Objectio
 
 
 def missing_file(path: str, value: Any) -> Path | None:
-    """The local file or folder that a `*path` key of task, model or method names, if it is missing; hub names pass."""
+    """The local file or folder that a `*path` key of task, model or method names, if it is missing; hub names pass, but
+    not below a folder that is here, nor those that no model could have."""
     section, _, rest = path.partition(".")
     name = rest.rpartition(".")[2]
     named = section in ("task", "model", "method") and (name == "path" or name.endswith("_path"))
-    if not named or not _is_file(value):
+    if not named or not isinstance(value, str):
+        return None
+    folder, _, below = value.partition("/")
+    if not _is_file(value) and not (below and os.path.isdir(folder)) and (section == "task" or _HUB.fullmatch(value)):
         return None
     file = os.path.expanduser(value)  # unlike pathlib's, these two take any text
     return None if os.path.exists(file) else Path(file)

@@ -32,6 +32,9 @@ method/trust_regoin=clip
 experiment=quickstart method=ptrw
 task=gsm8k task.train_path=./nosuch.jsonl
 model=qwen2_5_1_5b model.path=/nosuch/model
+model=qwen2_5_1_5b model.path=docs/nosuch
+model=qwen2_5_1_5b model.path=no/such/model
+model=qwen2_5_1_5b model.path=README.md
 verl.algorithm.adv_estimator=rloo
 method=[ptrw,asymmetric_clip]
 method=[amic,gspo]

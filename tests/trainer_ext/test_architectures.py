@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 
 from tests.sharing import shared_folder
@@ -122,6 +125,84 @@ def test_the_program_says_what_the_function_says(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(Objection, match="which is no causal language model"):
         of_model(tmp_path)
+
+
+def whole(family: str, folder: Path, **sizes: Any) -> Path:
+    """A random model and its tokenizer."""
+    AutoModelForCausalLM.from_config(twin(family)).save_pretrained(folder, **sizes)
+    tokenizer_of(family).save_pretrained(folder)
+    return folder
+
+
+def here(folder: Path, trust_remote_code: bool, loaded: Sequence[str]) -> architectures.Architecture:
+    """What the program says, in this process."""
+    counted = causal_models.count(str(folder), trust_remote_code)
+    causal_models.load(str(folder), trust_remote_code, loaded, counted.vocabulary)
+    return counted
+
+
+@pytest.mark.parametrize("shards", [{}, {"max_shard_size": "20KB"}], ids=["one file", "shards"])
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama", "qwen2", *sorted(FOREIGN)])
+def test_a_whole_folder_is_loaded(
+    family: str, shards: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(architectures, "_counted", lambda *given: asked.append(given) or here(*given))
+    assert of_model(whole(family, tmp_path, **shards)) is not None
+    assert bool(asked) == (family in FOREIGN)  # of the others, the files say it
+
+
+def _without(name: str, folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({key: tensor for key, tensor in tensors.items() if name not in key}, folder / "model.safetensors")
+
+
+def _edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def _resize(folder: Path, tokens: int) -> None:
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    module.resize_token_embeddings(tokens)
+    module.save_pretrained(folder)
+
+
+_ONE, _CONFIG = "model.safetensors", "tokenizer_config.json"
+_LOAD = "transformers cannot load its weights: "
+#: What makes a folder's model one that no run could load, and words of the objection.
+SPOILED: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "no head": (r"its weights \(model.safetensors\) lack lm_head.weight, which", lambda at: _without("lm_head", at)),
+    "many are lacking": (r"layers\.1\.\S+ and 4 more, which", lambda at: _without("layers.1", at)),
+    "a pointer of git-lfs": (_LOAD, lambda at: (at / _ONE).write_text("version https://git-lfs\n")),
+    "half a file": (_LOAD, lambda at: os.truncate(at / _ONE, 9000)),
+    "no index": (_LOAD, lambda at: (at / _ONE).rename(at / "model-00001-of-00001.safetensors")),
+    "a damaged pickle": (_LOAD, lambda at: (at / _ONE).rename(at / "pytorch_model.bin")),
+    "another shape": (
+        r"lack lm_head.weight of shape \(320, ",
+        lambda at: _edit(at / "config.json", vocab_size=320),
+    ),
+    "no end": ("names no token that ends", lambda at: _edit(at / _CONFIG, eos_token=None, pad_token=None)),
+    "a new end": (
+        r"tokenizer has \d+1 tokens, and its embedding only \d+0",
+        lambda at: _edit(at / _CONFIG, eos_token="<no such>"),
+    ),
+    "a small embedding": ("tokens, and its embedding only 99", lambda at: _resize(at, 99)),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_a_folder_that_no_run_could_load(
+    family: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(architectures, "_counted", here)
+    words, spoil = SPOILED[case]
+    spoil(whole(family, tmp_path))
+    with pytest.raises(Objection, match=words):
+        of_model(tmp_path)
+    if case in ("no head", "many are lacking"):
+        with pytest.raises(Objection, match=words):
+            load_module(str(tmp_path))
 
 
 #: Configurations of models that cannot be trained.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -110,11 +111,24 @@ def test_all_ranks_of_a_node_without_devices_share_its_memory():
     assert needed[1] > needed[0] > 0
 
 
+def write_sparse(config: PreTrainedConfig, file: Path) -> None:
+    """The weights of a configuration, as holes of a file: a plan reads the header."""
+    with torch.device("meta"):
+        tensors = AutoModelForCausalLM.from_config(config).state_dict()
+    header, end = {}, 0
+    for name, tensor in tensors.items():
+        end, begin = end + 2 * tensor.numel(), end
+        header[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text)
+    os.truncate(file, 8 + len(text) + end)
+
+
 def foreign(config: PreTrainedConfig, folder: Path, *arguments: Any) -> tuple[str, ...]:
     """The plan's arguments for a model of another family, of which the plan reads the configuration alone."""
     tokenizer_of("qwen2").save_pretrained(folder)
     config.save_pretrained(folder)
-    save_file({"nothing": torch.zeros(1)}, folder / "model.safetensors")
+    write_sparse(config, folder / "model.safetensors")
     named = ("model=pretrained", f"model.path={folder}", "verl.data.train_batch_size=64", *arguments)
     large = ("devices=8", "device_memory_gb=80", "memory_gb=900", "cpus=64")
     return of_method("c0_grpo", *(f"model.resources.{one}" for one in large), *named)
@@ -210,6 +224,7 @@ def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path, worded)
     initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, tmp_path)
     words = f"method=q_star task=sorting method.target_path={tmp_path}"
     assert make(*words.split()).runs
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "vocab_size": 120}))
+    module = AutoModelForCausalLM.from_pretrained(tmp_path)
+    module.resize_token_embeddings(120)
+    module.save_pretrained(tmp_path)
     worded(refusals(words))

@@ -199,6 +199,7 @@ def changed(folder, **changes):
         lambda own: (own / "model.safetensors").unlink(),
         lambda own: [path.unlink() for path in own.glob("token*")],
         lambda own: (own / "config.json").write_text("["),
+        lambda own: (own / "model.safetensors").write_text("version 1"),
         lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
         lambda own: changed(own, id2label=None),
         lambda own: changed(own, architectures=["DistilBertModel"]),
@@ -225,7 +226,8 @@ def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
     (folder / "card.json").write_text("{}")
     (folder / "README.md").write_text("about it")
     assert list(make(*words).runs) == [before]
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b"\0")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     assert list(make(*words).runs) != [before]
 
 

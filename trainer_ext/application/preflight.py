@@ -290,9 +290,11 @@ def _incomplete(config: Mapping[str, Any]) -> Iterator[Objection]:
         ("method.target_path", config["method"].get("target_path"), (WEIGHTS,)),
     ):
         folder = Path(os.path.expanduser(str(path)))
-        rule = missing(folder, *needed) if path is not None and folder.is_dir() else None  # otherwise a name on a hub
+        if path is None or not folder.exists():  # otherwise a name on a hub
+            continue
+        fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
+        rule = missing(folder, *needed) if folder.is_dir() else "it is a file, and a model is a folder"
         if rule is not None:
-            fix = "name a folder that transformers' save_pretrained wrote, of the model and of its tokenizer"
             yield Objection(key, path, rule, fix)
 
 

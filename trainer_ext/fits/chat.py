@@ -30,17 +30,13 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()  # a file may say that texts are cut; a run's prompts are not
     tokenizer.no_padding()
-    settings = {name: _mapping(folder / name) for name in ("special_tokens_map.json", "tokenizer_config.json")}
-    template = template or _template(folder, settings["tokenizer_config.json"])
+    template = template or _template(folder, _mapping(folder / "tokenizer_config.json"))
     if template is None:
         return lambda messages: len(tokenizer.encode(plain(messages)).ids)
     from transformers.utils import chat_template_utils
 
     render: Any = chat_template_utils.render_jinja_template  # its annotation says text, and it returns two lists
-    tokens = {key: value for section in settings.values() for key, value in section.items() if key.endswith("_token")}
-    # a token's text stands alone or in a mapping
-    special = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
-    named = {key: value for key, value in special.items() if isinstance(value, str)}
+    named = special_tokens(folder)
 
     def count(messages: Messages) -> int:
         conversation = [dict(message) for message in messages]
@@ -56,6 +52,15 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
         return len(tokenizer.encode(texts[0], add_special_tokens=False).ids)
 
     return count
+
+
+def special_tokens(folder: Path) -> dict[str, str]:
+    """The texts of the special tokens that a folder's files name, such as eos_token."""
+    settings = [_mapping(folder / name) for name in ("special_tokens_map.json", "tokenizer_config.json")]
+    tokens = {key: value for section in settings for key, value in section.items() if key.endswith("_token")}
+    # a token's text stands alone or in a mapping
+    special = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in tokens.items()}
+    return {key: value for key, value in special.items() if isinstance(value, str)}
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -114,13 +114,15 @@ def load_module(
     """A causal language model for inference from a folder, on this process's device; `config`: the engine's
     configuration of it; dtype: of its weights; trust_remote_code: whether code that comes with the model may run.
 
-    With `weights` the module shares their memory.
+    With `weights` the module shares their memory. Objection: weights are missing in the folder.
     """
     if config is None:
-        settings = {"attn_implementation": causal_models.attention_of(path, trust_remote_code)}
+        settings: dict[str, Any] = {"attn_implementation": causal_models.attention_of(path, trust_remote_code)}
     else:
         settings, trust_remote_code = {"config": config.hf_config}, config.trust_remote_code
-    module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=trust_remote_code, **settings)
+    settings |= {"dtype": dtype, "trust_remote_code": trust_remote_code, "output_loading_info": True}
+    module, info = AutoModelForCausalLM.from_pretrained(path, **settings)
+    causal_models.check_loaded(path, info)
     module.to(devices.kind()).eval().requires_grad_(False)
     for name, parameter in module.named_parameters():
         if weights is not None:

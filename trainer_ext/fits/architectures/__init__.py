@@ -1,13 +1,15 @@
 """The sizes of causal language models, from their configurations: how many parameters, heads and positions they have.
 
-Of four families by formulas. Of every other one, transformers builds the model without its weights, in a process of its
-own (causal_models), because nothing in this module loads torch.
+Of four families by formulas. Of every other one, and of a folder whose files do not show by themselves that a run can
+load them, transformers builds the model without its weights, in a process of its own (causal_models), because nothing
+in this module loads torch.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
+from trainer_ext.fits import chat
 from trainer_ext.objection import Objection
 
 FLOAT = 4  # bytes
@@ -153,17 +158,20 @@ def of_model(path: Any, trust_remote_code: bool = False, key: str = "model.path"
     config.json; None: there is no such file.
 
     trust_remote_code: whether code that comes with the model may be run; key: of the configuration, which names the
-    model. Objection: the model cannot be trained.
+    model. Objection: the model cannot be trained, or what is in its folder cannot be loaded.
     """
     file = Path(os.path.expanduser(str(path))) / "config.json"
+    loaded: tuple[str, ...] = ()
     if not file.parent.is_dir():
         file = _in_hubs_cache(str(path)) or file
+    elif any(file.parent.glob("*.safetensors")) or any(file.parent.glob("*.bin")):
+        loaded = ("weights", "tokenizer") if key == "model.path" else ("weights",)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     try:
-        architecture = _by_formula(_parsed(text)) or _counted(file.parent.resolve(), text, trust_remote_code)
+        architecture = _of_folder(file.parent.resolve(), text, trust_remote_code, loaded)
     except Objection as refused:
         architecture = refused
     if isinstance(architecture, Objection):
@@ -230,9 +238,44 @@ def _by_formula(config: Mapping[str, Any]) -> Architecture | None:
 
 
 @functools.cache
-def _counted(folder: Path, config: str, trust_remote_code: bool) -> Architecture | Objection | None:
-    """The sizes as transformers' module has them; None: the program ended with an error. config: the file's text."""
-    command = [sys.executable, "-m", f"{__name__}.causal_models", str(folder)]
+def _of_folder(
+    folder: Path, config: str, trust_remote_code: bool, loaded: tuple[str, ...]
+) -> Architecture | Objection | None:
+    """config: the file's text; loaded: what of the folder a run loads: weights, tokenizer."""
+    known = _by_formula(_parsed(config))
+    if known is not None and _loadable(folder, known, loaded):
+        return known
+    return _counted(folder, trust_remote_code, loaded) or known
+
+
+def _loadable(folder: Path, known: Architecture, loaded: Sequence[str]) -> bool:
+    """Whether the files show that a run can load them: all weights, and a tokenizer whose tokens the embedding has."""
+    try:
+        if "weights" in loaded:
+            index = folder / "model.safetensors.index.json"
+            files = list(folder.glob("*.safetensors")) if index.is_file() else [folder / "model.safetensors"]
+            if sum(map(_elements, files)) != known.parameters:
+                return False
+        if "tokenizer" in loaded:
+            from tokenizers import Tokenizer
+
+            tokenizer, named = Tokenizer.from_file(str(folder / "tokenizer.json")), chat.special_tokens(folder)
+            ends = named["eos_token"], named.get("pad_token", named["eos_token"])
+            most = max(tokenizer.get_vocab_size(with_added_tokens=False) - 1, *map(tokenizer.token_to_id, ends))
+            return bool(most < known.vocabulary)
+    except Exception:  # of a file that cannot be read; transformers says why
+        return False
+    return True
+
+
+def _elements(path: Path) -> int:
+    with safe_open(path, framework="np") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  (no mapping)
+
+
+def _counted(folder: Path, trust_remote_code: bool, loaded: Sequence[str]) -> Architecture | Objection | None:
+    """The sizes as transformers' module has them; None: the program ended with an error."""
+    command = [sys.executable, "-m", f"{__name__}.causal_models", str(folder), *loaded]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if trust_remote_code:
         command.append("--trust-remote-code")

@@ -1,4 +1,4 @@
-"""What transformers says of a causal language model: whether it can be trained, its attention, and its sizes.
+"""What transformers says of a causal language model: whether a run can load and train it, its attention, its sizes.
 
 `python -m trainer_ext.fits.architectures.causal_models FOLDER` prints the sizes of a model as one line of JSON.
 """
@@ -9,13 +9,14 @@ import argparse
 import inspect
 import itertools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationMixin
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -27,6 +28,7 @@ from trainer_ext.fits.architectures import EAGER, SDPA, Architecture, unusable
 from trainer_ext.objection import Objection
 
 _OTHER = "choose a language model that reads from left to right, such as those of conf/model"
+_AGAIN = "copy or download its files again (git lfs pull, of a git repository)"
 #: What the samplers and the engines give to a module.
 _ARGUMENTS = ("input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache")
 
@@ -95,6 +97,45 @@ def count(folder: str, trust_remote_code: bool) -> Architecture:
         attention=attention(config, trust_remote_code),
         has_critic=type(config) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     )
+
+
+def load(folder: str, trust_remote_code: bool, parts: Collection[str], vocabulary: int) -> None:
+    """Objection: a run cannot load these parts of a folder (weights, of which headers alone are read; tokenizer)."""
+    given: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    for part in parts:
+        try:
+            if part == "weights":
+                how = {"device_map": "meta", "output_loading_info": True, "ignore_mismatched_sizes": True}
+                check_loaded(folder, AutoModelForCausalLM.from_pretrained(folder, **how, **given)[1])
+            else:
+                _check_tokenizer(AutoTokenizer.from_pretrained(folder, **given), vocabulary)
+        except Objection:
+            raise
+        except Exception as error:  # whatever transformers or a library that it calls raises
+            # no reason to refuse: what needs the numbers (tied weights that are saved twice), and a larger machine
+            if not any(words in str(error).lower() for words in ("meta tensor", "allocate memory")):
+                rule = f"transformers cannot load its {part}: {type(error).__name__}: {_said(error)}"
+                raise unusable(rule, _AGAIN) from error
+
+
+def _check_tokenizer(tokenizer: Any, vocabulary: int) -> None:
+    if tokenizer.eos_token_id is None:
+        rule = "its tokenizer names no token that ends a response"
+        raise unusable(rule, "name one of its tokens in its tokenizer_config.json, as eos_token")
+    most = max(tokenizer.vocab_size - 1, tokenizer.eos_token_id, tokenizer.pad_token_id or 0)
+    if most >= vocabulary:
+        rule = f"its tokenizer has {most + 1} tokens, and its embedding only {vocabulary} (vocab_size in config.json)"
+        raise unusable(rule, "put the tokenizer of this model there")
+
+
+def check_loaded(folder: str, info: Mapping[str, Any]) -> None:
+    """Objection: weights were missing, and transformers put random numbers in their place. info: as it returns it."""
+    shapes = [f"{name} of shape {tuple(shape)}" for name, _, shape in info["mismatched_keys"]]
+    if names := sorted([*info["missing_keys"], *shapes]):
+        files = sorted(path.name for path in Path(folder).glob("*") if path.suffix in (".safetensors", ".bin"))
+        rule = f"its weights ({', '.join(files[:: max(1, len(files) - 1)])}) lack {', '.join(names[:5])}"
+        rule += f" and {len(names) - 5} more" if len(names) > 5 else ""
+        raise Objection("model.path", folder, f"{rule}, which a run would replace by random numbers", _AGAIN)
 
 
 def _said(error: Exception) -> str:
@@ -189,9 +230,12 @@ def _windows(config: Any, layers: int) -> tuple[int | None, ...]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m trainer_ext.fits.architectures.causal_models")
     parser.add_argument("folder", help="of a model in the Hugging Face format")
+    parser.add_argument("loaded", nargs="*", help="what of the folder a run loads: weights, tokenizer")
     parser.add_argument("--trust-remote-code", action="store_true", help="allow code that comes with the model")
     given = parser.parse_args()
     try:
-        print(json.dumps(asdict(count(given.folder, given.trust_remote_code))))
+        counted = count(given.folder, given.trust_remote_code)
+        load(given.folder, given.trust_remote_code, given.loaded, counted.vocabulary)
+        print(json.dumps(asdict(counted)))
     except Objection as error:
         print(json.dumps({"unusable": [error.rule, error.fix]}))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
 
 from trainer_ext.objection import Objection
 from trainer_ext.scoring.rewards import Messages
@@ -87,8 +88,9 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         architectures = [str(name) for name in config.get("architectures") or []]
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        rule = f"its config.json cannot be read: {error}"
+        parameters({"reward": NAME, NAME: value})  # reads the headers of its weights
+    except (OSError, ValueError, AttributeError, TypeError, SafetensorError) as error:
+        rule = f"its config.json or its weights cannot be read: {error}"
         raise Objection(key, value, rule, _FIX) from error
     if not any(name.endswith(_HEAD) for name in architectures):
         rule = f"it must be a model for sequence classification; it is {', '.join(architectures) or 'of no known kind'}"
@@ -129,11 +131,9 @@ def parameters(task: Mapping[str, Any]) -> int:
     return sum(path.stat().st_size for path in paths) // _BYTES
 
 
-def _shapes(path: Path) -> Iterator[list[int]]:
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    yield from (tensor["shape"] for name, tensor in header.items() if name != "__metadata__")
+def _shapes(path: Path) -> list[Sequence[int]]:
+    with safe_open(path, framework="np") as file:  # SafetensorError: it is not whole
+        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (no mapping)
 
 
 @dataclass(frozen=True)
