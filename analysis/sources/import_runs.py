@@ -259,8 +259,9 @@ def _not_read(passed: Mapping[Path, str], runs: Sequence[LoggedRun]) -> list[str
     """The files beside the logs, or of the name of one in another folder, that are not read, and why."""
     logs = [Path(str(run.log.place)) for run in runs]
     folders, called = {place for log in logs for place in (log, log.parent)}, {log.name for log in logs}
-    beside = {path: why for path, why in passed.items() if path.parent in folders or path.name in called}
-    said = [f"{os.path.relpath(path)} ({why})" for path, why in sorted(beside.items())]
+    beside = [path for path in sorted(passed) if path.parent in folders or path.name in called]
+    why = grouped((passed[path], os.path.relpath(path)) for path in beside)
+    said = [f"{some(paths, _DIFFER)} ({reason})" for reason, paths in why.items()]
     return [f"Not read: {some(said, _DIFFER, '; ', '; and ')}."] if said else []
 
 
