@@ -26,7 +26,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from launcher import project
-from launcher.config import identity
+from launcher.config import content, identity
 from launcher.errors import InvalidPlan, Objection
 from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs
@@ -61,7 +61,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     compositions = Compositions(context.config_loader, master, section.ignore)
     before = HydraConfig.instance().cfg
     try:
-        jobs = hydra_jobs.jobs(compositions, words, section, program, hydra_job.outputs(project.multirun()))
+        jobs = hydra_jobs.jobs(compositions, words, section, program, content.outputs(project.multirun()))
     finally:
         HydraConfig.instance().cfg = before
     hydra_jobs.check_seed_key(section.seed_key, jobs.runs)

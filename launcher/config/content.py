@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from launcher.application import KEY, application, packages
@@ -79,9 +80,21 @@ def changes(config: Mapping[str, Any]) -> dict[str, str]:
     return wrong
 
 
-def check(config: Mapping[str, Any]) -> None:
-    """Raise ValueError if a file or folder is not what it was when the run was frozen."""
+def outputs(multirun: Path) -> dict[str, str]:
+    """The named files that jobs have written, by absolute path: the digest with which they still count, or "" for none.
+
+    It is the digest that the plan of the first job that wrote the file had for it.
+    """
+    path = multirun / "outputs.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {name: then for name, _, then in (line.partition("\t") for line in reversed(lines))}
+
+
+def check(config: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise ValueError if a file or folder is not what it was when the run was frozen. written: as `outputs`."""
     for text, why in changes(config).items():
+        if written.get(text) == (config.get(INPUTS) or {}).get(text, ""):
+            continue
         fix = "restore it, or repeat the command, which plans runs with the present content"
         raise ValueError(f"{text} {why}. Fix: {fix}")
 
@@ -149,15 +162,28 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _named(key: str, text: str) -> tuple[Path, str] | None:
     """The absolute path of the file or folder that a text names, and its `:FUNCTION`; None if it names no path."""
+    named = _place(key, text)
+    try:
+        return named if named is not None and named[0].exists() else None
+    except (OSError, ValueError):  # too long for a path, or a null byte
+        return None
+
+
+def _place(key: str, text: str) -> tuple[Path, str] | None:
     function = _FUNCTION.fullmatch(text) if ".py:" in text else None
     place, rest = (function[1], function[2]) if function else (text, "")
     if not place or not (key.endswith(_KEYS) or _LIKE_A_PATH.search(place)) or _IGNORED.match(key):
         return None
     try:
-        path = Path(place).expanduser().absolute()
-        return (path, rest) if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # too long for a path, a null byte, or ~ of an unknown user
+        return Path(place).expanduser().absolute(), rest
+    except (OSError, RuntimeError):  # the present folder is gone, or ~ of an unknown user
         return None
+
+
+def place_of(key: str, text: str) -> str | None:
+    """The absolute path of the file that a text under a dotted key names or would name; None if it is no path."""
+    place = _place(key, text)
+    return str(place[0]) if place is not None and not place[1] else None
 
 
 def file_of(key: str, text: str) -> Path | None:

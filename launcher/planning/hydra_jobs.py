@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import cloudpickle
@@ -408,12 +409,12 @@ def jobs(
     words: Sequence[str],
     section: Sweep,
     program: Mapping[str, Any],
-    outputs: Collection[str] = (),
+    outputs: Mapping[str, str] = MappingProxyType({}),
 ) -> Jobs:
     """Every job of the sweep, composed and identified. Raises InvalidPlan with everything that Hydra refuses.
 
     words: of the command line, after those of the sweeper's `params`; section: the sweeper's settings; program: what
-    starts it, with its `name` and `task`; outputs: named files that jobs write, which are no part of a run.
+    starts it, with its `name` and `task`; outputs: as content.outputs.
     """
     problems, result = Diagnostics(), Jobs()
     try:
@@ -517,7 +518,7 @@ class _Frozen:
     Jobs share most of their configuration, and a part that is the same object is settled and spelled once.
     """
 
-    def __init__(self, section: Sweep, program: Mapping[str, Any], outputs: Collection[str]) -> None:
+    def __init__(self, section: Sweep, program: Mapping[str, Any], outputs: Mapping[str, str]) -> None:
         self._section, self._program, self._outputs = section, program, outputs
         self.excluded = [
             {key: tuple(level) if isinstance(level, (list, tuple)) else (level,) for key, level in each.items()}
@@ -587,10 +588,13 @@ class _Frozen:
             raise InvalidPlan([Objection(key, None, str(error), fix, PROGRAM)]) from None
         if isinstance(value, float) and not math.isfinite(value):
             value = str(value)
-        if not isinstance(value, str) or (path := content.file_of(key, value)) is None or str(path) in self._outputs:
+        path = content.place_of(key, value) if isinstance(value, str) else None
+        digest = self._outputs.get(path) if path is not None else None
+        if digest is None and isinstance(value, str) and (file := content.file_of(key, value)) is not None:
+            digest = content.digest(file)
+        if not path or not digest:
             return _Part(value, identity.canonical_json(value), {})
-        digest = content.digest(path)
-        return _Part(str(path), json.dumps(f"sha256:{digest}"), {str(path): digest})
+        return _Part(path, json.dumps(f"sha256:{digest}"), {path: digest})
 
 
 @dataclass(frozen=True)

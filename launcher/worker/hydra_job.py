@@ -34,8 +34,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from launcher import files
 from launcher.application import KEY
 from launcher.config import content
+from launcher.config.identity import INPUTS
 from launcher.project import COPIES, ROOT
-from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of, read_object
+from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of, read_config, read_object
 from launcher.worker import current, provenance
 from launcher.worker.attempt import Attempt
 from launcher.worker.hydra_app import NAME
@@ -147,32 +148,56 @@ def _called(
     attempt = job.attempt
     os.chdir(config["start"]["cwd"])
     _link(composed, job.folder)
-    began, before = time.monotonic(), content.named_files(config)
+    began = time.monotonic()
     try:
-        ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
-        if ended.status != JobStatus.COMPLETED:
-            raise ended._return_value  # reading return_value would print it, and end the process
+        with _noted_outputs(multirun_of(attempt.folder), read_config(attempt.folder)):
+            ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+            if ended.status != JobStatus.COMPLETED:
+                raise ended._return_value  # reading return_value would print it, and end the process
     except BaseException as error:
         if job.stop_requested():
             raise current.Preempted(attempt.stop_message or "asked to stop") from error
         raise
     if job.stop_requested() and job.watches:
         raise current.Preempted(attempt.stop_message or "asked to stop")
-    _note_outputs(multirun_of(attempt.folder), before, content.named_files(config))
     return {"value": _as_json(ended), "train_seconds": time.monotonic() - began}
 
 
-def outputs(multirun: Path) -> frozenset[str]:
-    """The files that configurations name and that jobs have written: their content makes no other run."""
-    path = multirun / "outputs.txt"
-    return frozenset(path.read_text(encoding="utf-8").splitlines()) if path.exists() else frozenset()
+@contextmanager
+def _noted_outputs(multirun: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Note each file that the configuration names and that this process writes in the block, before it is written.
 
+    Other processes and libraries write unseen. A new file that has appeared is noted as theirs, however the block ends;
+    of one that was an input, nobody knows who has changed it, so it is noted only if the block succeeds.
+    """
+    inputs: Mapping[str, str] = config.get(INPUTS) or {}
+    places = {path for key, text in content.texts(config) if (path := content.place_of(key, text)) is not None}
+    places -= content.outputs(multirun).keys()
+    before = content.named_files(config)
 
-def _note_outputs(multirun: Path, before: Mapping[Path, float], after: Mapping[Path, float]) -> None:
-    written = {str(path) for path, time in after.items() if before.get(path) != time} - outputs(multirun)
-    if written:
-        with open(multirun / "outputs.txt", "a", encoding="utf-8") as file:
-            file.write("".join(f"{path}\n" for path in sorted(written)))
+    def note(path: str, then: str) -> None:
+        if path in places:
+            places.discard(path)
+            with open(multirun / "outputs.txt", "a", encoding="utf-8") as noted:
+                noted.write(f"{path}\t{then}\n")
+
+    def opened(event: str, given: tuple[Any, ...]) -> None:
+        if places and event in ("open", "os.rename"):
+            with suppress(OSError, TypeError, ValueError):  # of a path that is a number, among others
+                if event == "os.rename" or given[2] & os.O_CREAT:  # not r+, with which some only read
+                    path = str(Path(os.fsdecode(given[event == "os.rename"])).absolute())
+                    note(path, inputs.get(path, ""))
+
+    sys.addaudithook(opened)
+    returned = False
+    try:
+        yield
+        returned = True
+    finally:
+        for file, changed in content.named_files(config).items():
+            if before.get(file) != changed and (returned or str(file) not in inputs):
+                note(str(file), "")
+        places.clear()
 
 
 def _collect(attempt: Attempt, continues: bool) -> None:

@@ -217,7 +217,7 @@ def _attempt(
         config = read_config(folder)
         identity.verify(config, folder.name)
         config = content.located(config, COPIES)
-        content.check(config)
+        content.check(config, content.outputs(multirun_of(folder)))
         failures = {**FAILURES, **{name: FailureKind(kind) for name, kind in application(config).failures.items()}}
         length = application(config).length(config)
         attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step

@@ -186,7 +186,9 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     one = ids("lr=1")
     Path("data.txt").write_text("two")
     assert len({*before, *one, *ids("lr=1")}) == 3  # the content of a file that is named counts
-    assert jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs=[str(folder / "data.txt")]).jobs[0].run != one[0]
+    assert (
+        jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs={str(folder / "data.txt"): ""}).jobs[0].run != one[0]
+    )
 
 
 def test_what_has_no_value_in_one_job_does_not_keep_that_of_another(compositions: Compositions) -> None:

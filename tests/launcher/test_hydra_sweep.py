@@ -511,6 +511,51 @@ def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_
     assert len(runs(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("end", ["raise ValueError", "os._exit(1)"])
+def test_the_same_runs_are_asked_for_again_whatever_jobs_have_written(tmp_path: Path, end: str) -> None:
+    before = """
+        from hydra.core.config_store import ConfigStore
+
+        names = {"save_path": "model_${x}.txt", "moved": "moved_${x}.txt", "results": "results.csv"}
+        ConfigStore.instance().store("config", {"x": 1, **names})
+    """
+    task = f"""
+        Path(config.save_path).write_text("begun")
+        Path("new").write_text("1")
+        os.replace("new", config.moved)
+        with open(config.results, "a") as file:
+            print(config.x, file=file)
+        if not Path("go").exists():
+            {end}
+    """
+    write_program(tmp_path, task, before, "config")
+    (tmp_path / "results.csv").write_text("x\n")  # the second job begins after the first has written into it
+    words = ["x=1,2", "hydra.sweeper.cluster={name: local, slots: 1, breaker: null}"]
+    assert "other content" not in sweep(tmp_path, *words, code=1)
+    first = runs(tmp_path)
+    (tmp_path / "go").touch()
+    (plan,) = (tmp_path / "multirun").glob("*/plan.json")
+    command(tmp_path, "resume", plan.parent.name)
+    sweep(tmp_path, *words)
+    (tmp_path / "results.csv").unlink()
+    sweep(tmp_path, *words)
+    assert runs(tmp_path) == first and len(first) == 2
+
+
+def test_an_input_that_nobody_knows_who_has_changed_stops_the_jobs_that_begin_later(tmp_path: Path) -> None:
+    before = """
+        from hydra.core.config_store import ConfigStore
+
+        ConfigStore.instance().store("config", {"x": 1, "data": "data.txt"})
+    """
+    write_program(
+        tmp_path, "open(config.data, 'r+').close()\nos.system(f'echo {config.x} > data.txt')", before, "config"
+    )
+    (tmp_path / "data.txt").write_text("0")
+    said = sweep(tmp_path, "x=1,2", "hydra.sweeper.cluster={name: local, slots: 1}", code=1)
+    assert "data.txt has other content than when the run was planned" in said
+
+
 REPEATED = {
     "train.py": "from pkg import task\n\nif __name__ == '__main__':\n    task.main()\n",
     "pkg/__init__.py": "",
