@@ -34,7 +34,7 @@ def many_table(study: Study) -> Table | None:
     if measure.better is None or len(tasks) < FEWEST:
         return None
     scored = {group: _padded([by_level[task] for task in tasks]) for group, by_level in levels.items()}
-    base, alpha, seed = scored.get(str(sweep.baseline)), settings.alpha, settings.seed
+    base, alpha, seed = scored.get(sweep.baseline or ""), settings.alpha, settings.seed
     every_value = [value for by_level in levels.values() for task in tasks for value in by_level[task]]
     # A gap to 1 has a meaning where 1 is the best that there is.
     bounded = measure.sign > 0 and min(every_value) >= 0 and max(every_value) <= 1

@@ -25,12 +25,14 @@ PARAMETERS = "parameters"  # key of the policy's size in a run's summary
 
 def sizes_table(study: Study) -> Table | None:
     """A row for each group at each size that it shares with the baseline, then one for the slope. None where the runs
-    do not report two model sizes, or seeds are not paired: no line over sizes then has differences of one seed."""
+    do not report two model sizes, no group is the baseline, or seeds are not paired: no line over sizes then has
+    differences of one seed."""
     sweep, settings, measure = study.sweep, study.settings, study.primary.measure
     known, models = _known(study)
-    if len(models) < 2 or settings.pairing != "seed":
+    baseline = sweep.baseline
+    if len(models) < 2 or baseline is None or settings.pairing != "seed":
         return None
-    test, alpha, baseline = settings.test_of(measure.summary), settings.alpha, str(sweep.baseline)
+    test, alpha = settings.test_of(measure.summary), settings.alpha
     entries: list[Entry] = []
 
     def add(group: str, size: float | None, contrast: Contrast, remark: str) -> None:

@@ -53,6 +53,16 @@ def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
     assert sizes_table(studied(folder)) is None
 
 
+def test_sizes_without_a_baseline_have_no_differences(make_sweep: MakeSweep) -> None:
+    folder = built(make_sweep, SECTIONS["sizes"])
+    plan = json.loads((folder / "plan.json").read_text())
+    name = plan["baseline"]
+    runs = [run for run in plan["runs"] if run["group"] == name]
+    groups = {name: plan["groups"][name]}
+    files.write_json(folder / "plan.json", {**plan, "baseline": None, "groups": groups, "runs": runs})
+    assert sizes_table(studied(folder)) is None
+
+
 def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
     assert sizes_table(studied(built(make_sweep, UNTOLD))) is None
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]

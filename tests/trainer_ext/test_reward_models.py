@@ -199,6 +199,7 @@ def changed(folder, **changes):
         lambda own: (own / "model.safetensors").unlink(),
         lambda own: [path.unlink() for path in own.glob("token*")],
         lambda own: (own / "config.json").write_text("["),
+        lambda own: (own / "adapter_config.json").write_text("{}"),
         lambda own: (own / "model.safetensors").write_text("version 1"),
         lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
         lambda own: changed(own, id2label=None),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -57,7 +58,13 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def missing(folder: Path, *needed: Sequence[str]) -> str | None:
-    """What a model's folder lacks, in words; needed: patterns of which one must match, beside config.json."""
+    """Why a model's folder is not whole, in words; needed: patterns of which one must match, beside config.json."""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        text = adapter.read_text(encoding="utf-8", errors="replace")
+        named = re.search(r'"base_model_name_or_path":\s*"(.+?)"', text)
+        base = named[1] if named else "another model"
+        return f"adapter_config.json says that it is an adapter of {base}: merge them with peft's merge_and_unload"
     lacking = [names for names in (("config.json",), *needed) if not any(any(folder.glob(name)) for name in names)]
     if not lacking:
         return None
