@@ -167,6 +167,8 @@ WRONG = [
     ("own.py", "import torch\n", "import toorch\n"),
     ("own.py", "import torch\n", "import sys; sys.exit(0)\n"),
     ("own.py", "torch.tanh", "torch.tahn"),
+    ("own.py", "return -advantages", "ratio = ratio.detach(); return -advantages"),
+    ("own.py", "return -advantages", "return -advantages[advantages >= 0]"),
     ("own.py", "mask ** power, {}", "1 / 0"),
     ("own.py", "mask ** power, {}", "mask.sum(), {}"),
     ("own.py", '("tanh")', '("tan")'),

@@ -200,13 +200,19 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
     if of in ("credit", "weights", "smoothing", "ratio", "trust_region"):
         import torch
 
-        ones = [torch.ones(2, 3)] * part.inputs
-        result = chosen(*ones)
-        shape = getattr(result[0] if isinstance(result, tuple) else result, "shape", None)
+        log_ratio = torch.tensor([[-0.5, 0.0, 0.5]] * 2, requires_grad=True)
+        ratio, ones, advantages = log_ratio.exp(), torch.ones(2, 3), torch.tensor([[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]])
+        trained = {"smoothing": [ratio, ones], "ratio": [ratio, log_ratio, ones], "trust_region": [ratio, advantages]}
+        given = trained.get(of, [ones] * part.inputs)
+        result = chosen(*given)
+        values = result[0] if isinstance(result, tuple) else result
+        shape = getattr(values, "shape", None)
         if shape != (2, 3):
             rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
             raise Ended(rule, *place)
-        chosen.metrics(*ones)
+        if of in trained and not getattr(values, "requires_grad", False):
+            raise Ended("its result has no gradient in the ratio, and nothing would be trained", *place)
+        chosen.metrics(*(value.detach() for value in given))
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
