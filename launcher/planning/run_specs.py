@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
@@ -23,6 +24,7 @@ from launcher.planning.plan import Entry, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, Planning, Root
 
+_NAMED, _OF_GROUPS = 5, "experiment.groups"  # how many levels a message names
 #: By key of a value: the file that sets it, and under which key.
 _Places = Mapping[str, tuple[str, str]]
 
@@ -105,7 +107,9 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
     metrics: dict[str, set[str]] = {}
     sources: dict[str, set[str]] = {}
     matched: set[int] = set()
-    for cell in design.cells(names, factors.factors, reads):
+    begins: list[int] = []
+    for cell in (cells := design.cells(names, factors.factors, reads)):
+        begins.append(len(planning.problems))
         fixed = {key: level for key, level in layout.fixed.items() if reads(cell.group, cell.choices, key)}
         fixed |= {**planning.arguments.choices, **dict(cell.factors), "group": cell.group}
         kept = []
@@ -125,6 +129,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
             entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
             metrics.setdefault(cell.group, set()).update(settled.metrics)
             sources.setdefault(cell.group, set()).add(settled.source)
+    _name_cells(planning, root, cells, [*begins, len(planning.problems)])
     if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
         _refuse_idle_exclusions(planning, layout, matched, bool(entries))
     return RunSpecs(tuple(entries), runs, factors.levels, metrics, sources)
@@ -347,6 +352,39 @@ def _report(planning: Planning, layout: _Layout, treatment: _Treatment, objectio
     for objection in objections:
         where, at = _origin(planning, layout, treatment, objection.key)
         report(planning.problems, where, objection, at)
+
+
+def _name_cells(planning: Planning, root: Root, cells: Sequence[Cell], begins: Sequence[int]) -> None:
+    """Let a problem of some groups or levels alone name them. begins: where each cell's problems begin, and the end."""
+    levels = [{"group": cell.group, **{key: brief(level) for key, level in cell.factors}} for cell in cells]
+    every: dict[str, set[str]] = {}
+    having: dict[Objection, dict[int, Mapping[str, str]]] = {}
+    for number, (begin, end) in enumerate(pairwise(begins)):
+        for key, level in levels[number].items():
+            every.setdefault(key, set()).add(level)
+        for problem in planning.problems[begin:end]:
+            having.setdefault(replace(problem, file=None), {})[number] = levels[number]
+    declared = root.experiment is not None and planning.arguments.methods is None
+    named: dict[Objection, Objection] = {}
+    for at in range(begins[0], begins[-1]):
+        problem = planning.problems[at]
+        if problem not in named:
+            own = [*having[replace(problem, file=None)].values()]
+            its = {key: [*dict.fromkeys(cell[key] for cell in own if key in cell)] for key in own[0]}
+            some = {key: each for key, each in its.items() if every[key] > {*each}}
+            said = " and ".join(
+                f"{key}={','.join(each[:_NAMED])}{f' and {len(each) - _NAMED} more' if len(each) > _NAMED else ''}"
+                for key, each in some.items()
+                if not problem.key.endswith(key) and problem.file not in each
+                if key != "group" or _OF_GROUPS not in problem.key
+            )
+            fix, groups = problem.fix, some.get("group", [])
+            if len(groups) == 1 and declared and problem.key.partition(".")[0] in {*SECTIONS} - {"method"}:
+                instead = "not on the command line but " if problem.file == COMMAND_LINE else ""
+                fix += f"; for this group alone, {instead}under {_OF_GROUPS}.{groups[0]}.overrides"
+            rule = f"{problem.rule} (with {said})" if said else problem.rule
+            named[problem] = replace(problem, rule=rule, fix=fix)
+        planning.problems[at] = named[problem]
 
 
 def _origin(planning: Planning, layout: _Layout, treatment: _Treatment, key: str) -> tuple[str, str]:

@@ -446,6 +446,25 @@ def test_two_groups_with_the_same_runs_are_refused_unless_the_file_says_so(conf,
         worded(line)
 
 
+def test_an_objection_to_some_runs_names_their_group_and_levels_with_a_fix_for_them(conf):
+    micro, groups = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", {}
+    for name, method in {"GRPO": "c0_grpo", "DPO": "dpo"}.items():
+        groups[name] = {"method": method, "overrides": {}}
+    actor = {"ppo_mini_batch_size": 2, "ppo_micro_batch_size_per_gpu": 3}
+    verl = {"data": {"train_batch_size": 5}, "actor_rollout_ref": {"rollout": {"n": 3}, "actor": actor}}
+    write_experiment(conf, groups, verl=verl)
+    (line,) = refused("experiment=bad", conf=conf)
+    assert "(with group=DPO)" in line
+    assert line.endswith("such as 2; for this group alone, under experiment.groups.DPO.overrides")
+    (line,) = refused("experiment=bad", f"{micro}=2", conf=conf)
+    assert "(with group=GRPO)" in line and "not on the command line but under experiment.groups.GRPO" in line
+    groups["DPO"]["overrides"] = {micro: 2}
+    write_experiment(conf, groups, verl=verl)
+    assert make("experiment=bad", conf=conf).runs
+    (line,) = refused("experiment=bad", "verl.actor_rollout_ref.rollout.n=3,4,6", conf=conf)
+    assert "(with group=GRPO and verl.actor_rollout_ref.rollout.n=4)" in line
+
+
 def test_several_groups_of_a_file_need_a_baseline(conf, worded):
     write_experiment(conf, {**ONE, "B": {"method": "ptrw"}}, baseline=None)
     (line,) = refusals("experiment=bad", conf)
