@@ -129,7 +129,8 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
             entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
             metrics.setdefault(cell.group, set()).update(settled.metrics)
             sources.setdefault(cell.group, set()).add(settled.source)
-    _name_cells(planning, root, cells, [*begins, len(planning.problems)])
+    if begins and len(planning.problems) > begins[0]:
+        _name_cells(planning, root, cells, [*begins, len(planning.problems)])
     if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
         _refuse_idle_exclusions(planning, layout, matched, bool(entries))
     return RunSpecs(tuple(entries), runs, factors.levels, metrics, sources)
