@@ -29,7 +29,7 @@ SEED = re.compile(r"(?:^|[/_.= -])(?:seed|s|run)[=_ -]?(\d+)(?=$|[/_. -])", re.I
 #: What tools call one of several logs of a run: seed0/train and seed0/eval, seed0_train and seed0_eval.
 _LOG = re.compile(
     r"(?:^|[_.-])(?:train(?:ing)?|eval(?:uations?)?|val(?:id(?:ation)?)?|test|metrics|logs?|csv|jsonl?|tb|tensorboard"
-    r"|events?|history|version_\d+)(?=$|[_.-])",
+    r"|events?|history)(?=$|[_.-])",
     re.IGNORECASE,
 )
 

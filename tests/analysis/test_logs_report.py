@@ -117,6 +117,7 @@ def test_groups_by_name_by_pattern_and_by_key_are_one_study(capsys: pytest.Captu
         (["ppo/seed3/log", "ppo/seed10/log", "dpo/seed3/log"], ["dpo", "ppo"], {"dpo": [1], "ppo": [1, 2]}),
         (["ppo/seed3/log", "ppo/seed10/log", "dpo/seed3/log"], ["."], {"dpo": [3], "ppo": [3, 10]}),
         (["a/lr0.1/s=1", "a/lr0.1/s=2", "b/lr0.1/s=1"], ["."], {"a": [1, 2], "b": [1]}),
+        (["a/version_0/metrics", "a/version_1/metrics", "b/version_0/metrics"], ["a", "b"], {"a": [1, 2], "b": [1]}),
         (["a-s1", "a-s2", "Baseline-s1"], ["."], {"Baseline": [1], "a": [1, 2]}),
         (["ppo run1", "ppo run2", "dpo run1"], ["."], {"dpo": [1], "ppo": [1, 2]}),
         (["grpo-s1", "grpo-s2", "S3-ppo"], ["grpo-s1.csv", "grpo-s2.csv", "S3-ppo.csv"], {"grpo": [1, 2], "ppo": [3]}),
