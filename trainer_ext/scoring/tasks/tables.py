@@ -63,7 +63,8 @@ def lines(path: str, of_hub: str, subset: str | None = None) -> Iterator[tuple[s
     except Objection:
         raise
     except Exception as error:  # of gzip and pyarrow
-        rule = f"it cannot be read as {file.suffix}: {type(error).__name__}: {error}"
+        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        rule = f"it cannot be read as {file.suffix}: {why}"
         raise Objection("rows", None, rule, "write the file again, or name another", str(file)) from error
 
 
