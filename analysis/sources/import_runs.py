@@ -234,7 +234,8 @@ def _copies(named: Sequence[Named]) -> Iterator[str]:
     logged = [(member, metrics_path(member.run.folder)) for member in named if member.run.log.read > 1]
     sizes = grouped(((member.group, path.stat().st_size), (member, path)) for member, path in logged)
     for alike in sizes.values():
-        by_rows = grouped((path.read_bytes(), member) for member, path in alike) if alike[1:] else {}
+        digests = ((hashlib.sha256(path.read_bytes()).digest(), member) for member, path in alike)
+        by_rows = grouped(digests) if alike[1:] else {}
         for copies in by_rows.values():
             if copies[1:]:
                 names = some([member.run.name for member in copies], _DIFFER)
