@@ -286,7 +286,7 @@ def test_a_micro_batch_holds_what_the_arithmetic_says(
             engine.infer_batch(batch(calculate_entropy=True, calculate_sum_pi_squared=True))
 
     update()  # the moments of AdamW stay
-    architecture = of_model(tmp_path)
+    architecture = of_model(tmp_path, key="method.target_path")  # without a tokenizer
     assert architecture is not None
     micro = {"ppo_mini_batch_size": ROWS, "ppo_micro_batch_size_per_gpu": ROWS, "use_dynamic_bsz": False}
     rollout = {"n": 1, "max_num_seqs": ROWS, "temperature": temperature}
