@@ -22,7 +22,7 @@ from analysis.report.headline import answer
 from analysis.report.page import page, to_csv
 from analysis.sections import sections
 from analysis.sections.win_rates import read_judged
-from analysis.spec.metric_catalog import CLOCKS, WIN_RATE
+from analysis.spec.metric_catalog import CLOCKS, WIN_RATE, describe
 from analysis.spec.validation import KEY_ALONE, BadPlan, Objection, some
 from analysis.tables import wording
 from analysis.tables.comparison import tables
@@ -95,8 +95,8 @@ def _check_recorded(compared: Study) -> None:
     if any(estimate.recorded for estimate in compared.primary.estimates) or metric == WIN_RATE:
         return
     known = {name for run in sweep.runs for name in run.curves.values} - {*CLOCKS.values()}
-    if declared and not (known and any(run.done for run in sweep.runs)):
-        return  # it may still come
+    if declared and (describe(metric).label != metric or not (known and any(run.done for run in sweep.runs))):
+        return  # the plan has compared it with what the trainer writes, or it may still come
     near = sorted(known, key=lambda name: (-SequenceMatcher(None, metric if declared else "", name).ratio(), name))
     rule = f"{'no run has recorded it' if declared else 'no metric is declared'}; the recorded metrics are "
     rule += some(near, _LISTED)
