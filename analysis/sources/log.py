@@ -146,7 +146,7 @@ class Log:
         if step in self.metrics:
             self._count_by(step, np.cumsum(back))
         falls = self.steps[1:] < self.steps[:-1]
-        # rows in no order, which are no attempts, fall often and repeat no step
+        # steps that fall often, in a quarter of the rows, and never repeat are of rows in no order, not of attempts
         unordered = falls.sum() >= max(_FALLS, len(self) / _FALLS) and np.unique(self.steps).size == len(self)
         back[1:] = back[1:] & ~falls if unordered else back[1:] | falls
         new = back.copy()

@@ -154,7 +154,7 @@ def refuse_several_logs(runs: Sequence[LoggedRun], naming: Naming) -> None:
 
 
 def _without_log(run: LoggedRun) -> str:
-    """The name of a run without what is below the folder of its seed, or says which log it is."""
+    """The name of the run that has this log: it ends at the folder of the seed, and has no word such as train."""
     parts = run.name.split("/")
     seeds = [place for place, part in enumerate(parts, start=1) if SEED.search(part)]
     if seeds and run.group is not None:  # in one path that holds all runs, the method may stand below the seed

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +299,15 @@ def interpolates(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(interpolates(item) for item in value.values())
     return isinstance(value, (list, tuple)) and any(interpolates(item) for item in value)
+
+
+def leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Each dotted key that holds no mapping, or an empty one, with its value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{at}{key}.")
+        else:
+            yield f"{at}{key}", value
 
 
 def lookup(tree: Mapping[str, Any], key: str) -> tuple[bool, Any]:

@@ -36,7 +36,7 @@ from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
 from launcher.config import content, identity
-from launcher.config.hydra_compose import MISSING, as_override, assign, interpolates, lookup
+from launcher.config.hydra_compose import MISSING, as_override, assign, interpolates, leaves, lookup
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
@@ -49,7 +49,7 @@ from launcher.text import one_line
 
 #: The file that problems of the sweeper's section are about: whichever of the program's has it.
 PROGRAM = "the configuration of the program"
-#: The folder and time of one launch; what interpolates them, or refers to such a value, is no part of a run's identity.
+#: Values that a launch sets: its folder and its time. A run's identity has no value that refers to one of them.
 _LAUNCH_KEY = re.compile(r"(runtime|run|sweep)\b")
 _OF_THE_LAUNCH = re.compile(rf"\$\{{(now:|hydra:{_LAUNCH_KEY.pattern})")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
@@ -165,7 +165,7 @@ class Compositions:
         )
 
     def options(self, key: str) -> list[str]:
-        """The options of a group; none if the key is none."""
+        """The options of a configuration group; empty if the key names none."""
         return list(self._loader.get_group_options(key))
 
     def parsed(self, word: str) -> Override:
@@ -295,16 +295,10 @@ def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
     configs = [run.config["config"] for run in runs.values()]
     if key == Plan.seed_key or not configs or any(lookup(config, key)[0] for config in configs):
         return
-    known = list(_keys(configs[0]))
+    known = [name for name, _ in leaves(configs[0])]
     near = [name for name in known if "seed" in name] or known
     fix = closest(key, known, "hydra.sweeper.seed_key=", f"name the key of the seed, such as {some(near, 8)}")
     raise InvalidPlan([Objection("hydra.sweeper.seed_key", key, "no job's configuration has this key", fix, PROGRAM)])
-
-
-def _keys(tree: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """The dotted keys of the values of a tree."""
-    for key, value in tree.items():
-        yield from _keys(value, f"{at}{key}.") if isinstance(value, Mapping) else (f"{at}{key}",)
 
 
 def _resources(asked: Any) -> dict[str, Any]:

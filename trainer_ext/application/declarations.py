@@ -104,23 +104,14 @@ def refused_by_trainer(
     def is_read(path: str) -> bool:
         return path not in elsewhere and any(f"{path}.".startswith(f"{known}.") for known in read)
 
-    for path, value in leaves(given):
+    for path, value in hydra_compose.leaves(given):
         if not is_read(path):
             instead = next((fix for known, fix in elsewhere.items() if f"{path}.".startswith(f"{known}.")), "remove it")
             rule = "the chosen trainer does not read this key (trainer.verl_keys lists the keys that it reads)"
             yield Objection(f"verl.{path}", value, rule, instead)
-    for path, value in leaves(differing):
+    for path, value in hydra_compose.leaves(differing):
         schema = read.get(path) or {}
         if schema and not {"type", "enum", "const"} & set(schema):
             schema = {"type": "integer", **schema}
         if is_read(path) and not Validator(schema).is_valid(value):
             yield Objection(f"verl.{path}", value, f"must be {words(schema)}", f"give {words(schema)}")
-
-
-def leaves(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Each dotted key that holds no mapping, or an empty one, with its value."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value

@@ -13,11 +13,10 @@ from jsonschema import Draft202012Validator
 
 from analysis.spec.validation import words
 from launcher.application import Composed
-from launcher.config.hydra_compose import ERRORS, Composer, spelled
+from launcher.config.hydra_compose import ERRORS, Composer, leaves, spelled
 from launcher.errors import Diagnostics
 from launcher.planning import schema
 from launcher.text import shown
-from trainer_ext.application.declarations import leaves
 from trainer_ext.application.verl_tree import prune
 
 BASELINE = "c0_grpo"

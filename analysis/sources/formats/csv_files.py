@@ -116,10 +116,8 @@ class CsvFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found: the files that have a column of steps or no whole line."""
         root = place.resolve()
-        tables, which = (
-            set[Path](),
-            "no column is known to count steps" if step is None else f"--step {step} is no column",
-        )
+        tables = set[Path]()
+        which = "no column is known to count steps" if step is None else f"--step {step} is no column"
         for path in [root] if root.is_file() else below(root, *self.patterns):
             if _is_table(path, step):
                 tables.add(path)

@@ -37,7 +37,7 @@ from analysis.stats.numbers import parsed
 
 _VERL = {"step", "data"}
 _UNIX = 1e9  # seconds: a smaller `time` is a duration
-_RECORD = re.compile(rb'(?<![:,\[])(?<![:,\[] )\{"')  # the beginning of an object that is no value
+_RECORD = re.compile(rb'(?<![:,\[])(?<![:,\[] )\{"')  # where an object begins that is not the value of a key
 _LISTED = 12
 _BEGINNING = 20  # lines
 
