@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 BEGIN, PASSED, FAILED, SYNTAX, BAD_TESTS, END = b"B", b"P", b"F", b"S", b"T", b"E"
 LARGEST = 1 << 26  # bytes of a message
 _TOLERANCE = 1e-6
+_WORD = re.compile(r"\w+")  # once, not in each process of tests
 #: Values that leave the program, by the name of their kind: their type, their parts, and what becomes of the parts.
 _KINDS: Mapping[str, tuple[Any, Callable[[Any], Iterable[Any]], Callable[[Iterable[Any]], Any]]] = {
     "list": (list, list.__iter__, list),
@@ -351,7 +352,7 @@ def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[byte
         names = program.names()
         own = [name for name in names if not hasattr(builtins, name)]
         texts = [tests.get("setup", ""), *tests["tests"]]
-        names = own if {*own} & set(re.findall(r"\w+", " ".join(texts))) else names
+        names = own if {*own} & set(_WORD.findall(" ".join(texts))) else names
         namespace = {name: program.function(name) for name in names} | namespace
     for code in codes:
         report(_case(program, lambda: exec(code, namespace)))  # noqa: B023

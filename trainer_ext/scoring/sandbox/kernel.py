@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import platform
 import re
@@ -247,8 +248,10 @@ def _number(name: str) -> int:
     return (_REFUSED | _OTHERS)[name][column]
 
 
-def _refuse_system_calls() -> None:
-    """Refuse the calls in _REFUSED, new namespaces, and calls of other machines, here and in all children."""
+@functools.cache
+def system_call_filter() -> bytes:
+    """The filter that refuses the calls in _REFUSED, new namespaces, and calls of other machines; children of a process
+    that has called this inherit it."""
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, permission, unknown, kill = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
     machine = _MACHINES[platform.machine()][1]
@@ -259,8 +262,14 @@ def _refuse_system_calls() -> None:
     lines += [(equal, 0, 1, _number("clone3")), (give, 0, 0, unknown)]
     lines += [(equal, 0, 3, _number("clone")), (load, 0, 0, 16), (any_bit, 0, 1, _NEW), (give, 0, 0, permission)]
     lines += [(give, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(lines), ctypes.addressof(code)))
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+def _refuse_system_calls() -> None:
+    """Refuse what the filter refuses, here and in all children."""
+    lines = system_call_filter()
+    code = ctypes.create_string_buffer(lines)
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(lines) // 8, ctypes.addressof(code)))
     _call("seccomp", _libc.prctl(_SECCOMP, 2, program, 0, 0))
 
 

@@ -43,6 +43,7 @@ class ProgramServer:
 
     def __init__(self, settings: dict[str, Any], folder: str, library: int, orders: Connection):
         self._settings, self._folder, self._library, self._orders = settings, folder, {library} - {-1}, orders
+        kernel.system_call_filter()
         self._uid = kernel.user_of_programs()
         self._others = kernel.counted_with(settings["isolation"] == NAMESPACES)
         # if the machine's memory runs out, the kernel ends this process and its children before the run
