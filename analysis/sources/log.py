@@ -177,7 +177,14 @@ class Log:
         return set(steps[counts > 1].tolist())
 
     def write(self, folder: Path) -> None:
-        """Write the metrics.jsonl and histograms.jsonl of a log that is resolved into a new folder, and forget them."""
+        """Write the metrics.jsonl and histograms.jsonl of a log that is resolved into a new folder, and forget them.
+
+        BadImport: two metrics would have one name there.
+        """
+        if twice := [name for name, count in Counter(map(written, self.metrics)).items() if count > 1]:
+            names = " and ".join(sorted(name for name in self.metrics if written(name) == twice[0]))
+            rule, fix = f"{names} would both be written under this name", "rename or remove one of them"
+            raise BadImport(Objection(twice[0], KEY_ALONE, rule, fix, str(self.place)))
         folder.mkdir()
         self.finished: float | None = None
         counted: dict[str, int] = {}

@@ -111,6 +111,11 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
         raise Objection(key, value, rule, "train it with `python -m trainer_ext.scoring.rewards train --model FOLDER`")
     if label is not None and label not in labels:
         raise Objection(key, value, f"it has no label {label}; its labels are {', '.join(labels)}", "name one of these")
+    shapes = _shapes(files_in(folder))
+    heads = [shape for tensor, shape in shapes.items() if "embed" not in tensor and len(shape) == 2]
+    if shapes and not any(shape[0] == len(labels) for shape in heads):
+        rule = "its weights lack a classifier's head, so that its scores would be random"
+        raise Objection(key, value, rule, _FIX)
     tokens, vocabulary = _tokens(folder), config.get("vocab_size")
     if tokens is not None and isinstance(vocabulary, int) and tokens > vocabulary:
         rule = f"its tokenizer has {tokens} tokens, and its embedding only {vocabulary} (vocab_size in config.json)"
@@ -132,15 +137,19 @@ def _tokens(folder: Path) -> int | None:
 def parameters(task: Mapping[str, Any]) -> int:
     """The number of parameters of a section's reward model; 0 without one. By headers; of pickled files, by size."""
     paths = [path for path in files(task) if any(path.match(names) for names in WEIGHTS)]
-    tensors = [shape for path in paths if path.suffix == ".safetensors" for shape in _shapes(path)]
-    if tensors:
-        return sum(map(math.prod, tensors))
+    if shapes := _shapes(paths):
+        return sum(map(math.prod, shapes.values()))
     return sum(path.stat().st_size for path in paths) // _BYTES
 
 
-def _shapes(path: Path) -> list[Sequence[int]]:
-    with safe_open(path, framework="np") as file:  # SafetensorError: it is not whole
-        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (no mapping)
+def _shapes(paths: Sequence[Path]) -> dict[str, Sequence[int]]:
+    """The shape of each tensor in safetensors files, by its name. SafetensorError: one of them is not whole."""
+    shapes: dict[str, Sequence[int]] = {}
+    for path in paths:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="np") as file:
+                shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  (no mapping)
+    return shapes
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ class Model:
         self.device = device()
         self._encoder = Encoder(AutoTokenizer.from_pretrained(folder))
         with torch.random.fork_rng(devices=[]):  # loading may draw, and a run's own numbers must not depend on it
-            self._module = load(folder, self._encoder).to(self.device).eval()
+            module, missing = load(folder, self._encoder)
+        if missing:
+            raise ValueError(f"{folder}: its weights lack {', '.join(missing[:5])}, so that its scores would be random")
+        self._module = module.to(self.device).eval()
 
     def scores(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
         """The output of a model with one label for each response to its messages."""
@@ -85,17 +88,22 @@ class Encoder:
         return list(self.tokenizer.encode(text, truncation=True, max_length=self.longest))
 
 
-def load(folder: Path | str, encoder: Encoder, **changes: Any) -> Any:
-    """The classifier of a folder in float32; encoder.longest becomes what it can read, if that is less."""
+def load(folder: Path | str, encoder: Encoder, **changes: Any) -> tuple[Any, list[str]]:
+    """The classifier of a folder in float32, and the names of its weights that the folder lacks, which are random.
+
+    encoder.longest becomes what it can read, if that is less.
+    """
     before = _log.get_verbosity()
     _log.set_verbosity(logging.ERROR)  # a new head is meant
     try:
-        module = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, **changes)
+        module, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True, **changes
+        )
     finally:
         _log.set_verbosity(before)
     module.config.pad_token_id = encoder.pad  # by which a causal model finds the last token
     encoder.longest = min(encoder.longest, positions(module.config))
-    return module
+    return module, sorted(info["missing_keys"])
 
 
 def positions(config: Any) -> int:

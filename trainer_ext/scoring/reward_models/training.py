@@ -53,7 +53,8 @@ def train(
     cuda = [torch.cuda.current_device()] if device() == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(settings.seed)
-        module = load(model, encoder, num_labels=1, ignore_mismatched_sizes=True).to(device())
+        module, _ = load(model, encoder, num_labels=1, ignore_mismatched_sizes=True)
+        module = module.to(device())
         if encoder.longest < settings.max_length:
             fix = f"set max_length={encoder.longest} or less, or choose another model"
             raise ValueError(f"max_length={settings.max_length}: the model reads at most {encoder.longest}. Fix: {fix}")
