@@ -69,6 +69,8 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     out = sys.stdout
     with redirect_stdout(sys.stderr):  # standard output is what jobs print
         plan = _plan(jobs, section, program, words, cluster)
+        if unstable := compositions.unstable():
+            print(f"These keys get another value each time, so they are no part of a run: {', '.join(unstable)}")
         folder = Path(master.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(master, folder / "multirun.yaml")  # as BasicSweeper does

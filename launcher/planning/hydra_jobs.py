@@ -8,6 +8,7 @@ which the values are replaced: Hydra takes 20 ms for a composition, and a value 
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import itertools
 import json
@@ -176,6 +177,10 @@ class Compositions:
         """The whole configuration of one job, with Hydra's own section."""
         return self._loader.load_sweep_config(self._master, list(overrides))
 
+    def unstable(self) -> list[str]:
+        """The keys of the jobs whose resolvers give another value each time."""
+        return sorted({key for composition in self._cache.values() for key in composition.unstable})
+
     def compose(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
         """Compose these words once. The values of the keys `replaced` are filled in for each job."""
         at = (shared, replaced)
@@ -202,9 +207,16 @@ class Composition:
             for path, text in _leaves(tree)
             if not _OF_THE_LAUNCH.search(text) and not any(tuple(map(str, path[: len(key)])) == key for key in given)
         ]
-        self._dynamic = _dynamic(leaves, given)
+        dynamic = _dynamic(leaves, given)
         self._tree = tree
-        self._read([leaf for leaf in leaves if leaf not in self._dynamic])
+        again = copy.deepcopy(config)
+        OmegaConf.clear_cache(again)
+        with _no_launch():
+            differing = [leaf for leaf in dynamic if _resolved(config, *leaf) != _resolved(again, *leaf)]
+        #: Keys whose resolvers give another value each time: they are no part of a run, as those of the launch.
+        self.unstable = [".".join(map(str, path)) for path, _ in differing]
+        self._dynamic = [leaf for leaf in dynamic if leaf not in differing]
+        self._read([leaf for leaf in leaves if leaf not in dynamic])
         self._of_hydra = any("${hydra:" in text for _, text in self._dynamic)
 
     def resources(self) -> dict[str, Any]:
@@ -266,14 +278,7 @@ class Composition:
         """Put the resolved values of these nodes into the tree; one that cannot be resolved stays as it is written."""
         with _no_launch():
             for path, text in leaves:
-                node: Any = self.config
-                try:
-                    for step in path:
-                        node = node[step]
-                    value = _plain(node)
-                except OmegaConfBaseException:
-                    value = text
-                self._tree = _set(self._tree, path, value)
+                self._tree = _set(self._tree, path, _resolved(self.config, path, text))
 
 
 def checked(model: type[_Model], given: Any, at: str, context: Context | None = None) -> _Model:
@@ -321,6 +326,17 @@ def _no_launch() -> Iterator[None]:
         yield
     finally:
         BaseContainer._resolvers |= before
+
+
+def _resolved(config: DictConfig, path: Sequence[str | int], text: str) -> Any:
+    """The plain value of a node; its text if it cannot be resolved."""
+    node: Any = config
+    try:
+        for step in path:
+            node = node[step]
+        return _plain(node)
+    except OmegaConfBaseException:
+        return text
 
 
 def _plain(value: Any) -> Any:
