@@ -28,13 +28,15 @@ _TOGETHER = 64  # curves of some thousand points: their intermediate arrays stay
 class Value:
     """A run's summary, or why it has none.
 
-    reached: for time-to, whether the threshold was; `value` is then cut at the budget.
+    reached: for time-to, whether the threshold was; `value` is then cut at the budget. at_first: whether `value` is the
+    earliest time that can be told, so that the threshold may have been reached before.
     """
 
     value: float | None
     reason: str | None = None
     reached: bool | None = None
     carried: bool = False
+    at_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class CommonRange:
     id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. start, stop: of times; cuts:
     of other summaries, one for each level. grids[run id]: the points of a curve's summaries where runs that are
     compared were recorded at other steps. partial[run id]: curves that end early, which some summaries do not need
-    whole. own_end: whether each run is measured to its own end. known[question][run id]: the summaries taken so
-    far.
+    whole. late: which of them begin late instead. own_end: whether each run is measured to its own end.
+    known[question][run id]: the summaries taken so far; firsts[window]: as `earliest`.
     """
 
     metric: str
@@ -76,8 +78,10 @@ class CommonRange:
     cut_of: Mapping[str, Cut] = field(default_factory=dict)
     grids: Mapping[str, Array] = field(default_factory=dict)
     partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
     own_end: bool = False
     known: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict, repr=False, compare=False)
+    firsts: dict[Window, float] = field(default_factory=dict, repr=False, compare=False)
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
@@ -91,7 +95,7 @@ class CommonRange:
         if run_id in self.grids:
             points = self.grids[run_id]
             if run_id in self.partial:
-                points = points[points <= steps[-1]]
+                points = points[(points >= steps[0]) & (points <= steps[-1])]
             steps, values = points, np.interp(points, steps, values)
         return steps, values
 
@@ -114,9 +118,19 @@ class CommonRange:
             found[run_id] = latest[key]
         return found
 
-    def reaches(self, run_id: str, share: float) -> bool:
-        """Whether a run that ends early has this share of its range."""
-        return run_id in self.partial and bool(self.partial[run_id][0][-1] >= share * self.end(run_id))
+    def has(self, run_id: str, since: float, until: float) -> bool:
+        """Whether a run that begins late or ends early has its range between these shares of it."""
+        if run_id not in self.partial:
+            return False
+        steps, end = self.partial[run_id][0], self.end(run_id)
+        return bool(steps[0] <= since * end or run_id not in self.late) and bool(steps[-1] >= until * end)
+
+    def earliest(self, window: Window) -> float:
+        """The first step by which every run has a whole window: times before it cannot be compared."""
+        if window not in self.firsts:
+            ends = (_first_window(self.curve(run_id, window, "higher")) for run_id in self.curves)
+            self.firsts[window] = max(ends, default=self.start)
+        return self.firsts[window]
 
     def _recorded(self, run_id: str) -> tuple[Array, Array]:
         return self.curves[run_id] if run_id in self.curves else self.partial[run_id]
@@ -166,10 +180,11 @@ def common_range(
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
-    carried: set[str] = set()
+    carried, begun_late = set[str](), set[str]()
     for level, members in levels.items():
         cut, late, short, spacing = _cut(level, members, curves, metric, budget)
         cut_of |= {run.id: cut for run in members}
+        begun_late |= late.keys()
         for run in members:
             if run.id not in curves or run.id not in {**late, **short}:
                 continue
@@ -177,7 +192,7 @@ def common_range(
             if run.id in late or incomplete != "carry":
                 reasons[run.id] = late.get(run.id) or short[run.id]
                 del curves[run.id]
-                if run.id in short and run.problem is None:
+                if run.problem is None:
                     partial[run.id] = steps, values
             elif steps[-1] < cut.stop:
                 more = np.append(np.arange(steps[-1] + max(spacing, 1.0), cut.stop, max(spacing, 1.0)), cut.stop)
@@ -196,7 +211,7 @@ def common_range(
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
     return CommonRange(
         metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, cuts, cut_of, grids, partial,
-        own_end,
+        frozenset(begun_late), own_end,
     )  # fmt: skip
 
 
@@ -221,7 +236,7 @@ def _cut(
     opened = _of_most([((run.group, run.cell), float(run.curves.steps[0])) for run in ended])
     last = _of_most([((run.group, run.cell), float(every[run.id][-1])) for run in ended])
     late, short = {}, {}
-    whole: list[tuple[float, float]] = []
+    whole: list[str] = []
     for run in runs:
         if run.id not in every or run.id in late:
             continue
@@ -236,10 +251,15 @@ def _cut(
         elif steps[-1] <= last[key] - spacing and steps[-1] < (1 - SHORT) * last[key]:
             short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
         else:
-            whole.append((float(steps[0]), float(steps[-1])))
-    start = max((begin for begin, _ in whole), default=min((float(x[0]) for x in every.values()), default=0.0))
-    ends = [end for _, end in whole] or ([budget] if budget else []) or [float(x[-1]) for x in every.values()]
-    stop = min(ends, default=0.0)
+            whole.append(run.id)
+    ends = [every[run_id][-1] for run_id in whole] or ([budget] if budget else []) or [x[-1] for x in every.values()]
+    stop = float(min(ends, default=0.0))
+    for run_id in [run_id for run_id in whole if every[run_id].size > 1]:
+        if every[run_id][0] > (1 - curve_summaries.FINAL) * stop + spacing:
+            late[run_id] = f"{metric} begins at step {every[run_id][0]:g}, and the shortest run ends at {stop:g}"
+            whole.remove(run_id)
+    begins = [every[run_id][0] for run_id in whole] or [min((x[0] for x in every.values()), default=0.0)]
+    start = float(max(begins))
     if not several and stop < start <= stop + spacing:
         start, stop = stop, start
     reached = max((float(every[run.id][-1]) for run in ended), default=stop)
@@ -290,7 +310,7 @@ def value_of(
     neither is better."""
     direction = direction or "higher"
     registered = registry.summary_of(summary)
-    if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
+    if run_id not in common.curves and not (registered and common.has(run_id, registered.since, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))
     known = common.known.setdefault((summary, window, direction, threshold), {})
     if run_id not in known:  # several hypotheses, at several levels, ask the same
@@ -328,14 +348,23 @@ def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, t
     axis, length = curve.measured
     by_points = axis is not curve.steps
     end = float(np.searchsorted(curve.steps, curve.stop, side="right")) if by_points else curve.stop
+    earliest = min(common.earliest(window), curve.stop)
     try:
         reach = curve_summaries.time_to(axis, curve.values, threshold, window=length, budget=end, direction=direction)
         step = reach.time  # when the mean over the window reaches the threshold; at the end of the range if it does not
         if by_points:
             step = float(np.interp(step, axis, curve.steps)) if reach.reached else curve.stop
+        step = max(step, earliest)
         time, budget = float(common.at(run_id, np.array([step]))[0]), common.budget
     except NotEvaluable as error:
         return Value(None, str(error))
     reached = reach.reached and time <= budget
     reason = None if reached else f"not reached by {budget:g}"
-    return Value(min(time, budget), reason, reached, run_id in common.carried)
+    return Value(min(time, budget), reason, reached, run_id in common.carried, reached and step == earliest)
+
+
+def _first_window(curve: registry.Curve) -> float:
+    """The step at which the first whole window of a curve ends."""
+    axis, length = curve.measured
+    first = curve_summaries.first_window(axis, length)
+    return first if axis is curve.steps else float(np.interp(first, axis, curve.steps))

@@ -43,14 +43,14 @@ class Ratio:
 def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) -> Ratio:
     """The group's mean over the baseline's; inverse: the baseline's over the group's, the efficiency of times.
 
-    budget: at which times are cut. If some are, the interval is extended to that of the two means of times between 0
-    and the budget, each at the level of the comparison. The test of the times alone would hold a true ratio in as
-    little as 52% of experiments: scaled times are cut elsewhere, so their differences are not symmetric
-    (benchmarks.validity).
+    budget: at which times are cut. If some are, or are the earliest that can be told, the interval is extended to
+    that of the two means of times between 0 and the budget, each at the level of the comparison. The test of the
+    times alone would hold a true ratio in as little as 52% of experiments: scaled times are cut elsewhere, so their
+    differences are not symmetric (benchmarks.validity).
     """
-    contrast, level, cut = comparison.contrast, comparison.level, comparison.times_cut
+    contrast, level, cut, first = comparison.contrast, comparison.level, comparison.times_cut, comparison.times_first
     if inverse:
-        contrast, cut = replace(contrast, a=contrast.b, b=contrast.a), cut[::-1]
+        contrast, cut, first = replace(contrast, a=contrast.b, b=contrast.a), cut[::-1], first[::-1]
     n = contrast.n
     if comparison.ground is not None and comparison.ground.reason is Reason.DRAWN_APART:
         return Ratio(n, ground=comparison.ground)
@@ -59,9 +59,10 @@ def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) 
     value = contrast.ratio()
     if value is None:
         return Ratio(n, ground=Ground(Reason.NOT_POSITIVE))
-    if all(cut):
-        return Ratio(n, ground=Ground(Reason.ALL_TIMES_CUT))
-    bound = Bound.AT_LEAST if cut[0] else Bound.AT_MOST if cut[1] else None
+    larger, smaller = cut[0] + first[1], cut[1] + first[0]  # runs for which the true ratio may be larger, or smaller
+    if larger and smaller:
+        return Ratio(n, ground=Ground(Reason.ALL_TIMES_BOUNDS))
+    bound = Bound.AT_LEAST if larger else Bound.AT_MOST if smaller else None
     if n < 2 or contrast.p() is None:
         return Ratio(n, value, None, bound, Ground(Reason.NO_SPREAD_OF_RATIOS, n=n) if n > 1 else no_interval(n))
     interval = contrast.ratio_interval(level)
@@ -69,7 +70,8 @@ def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) 
         ends = [interval, _of_bounded(contrast, budget, contrast.level(level))]
         low, high = min(low for low, _ in ends), max(high for _, high in ends)
         interval = (0.0, high) if bound is Bound.AT_MOST else (low, math.inf)
-    ground = Ground(Reason.TIMES_CUT, n=sum(cut)) if bound else None
+    ground = Ground(Reason.TIMES_CUT, n=sum(cut)) if any(cut) else None
+    ground = Ground(Reason.TIMES_FIRST, n=sum(first)) if any(first) else ground
     return Ratio(n, value, interval, bound, ground, contrast, level)
 
 

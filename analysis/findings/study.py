@@ -76,7 +76,7 @@ class Reason(StrEnum):
     NOT_POSITIVE = auto()
     BOTH_SIGNS = auto()
     NOT_REACHED = auto()
-    ALL_TIMES_CUT = auto()
+    ALL_TIMES_BOUNDS = auto()
     # It exists, and cannot decide.
     TOO_FEW_SEEDS = auto()  # n, ties, needed
     TOO_FEW_DRAWS = auto()
@@ -91,6 +91,7 @@ class Reason(StrEnum):
     NORMAL_SEEDS = auto()  # value: the share of experiments in which the interval is wrong if not
     FEW_SEEDS = auto()  # n
     TIMES_CUT = auto()  # n: the estimate is a bound
+    TIMES_FIRST = auto()  # n: of which it is not known how early they are
     SMALLER_THAN_MARGIN = auto()  # value: the margin, level
     UNSEEN_COLLAPSE = auto()  # n, value: the share of runs that may collapse unseen, level: with this chance
     RIVALS_PAST = auto()  # groups
@@ -290,7 +291,8 @@ class Comparison:
     planned: what n would be without missing results. mean_difference: None without a pair, or if neither group reached
     the threshold. ground: why the outcome is INCONCLUSIVE or NOT_EVALUABLE; None where the p value alone leaves it
     open. gaps: seeds without a pair. notes: what is left out. reached: for time_to, (k, n) of the runs that a is of,
-    then of those that b is of. standing: None if the number of seeds was fixed before.
+    then of those that b is of; times_first: how many of these have the earliest time that can be told. standing: None
+    if the number of seeds was fixed before.
     """
 
     group: str
@@ -309,6 +311,7 @@ class Comparison:
     gaps: tuple[Gap, ...]
     notes: tuple[str, ...]
     reached: tuple[tuple[int, int], tuple[int, int]] | None = None
+    times_first: tuple[int, int] = (0, 0)
     standing: Standing | None = None
 
     @property
@@ -342,7 +345,7 @@ class Comparison:
             self, group=self.baseline, baseline=self.group, seeds=self.seeds_of_b, seeds_of_b=self.seeds,
             contrast=contrast, mean_difference=None if self.mean_difference is None else -self.mean_difference,
             interval=None if self.interval is None else (-high, -low), outcome=outcome,
-            reached=self.reached and self.reached[::-1],
+            reached=self.reached and self.reached[::-1], times_first=self.times_first[::-1],
         )  # fmt: skip
 
     @property
@@ -547,10 +550,13 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     for both in every:
         (group, baseline), is_asked = both, both in compared
         pair, contrast, standing = asked[both]
-        reached = _reached(sweep, values, pair, selected, both) if measure.summary == "time_to" else None
+        reached, first = None, (0, 0)
+        if measure.summary == "time_to":
+            reached, first = _reached(sweep, values, pair, selected, both)
         nowhere = reached is not None and not any(k for k, _ in reached)
-        difference = None if nowhere else contrast.difference
-        p = contrast.p() if is_asked and not nowhere else None
+        at_once = reached is not None and sum(first) == sum(n for _, n in reached)
+        difference = None if nowhere or at_once else contrast.difference
+        p = contrast.p() if is_asked and not nowhere and not at_once else None
         q = adjusted[compared.index(both)] if p is not None else None
         level = levels[compared.index(both)] if is_asked else settings.alpha
         interval = contrast.interval(level) if p is not None else None
@@ -564,6 +570,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
             (pair.apart, Ground(Reason.NO_COMMON_CELL, (baseline, group), cells=(pair.apart or ())[::-1])),
             (not is_judged and contrast.n, Ground(Reason.MAXIMUM)),
             (nowhere and contrast.n, Ground(Reason.NOT_REACHED)),
+            (at_once and contrast.n, Ground(Reason.TIMES_FIRST, n=sum(first))),
         )
         outcome, ground = Outcome.NOT_EVALUABLE, next((ground for holds, ground in missing if holds), None)
         if ground is None:
@@ -574,9 +581,10 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
         gaps = () if without else tuple(Gap(seed, (), why) for seed, why in pair.lost.items())
         judged = [{seed for seed, _ in selected[name].places} for name in (group, baseline)]
         whole = len(judged[0] & judged[1]) if by_seed else min(map(len, judged))
+        whole = whole if standing is None else min(whole, standing.seeds)
         comparisons.append(
             Comparison(group, baseline, pair.seeds, pair.seeds_of_b, contrast, whole, difference, p, q, level, interval,
-                       outcome, ground, gaps, pair.notes, reached, standing)
+                       outcome, ground, gaps, pair.notes, reached, first, standing)
         )  # fmt: skip
     return Block(
         measure, common.start, common.stop, common.budget, values, tuple(estimates),
@@ -663,14 +671,16 @@ def _reached(
     pairs: cells.Pairs,
     selected: Mapping[str, Selected],
     names: tuple[str, str],
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many of the compared runs of two groups reached the threshold, and how many there are."""
-    reached, reached_by_other = (
-        [bool(values[run.id].reached) for run in sweep.runs_of(name)
+) -> tuple[tuple[tuple[int, int], tuple[int, int]], tuple[int, int]]:
+    """How many of the compared runs of two groups reached the threshold, and how many there are; and how many of each
+    group have the earliest time that can be told."""
+    ours, theirs = (
+        [values[run.id] for run in sweep.runs_of(name)
          if (run.seed, selected[name].places.get((run.seed, run.cell))) in used]
         for name, used in zip(names, pairs.runs, strict=True)
     )  # fmt: skip
-    return (sum(reached), len(reached)), (sum(reached_by_other), len(reached_by_other))
+    reached = (sum(bool(v.reached) for v in ours), len(ours)), (sum(bool(v.reached) for v in theirs), len(theirs))
+    return reached, (sum(v.at_first for v in ours), sum(v.at_first for v in theirs))
 
 
 def _outcome(

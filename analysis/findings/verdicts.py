@@ -164,8 +164,8 @@ def _than(h: Hypothesis, study: Study) -> Verdict:
         verdict = Outcome.NOT_EVALUABLE
     else:
         verdict = Outcome.INCONCLUSIVE
-    # The budget hides how much longer a time that it cuts would be.
-    if h.margin is not None and not any(comparison.times_cut):
+    # The budget hides how much longer a time that it cuts would be, and the first window how much shorter.
+    if h.margin is not None and not any(comparison.times_cut + comparison.times_first):
         small = _smaller(comparison, h.margin, study.settings.alpha)
         verdict = Outcome.EQUIVALENT if small and verdict is Outcome.INCONCLUSIVE else verdict
         grounds += small

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shutil
+import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from launcher.run.lifecycle import RunState, State, write_state
 _LISTED = 20
 _DIFFER = 6  # keys named
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
+_WINDOWS = 10  # that a log has at least: in one window of a short log, every time would be its end
 
 
 @dataclass(frozen=True)
@@ -394,9 +396,13 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
     if section["pairing"] == "seed" and not (request.naming.says("seed") or is_planned(runs)):
         rule = "the same seed of two groups is a pair, and nothing says the seeds"
         raise BadImport(Objection("--paired", KEY_ALONE, rule, "give --seed KEY, or leave it out"))
-    if isinstance(section["primary"], Mapping) and "metric" not in section["primary"]:
+    primary = section["primary"] if isinstance(section["primary"], Mapping) else {"metric": None}
+    if "metric" not in primary:
         rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
         raise BadImport(Objection("--metric", KEY_ALONE, rule, "name one of them"))
+    counts = [run.log.cells[primary["metric"]] for run in runs if primary["metric"] in run.log.cells]
+    if counts and "window" not in request.analysis:
+        section["window"] = {"points": max(1, min(_WINDOW, statistics.median_low(counts) // _WINDOWS))}
     return section
 
 
@@ -487,7 +493,7 @@ def _put(member: Named, folder: Path, experiment: str, former: Path) -> None:
                 "rows": log.read, "unused": unused, "left_out": log.left_out}  # fmt: skip
     files.write_json(made / "provenance.json", {"commit": run.commit, "dirty": False, "imported": imported})
     if run.problem is None:
-        files.write_json(made / "summary.json", {**log.summary, "warnings": {}})
+        files.write_json(made / "summary.json", log.summary)
     state = State(
         folder.name,
         RunState.DONE if run.problem is None else RunState.FAILED,

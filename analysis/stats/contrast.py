@@ -119,10 +119,11 @@ class Contrast:
         spread in a or b."""
         if not self.paired or self.n < 3 or t_test.constant(self.a) or t_test.constant(self.b):
             return None
-        a, b = (values / float(np.abs(values).max()) for values in (self.a, self.b))
-        together = float(np.corrcoef(a, b)[0, 1])
-        apart = float(self.a.var(ddof=1)) + float(self.b.var(ddof=1))
-        return together, float((self.a - self.b).var(ddof=1)) / apart
+        largest = max(float(np.abs(self.a).max()), float(np.abs(self.b).max()))
+        a, b = self.a / largest, self.b / largest
+        together = float(np.corrcoef(self.a / float(np.abs(self.a).max()), self.b / float(np.abs(self.b).max()))[0, 1])
+        apart = float(a.var(ddof=1)) + float(b.var(ddof=1))
+        return (together, float((a - b).var(ddof=1)) / apart) if apart > 0 else None
 
     @property
     def t(self) -> float | None:

@@ -181,9 +181,9 @@ def time_to(
 ) -> TimeTo:
     """First point at which the mean over the last `window` units of the axis reaches the threshold.
 
-    Between the points before and after the crossing the mean is interpolated linearly. The first whole window is the
-    earliest time. Not reached by the budget (default: the end of the curve): censored there. Raises ValueError for a
-    threshold that is no number, a window that is not positive, or another direction.
+    Between the points before and after the crossing the mean is interpolated linearly. The first whole window is
+    the earliest time (`first_window`). Not reached by the budget (default: the end of the curve): censored there.
+    Raises ValueError for a threshold that is no number, a window that is not positive, or another direction.
     """
     _check(window, direction)
     if math.isnan(threshold):
@@ -195,9 +195,7 @@ def time_to(
         raise NotEvaluable(f"no value up to the budget of {end:g}")
     sign = 1.0 if direction == "higher" else -1.0
     y, goal = sign * y, sign * threshold
-    spacing = float(np.median(np.diff(x))) if x.size > 1 else 0.0
-    # A point stands for the stretch of the axis that ends with it, so the first whole window ends here:
-    first = min(float(x[0]) - spacing + window, float(x[-1]))
+    first = first_window(x, window)
     total = np.concatenate(([0.0], np.cumsum(y)))
     begin = np.searchsorted(x, x - window + _SLACK, side="right")
     means = (total[1:] - total[begin]) / (np.arange(x.size) + 1 - begin)
@@ -211,6 +209,14 @@ def time_to(
         return TimeTo(float(x[hit]), True)
     share = (goal - means[hit - 1]) / (means[hit] - means[hit - 1])
     return TimeTo(float(x[hit - 1] + share * (x[hit] - x[hit - 1])), True)
+
+
+def first_window(x: Array, window: float) -> float:
+    """The first point, of a curve with points at x (n,), at which a whole window ends; the last one if none does. A
+    point stands for the stretch of the axis that ends with it."""
+    spacing = float(np.median(np.diff(x))) if x.size > 1 else 0.0
+    first = min(float(x[0]) - spacing + window, float(x[-1]))
+    return float(x[np.searchsorted(x, first - _SLACK)])
 
 
 def _check(window: float, direction: str) -> None:

@@ -36,7 +36,8 @@ def used_by(runs: Iterable[Run]) -> tuple[float | None, float | None, float | No
 _MOST_RUNS = 4  # that a check names; it counts the others
 
 #: (check, first words of the warnings with which a run fails it (docs/metrics.md, "Health"), metrics of which a run has
-#: at least one if it measured the check). Without metrics every run is checked, and fails if it diverged.
+#: at least one if it measured the check). Without metrics every run is checked, and fails if it diverged or logged a
+#: number that is not finite.
 _CHECKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("all values are finite", (), ()),
     ("the gradient norm does not jump", ("grad_norm",), ("actor/grad_norm",)),
@@ -76,7 +77,7 @@ def checks(study: Study) -> Table:
 
 def _passed(run: Run, warnings: tuple[str, ...], metrics: tuple[str, ...]) -> bool:
     if not metrics:
-        return run.state != "diverged"
+        return run.state != "diverged" and not run.curves.not_finite
     if "analysis/reward_sum_std" in metrics and collapse(run):
         return False
     return not any(count and name.startswith(warnings) for name, count in (run.summary.get("warnings") or {}).items())
@@ -169,6 +170,9 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
             notes[f"{label}: not recorded by {', '.join(without)}."] = None
         if block.measure.summary == "auc" and block.start > first_step and any(e.seeds for e in block.estimates):
             notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+        if count := sum(value.at_first for value in block.values.values()):
+            text = f"{counted(count, 'run')} reached it in the first window that every run has, or before"
+            notes[f"{capital(block.measure.title)}: {text}; that is the earliest time that can be told."] = None
         if text := wording.measured(study, block.measure.metric):
             notes[f"{label}: {text}"] = None
         notes.update(dict.fromkeys([*wording.sources(study, block), *uneven_lines(study, block)]))
