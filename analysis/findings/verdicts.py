@@ -165,13 +165,14 @@ def _than(h: Hypothesis, study: Study) -> Verdict:
     else:
         verdict = Outcome.INCONCLUSIVE
     # The budget hides how much longer a time that it cuts would be, and the first window how much shorter.
-    if h.margin is not None and not any(comparison.times_cut + comparison.times_first):
-        small = _smaller(comparison, h.margin, study.settings.alpha)
+    margin = 0.0 if h.margin is None or any(comparison.times_cut + comparison.times_first) else h.margin
+    if margin:
+        small = _smaller(comparison, margin, study.settings.alpha)
         verdict = Outcome.EQUIVALENT if small and verdict is Outcome.INCONCLUSIVE else verdict
         grounds += small
     undecided = comparison.outcome is Outcome.INCONCLUSIVE and comparison.ground is None
     if verdict is Outcome.INCONCLUSIVE and undecided:
-        grounds += _would_decide([comparison.contrast], comparison.level)
+        grounds += _would_decide([comparison.contrast], comparison.level, margin)
     return Verdict(
         h, verdict, tuple(grounds), comparison.n, comparison.mean_difference, interval, (measured.measure,),
         h.against, comparisons=(comparison,),
@@ -396,10 +397,12 @@ def _comparison(measured: Block, group: str) -> Comparison:
     return next(c for c in measured.comparisons if c.group == group)
 
 
-def _would_decide(contrasts: Sequence[Contrast], level: float) -> list[Ground]:
+def _would_decide(contrasts: Sequence[Contrast], level: float, margin: float = 0.0) -> list[Ground]:
     """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
-    Empty where the number of seeds is not what is in the way: a stricter level, or another metric, is."""
-    needed = max((seeds for contrast in contrasts if (seeds := _seeds_to_tell(contrast, level)) is not None), default=0)
+    margin: below which a difference is equivalent to none; 0 for none. Empty where the number of seeds is not what is
+    in the way: a stricter level, or another metric, is."""
+    counts = [_seeds_to_tell(contrast, level, margin) for contrast in contrasts]
+    needed = max((count for count in counts if count is not None), default=0)
     return _needing(needed) if level > 0 and needed > max(contrast.n for contrast in contrasts) else []
 
 
@@ -407,12 +410,16 @@ def _needing(seeds: float | None) -> list[Ground]:
     return [] if seeds is None else [Ground(Reason.WOULD_DECIDE, needed=seeds)]
 
 
-def _seeds_to_tell(contrast: Contrast, level: float) -> float | None:
-    """How many seeds would decide at this level; infinite above power.MOST_SEEDS, None without spread."""
-    if contrast.effect is None:
+def _seeds_to_tell(contrast: Contrast, level: float, margin: float = 0.0) -> float | None:
+    """How many seeds would tell the difference at this level from 0, or from the margin if it is below; infinite above
+    power.MOST_SEEDS, None without spread."""
+    if contrast.effect is None or contrast.spread is None:
         return None
-    seeds = power.seeds_to_find(contrast.test, contrast.effect, level)
-    return math.inf if seeds is None else seeds
+    counts = [power.seeds_to_find(contrast.test, contrast.effect, level)]
+    if (room := margin / contrast.spread - contrast.effect) > 0:
+        equivalent = power.seeds_to_find(contrast.test, room, level)
+        counts.append(None if equivalent is None else max(equivalent, seeds_needed(level)))
+    return min((count for count in counts if count is not None), default=math.inf)
 
 
 def _one_of(seeds: Sequence[float | None]) -> float | None:

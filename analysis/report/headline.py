@@ -245,7 +245,7 @@ def _statement(study: Study, leader: Comparison, compared: int) -> str:
         text = f"Whether {label} changes the {measure.title} is not decided: {amount}."
     if compared > 1 and leader.interval is not None and leader.level > study.settings.alpha / compared:
         interval = leader.contrast.interval(study.settings.alpha / compared)
-        shown = format_estimate(leader.difference, interval, signed=True)
+        shown = "none" if interval is None else format_estimate(leader.difference, interval, signed=True)
         text += f" Its interval that allows for the choice among {compared} (Bonferroni): {shown}."
     return text
 
@@ -344,7 +344,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
     n, m = contrast.a.size, contrast.b.size
     # Holm's method asks the smallest p at alpha / times; the levels of the others depend on the results
     several, first = len(study.primary.every) > 1, settings.alpha / times
-    level = first if settings.family == "holm" else min((c.level for c in members), default=first)
+    asked = [c.level for c in members if c.level > 0]  # 0: the other comparisons of these data leave nothing for it
+    level = first if settings.family == "holm" else min(asked, default=first)
     smallest = min(1.0, times * smallest_p(test, n, m))
     text = ""
     if smallest > 0:

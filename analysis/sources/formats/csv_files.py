@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import BadImport, Log, is_kept, written
+from analysis.sources.log import ASKED, BadImport, Log, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import (
@@ -354,6 +354,7 @@ def _apart(table: _Table, steps: Mapping[_Run, Collection[int]]) -> str:
         if name not in ("", table.step, *table.run_columns, *(table.named or ()))
         and 1 < len({row[place] for row in rows}) <= len(rows) / 2
         and not _ATTEMPT.search(name)
+        and written(name) not in (ASKED.get() or ())
     ]
 
     def option(column: str) -> str:
