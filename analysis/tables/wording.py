@@ -280,7 +280,7 @@ def measured(study: Study, metric: str) -> str:
     by_cut = [cut for cut in cuts if cut.setters]
     for cut in by_cut[:_MOST_CELLS_NAMED] if not common.own_end else []:
         at = f"; {factors(cut.level)} to step {_step(cut.stop)}" if cut.level and several else ""
-        text += f"{at}, where {_setters(study, cut)} (the longest run: {_step(cut.furthest)})"
+        text += f"{at}, where {_setters(study, cut, metric)} (the longest run: {_step(cut.furthest)})"
     if common.partial.keys() - common.late and not common.own_end:
         text += f". Runs that end more than {SHORT:.0%} early are missing"
     if common.grids:
@@ -317,8 +317,9 @@ def range_note(study: Study, metrics: Sequence[str] | None = None) -> str:
     return " ".join(f"{'; '.join(of)}: {text}" if len(notes) > 1 else capital(text) for text, of in notes.items())
 
 
-def _setters(study: Study, cut: Cut) -> str:
-    """Which runs end first: that of A, seed 3; all runs of A; most runs."""
+def _setters(study: Study, cut: Cut, metric: str) -> str:
+    """Which runs end first: that of A, seed 3; all runs of A; most runs. One whose later values are not finite ends as
+    well."""
     runs = [run for run in study.sweep.runs if set(cut.level) <= set(run.cell)]
     groups = {group for group, _ in cut.setters}
     if len(groups) == 1 and len(cut.setters) == sum(run.group in groups for run in runs) > 1:
@@ -326,6 +327,8 @@ def _setters(study: Study, cut: Cut) -> str:
     if 2 * len(cut.setters) > len(runs):
         return "most runs end"
     (group, seed), more = cut.setters[0], len(cut.setters) - 1
+    if not more and any((r.group, r.seed) == (group, seed) and metric in r.curves.not_finite for r in runs):
+        return f"{study.sweep.label(group)}, seed {seed} has its last finite value"
     return f"{study.sweep.label(group)}, seed {seed} " + (f"and {counted(more, 'other run')} end" if more else "ends")
 
 
