@@ -61,8 +61,8 @@ class CommonRange:
     id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. start, stop: of times; cuts:
     of other summaries, one for each level. grids[run id]: the points of a curve's summaries where runs that are
     compared were recorded at other steps. partial[run id]: curves that end early, which some summaries do not need
-    whole. late: which of them begin late instead. own_end: whether each run is measured to its own end.
-    known[question][run id]: the summaries taken so far; firsts[window]: as `earliest`.
+    whole. own_end: whether each run is measured to its own end. known[question][run id]: the summaries taken so far;
+    firsts[window]: as `earliest`.
     """
 
     metric: str
@@ -78,7 +78,6 @@ class CommonRange:
     cut_of: Mapping[str, Cut] = field(default_factory=dict)
     grids: Mapping[str, Array] = field(default_factory=dict)
     partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
-    late: frozenset[str] = frozenset()
     own_end: bool = False
     known: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict, repr=False, compare=False)
     firsts: dict[Window, float] = field(default_factory=dict, repr=False, compare=False)
@@ -95,7 +94,7 @@ class CommonRange:
         if run_id in self.grids:
             points = self.grids[run_id]
             if run_id in self.partial:
-                points = points[(points >= steps[0]) & (points <= steps[-1])]
+                points = points[points <= steps[-1]]
             steps, values = points, np.interp(points, steps, values)
         return steps, values
 
@@ -118,12 +117,9 @@ class CommonRange:
             found[run_id] = latest[key]
         return found
 
-    def has(self, run_id: str, since: float, until: float) -> bool:
-        """Whether a run that begins late or ends early has its range between these shares of it."""
-        if run_id not in self.partial:
-            return False
-        steps, end = self.partial[run_id][0], self.end(run_id)
-        return bool(steps[0] <= since * end or run_id not in self.late) and bool(steps[-1] >= until * end)
+    def reaches(self, run_id: str, share: float) -> bool:
+        """Whether a run that ends early has this share of its range."""
+        return run_id in self.partial and bool(self.partial[run_id][0][-1] >= share * self.end(run_id))
 
     def earliest(self, window: Window) -> float:
         """The first step by which every run has a whole window: times before it cannot be compared."""
@@ -180,11 +176,10 @@ def common_range(
     cut_of: dict[str, Cut] = {}
     grids: dict[str, Array] = {}
     partial: dict[str, tuple[Array, Array]] = {}
-    carried, begun_late = set[str](), set[str]()
+    carried: set[str] = set()
     for level, members in levels.items():
         cut, late, short, spacing = _cut(level, members, curves, metric, budget)
         cut_of |= {run.id: cut for run in members}
-        begun_late |= late.keys()
         for run in members:
             if run.id not in curves or run.id not in {**late, **short}:
                 continue
@@ -192,7 +187,7 @@ def common_range(
             if run.id in late or incomplete != "carry":
                 reasons[run.id] = late.get(run.id) or short[run.id]
                 del curves[run.id]
-                if run.problem is None:
+                if run.id in short and run.problem is None:
                     partial[run.id] = steps, values
             elif steps[-1] < cut.stop:
                 more = np.append(np.arange(steps[-1] + max(spacing, 1.0), cut.stop, max(spacing, 1.0)), cut.stop)
@@ -211,7 +206,7 @@ def common_range(
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
     return CommonRange(
         metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, cuts, cut_of, grids, partial,
-        frozenset(begun_late), own_end,
+        own_end,
     )  # fmt: skip
 
 
@@ -310,7 +305,7 @@ def value_of(
     neither is better."""
     direction = direction or "higher"
     registered = registry.summary_of(summary)
-    if run_id not in common.curves and not (registered and common.has(run_id, registered.since, registered.until)):
+    if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))
     known = common.known.setdefault((summary, window, direction, threshold), {})
     if run_id not in known:  # several hypotheses, at several levels, ask the same

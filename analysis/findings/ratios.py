@@ -61,7 +61,7 @@ def of_comparison(comparison: Comparison, budget: float, inverse: bool = False) 
         return Ratio(n, ground=Ground(Reason.NOT_POSITIVE))
     larger, smaller = cut[0] + first[1], cut[1] + first[0]  # runs for which the true ratio may be larger, or smaller
     if larger and smaller:
-        return Ratio(n, ground=Ground(Reason.ALL_TIMES_BOUNDS))
+        return Ratio(n, ground=Ground(Reason.ALL_TIMES_CUT))
     bound = Bound.AT_LEAST if larger else Bound.AT_MOST if smaller else None
     if n < 2 or contrast.p() is None:
         return Ratio(n, value, None, bound, Ground(Reason.NO_SPREAD_OF_RATIOS, n=n) if n > 1 else no_interval(n))

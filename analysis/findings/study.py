@@ -76,7 +76,7 @@ class Reason(StrEnum):
     NOT_POSITIVE = auto()
     BOTH_SIGNS = auto()
     NOT_REACHED = auto()
-    ALL_TIMES_BOUNDS = auto()
+    ALL_TIMES_CUT = auto()
     # It exists, and cannot decide.
     TOO_FEW_SEEDS = auto()  # n, ties, needed
     TOO_FEW_DRAWS = auto()

@@ -114,8 +114,8 @@ class Summary:
     """A summary of a run. title: as in "final value" of a metric. function: Curve -> float, or (runs,) if of_many.
 
     every_step: a claim about it holds only if it holds of every seed, and not of the mean alone. judged: False for one
-    that noise makes larger, such as a maximum: differences and claims of it are described and have no verdict. since,
-    until: the shares of the range between which a run must have the metric for it.
+    that noise makes larger, such as a maximum: differences and claims of it are described and have no verdict. until:
+    the share of the range, from its beginning, that a run must have for it.
     """
 
     name: str
@@ -124,7 +124,6 @@ class Summary:
     of_many: bool = False
     every_step: bool = False
     judged: bool = True
-    since: float = 0.0
     until: float = 1.0
 
 
@@ -133,14 +132,7 @@ _figures: dict[str, Callable[..., Any]] = {}
 
 
 def summary(
-    name: str,
-    title: str,
-    *,
-    of_many: bool = False,
-    every_step: bool = False,
-    judged: bool = True,
-    since: float = 0.0,
-    until: float = 1.0,
+    name: str, title: str, *, of_many: bool = False, every_step: bool = False, judged: bool = True, until: float = 1.0
 ) -> Callable[[_Function], _Function]:
     """Register a function of a Curve under a name that hypotheses may use. It raises
     analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number. Raises BadPlan if
@@ -148,7 +140,7 @@ def summary(
 
     def register(function: _Function) -> _Function:
         refuse_another(f"summary {name}", _summaries[name].function if name in _summaries else None, function)
-        _summaries[name] = Summary(name, title, function, of_many, every_step, judged, since, until)
+        _summaries[name] = Summary(name, title, function, of_many, every_step, judged, until)
         return function
 
     return register

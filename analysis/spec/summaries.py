@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from analysis.stats.numbers import Array
 
 
-@summary("final", "final value", of_many=True, since=0.9)
+@summary("final", "final value", of_many=True)
 def final(curve: Curve) -> Array:
     """Mean over the last tenth of the steps."""
     from analysis.stats.curve_summaries import finals
@@ -83,7 +83,7 @@ def trend(curve: Curve) -> float:
     return kendall(curve.inside.steps, curve.inside.values)
 
 
-@summary("late_relative", "final value, as a share of that in the middle,", since=0.45)
+@summary("late_relative", "final value, as a share of that in the middle,")
 def late_relative(curve: Curve) -> float:
     """The mean of the last tenth of the steps over that of the tenth in the middle."""
     from analysis.stats import curve_summaries

@@ -42,7 +42,7 @@ _GROUNDS = {
     Reason.NOT_POSITIVE: "a ratio needs positive values in every seed",
     Reason.BOTH_SIGNS: "the values lie on both sides of zero: their coefficient of variation has no meaning",
     Reason.NOT_REACHED: "neither group reached the threshold within the budget: there is no time to compare",
-    Reason.ALL_TIMES_BOUNDS: "times of both groups are cut at the budget, or the earliest that can be told",
+    Reason.ALL_TIMES_CUT: "times of both groups are cut at the budget, or the earliest that can be told",
     Reason.TOO_FEW_DRAWS: f"cannot decide: above {EXACT_UP_TO} pairs {DRAWS} sign patterns are drawn, too few for this "
     "alpha",
     Reason.NO_LOOK: "the first look, at {n} seeds, is not finished",
@@ -281,7 +281,7 @@ def measured(study: Study, metric: str) -> str:
     for cut in by_cut[:_MOST_CELLS_NAMED] if not common.own_end else []:
         at = f"; {factors(cut.level)} to step {_step(cut.stop)}" if cut.level and several else ""
         text += f"{at}, where {_setters(study, cut, metric)} (the longest run: {_step(cut.furthest)})"
-    if common.partial.keys() - common.late and not common.own_end:
+    if common.partial and not common.own_end:
         text += f". Runs that end more than {SHORT:.0%} early are missing"
     if common.grids:
         text += ". Runs were recorded at different steps: each is interpolated onto common ones before it is summarised"
