@@ -18,6 +18,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
+from analysis.figures.canvas import Sketch
 from analysis.findings.study import Block, Ground, Reason, Study, study
 from analysis.findings.verdicts import Verdict
 from launcher import files
@@ -137,6 +138,12 @@ def ground_of(verdict: Verdict, reason: Reason) -> Ground:
     """The only ground of a verdict that has this reason."""
     (ground,) = [ground for ground in verdict.grounds if ground.reason is reason]
     return ground
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports draw their figures, and write empty pictures: what a test reads is elsewhere."""
+    monkeypatch.setattr(Sketch, "rendered", lambda sketch, suffix: b"<svg></svg>")
 
 
 @pytest.fixture

@@ -45,22 +45,17 @@ def test_fishers_maize() -> None:
     assert result.better == 13 and result.n == 15 and result.floor == 2 / 2**15
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])
-def test_floor(n: int, p: float) -> None:
+@pytest.mark.parametrize("n", [1, 5, 6])
+def test_floor(n: int) -> None:
     result = against_zero([1.0 + 0.1 * i for i in range(n)])
-    assert result.floor == p == result.p_signflip
-    assert result.seeds_needed == 6
-    undecided = f"cannot decide with n = {n}: 6 seeds are needed"
-    assert (undecided in (result.reason or "")) == (n < 6)
-    assert "not significant" not in (result.reason or "")
+    assert result.floor == 2.0 ** (1 - n) == result.p_signflip and result.seeds_needed == 6
+    assert (f"cannot decide with n = {n}: 6 seeds are needed" in (result.reason or "")) == (n < 6)
 
 
 def test_seeds_needed_follows_alpha_and_family() -> None:
     assert [seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
     assert seeds_needed(0.05, comparisons=3) == 7
-    assert seeds_needed(0.05, 1, "relabel") == 4 and seeds_needed(0.05, 4, "relabel") == 5 < seeds_needed(
-        0.01, 4, "relabel"
-    )
+    assert [seeds_needed(alpha, m, "relabel") for alpha, m in ((0.05, 1), (0.05, 4), (0.01, 4))] == [4, 5, 6]
     assert seeds_needed(0.05, 4, "paired_t") == seeds_needed(0.05, 4, "welch") == 2
 
 
@@ -95,7 +90,7 @@ def same(x: float | None, y: float | None) -> bool:
     return x is y or (x is not None and y is not None and math.isclose(x, y, rel_tol=1e-6))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(PAIRS, st.integers(-20, 20), st.permutations(range(9)))
 def test_neither_order_nor_unit_matters_and_swapping_the_methods_turns_signs_only(
     pairs: list[tuple[float, float]], power: int, order: list[int]
@@ -120,7 +115,7 @@ def test_neither_order_nor_unit_matters_and_swapping_the_methods_turns_signs_onl
             assert not isinstance(number, float) or math.isfinite(number)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.integers(2, 7), st.integers(1, 5), st.integers(0, 10**6))
 def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -280,7 +275,7 @@ def test_holm_multiplies_the_exact_floor() -> None:
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
-CONTINUOUS = settings(max_examples=60, deadline=None, derandomize=True)
+CONTINUOUS = settings(max_examples=30)
 
 
 def made(test: str, seed: int, n: int, m: int, steps: float = 0.0) -> Contrast:
@@ -374,7 +369,7 @@ def test_the_level_of_a_comparison_agrees_with_its_adjusted_p(
 
 def test_holm_asks_until_one_is_not_decided() -> None:
     after, levels = multiplicity.adjusted([0.2, 0.01, 0.04, None], "holm", 0.05)
-    assert after == pytest.approx((0.4, 0.04, 0.12, None), nan_ok=True) or after[3] is None
+    assert after[:3] == pytest.approx((0.4, 0.04, 0.12)) and after[3] is None
     assert levels == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
 
 
@@ -386,15 +381,12 @@ def test_relabelling_seeds_changes_nothing_in_an_unpaired_design(test: str) -> N
     random = np.random.default_rng(1)
     scores = {group: random.standard_normal((6, 1)) + (group == "B") for group in ("A", "B")}
     section = {"primary": {"metric": UP}, "pairing": "none", "test": test}
-    shown = []
-    for order in (np.arange(6), np.array([3, 0, 5, 1, 4, 2])):
-        moved = {**scores, "B": scores["B"][order]}
-        (comparison,) = study(
-            sweep_of({UP: moved}), settings_of(section, groups=("A", "B"), baseline="A")
-        ).primary.comparisons
-        shown.append((comparison.p, comparison.interval, comparison.outcome))
-    assert shown[0][0] == pytest.approx(shown[1][0]) and shown[0][1] == pytest.approx(shown[1][1])
-    assert shown[0][2] is shown[1][2]
+    asked, found = settings_of(section, groups=("A", "B"), baseline="A"), []
+    for order in (range(6), [3, 0, 5, 1, 4, 2]):
+        found += study(sweep_of({UP: {**scores, "B": scores["B"][order]}}), asked).primary.comparisons
+    one, other = found
+    assert one.p == pytest.approx(other.p) and one.interval == pytest.approx(other.interval)
+    assert one.outcome is other.outcome
 
 
 def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(make_sweep: MakeSweep) -> None:
@@ -450,7 +442,7 @@ def test_a_test_of_the_other_pairing_is_refused(section: dict[str, Any], said: s
 # ---------------------------------------------------------------- power
 
 
-@pytest.mark.parametrize(("test", "n"), [("paired_t", 4), ("welch", 4), ("signflip", 7), ("relabel", 5)])
+@pytest.mark.parametrize(("test", "n"), [("signflip", 7), ("relabel", 5)])  # of the others a point below
 def test_the_power_of_a_test_is_how_often_it_rejects(test: str, n: int) -> None:
     effect = power.detectable(test, n)
     assert effect is not None and power.power_of(test, n, effect) == pytest.approx(0.8, abs=0.01)
@@ -463,8 +455,8 @@ def test_the_power_of_a_test_is_how_often_it_rejects(test: str, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("test", "n", "m"),
-    [("paired_t", 2, 2), ("paired_t", 10, 10), ("welch", 2, 2), ("welch", 3, 3), ("welch", 5, 5), ("welch", 10, 10),
-     ("welch", 2, 5), ("welch", 10, 3), ("wilcoxon", 7, 7), ("wilcoxon", 10, 10), ("wilcoxon", 50, 50)],
+    [("paired_t", 2, 2), ("paired_t", 10, 10), ("welch", 2, 2), ("welch", 10, 10), ("welch", 2, 5), ("welch", 10, 3),
+     ("wilcoxon", 7, 7), ("wilcoxon", 30, 30)],
 )  # fmt: skip
 def test_the_power_is_right_within_a_point(test: str, n: int, m: int) -> None:
     effect, random = power.detectable(test, n, m=m), np.random.default_rng(1)

@@ -52,7 +52,7 @@ def write_responses(folder: Path, lengths: Mapping[tuple[str, int], list[int]], 
 
 
 @pytest.fixture
-def judgeable(make_sweep: MakeSweep) -> Made:
+def judgeable(make_sweep: MakeSweep, unrendered: None) -> Made:
     def make(lengths: Mapping[tuple[str, int], list[int]] = LENGTHS, **more: Any) -> Path:
         groups = tuple(dict.fromkeys(group for group, _ in lengths))
         folder = make_sweep(
@@ -71,6 +71,11 @@ def ask(folder: Path, server: Server, *words: str, model: str = "some/model") ->
 
 def keys_of(server: Server) -> list[tuple[str, str, str]]:
     return list(map(blocks, server.requests))
+
+
+def journal_of(folder: Path) -> journal.Content:
+    (file,) = (folder.parent / "verdicts").iterdir()
+    return journal.read(file)
 
 
 def test_every_pair_is_asked_about_once_in_both_orders_and_never_again(judgeable: Made, capsys: Any) -> None:
@@ -235,22 +240,20 @@ def test_a_refusal_is_shown_with_the_servers_words_and_without_the_key(
     if action != "redirect":
         assert "no: Bearer ***" in printed.err
     assert not [path for path in folder.parent.rglob("*") if path.is_file() and b"hidden-words" in path.read_bytes()]
-    content = journal.read(next((folder.parent / "verdicts").iterdir()))
-    assert content.tokens("quickstart").all == 0  # what was refused costs nothing
+    assert journal_of(folder).tokens("quickstart").all == 0  # what was refused costs nothing
     assert judged(read_sweep(folder)) == ()  # and a judge that never answered decides nothing
 
 
 def test_a_wait_is_a_number_of_seconds_or_a_date() -> None:
-    assert [seconds(text) for text in (None, "soon", "1.5", "-3")] == [None, None, 1.5, 0.0]
-    assert seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    given = (None, "soon", "1.5", "-3", "Wed, 21 Oct 2015 07:28:00 GMT")
+    assert [seconds(text) for text in given] == [None, None, 1.5, 0.0, 0.0]
     assert seconds("Fri, 21 Oct 2095 07:28:00 GMT") > 1e8
 
 
 def test_no_key_is_sent_unless_its_variable_is_named(judgeable: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = judgeable()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-somewhere-else-0123456789")
     with serving() as server:
-        assert ask(folder, server) == 0
+        assert ask(judgeable(), server) == 0
         assert not any("Authorization" in headers for headers in server.headers)
 
 
@@ -315,8 +318,7 @@ def test_the_budget_is_kept_to_one_request(judgeable: Made, capsys: Any, paralle
         words = [f"judge.parallel={parallel}", "judge.answer_tokens=20", "judge.max_tokens_total=3000"]
         assert ask(folder, server, *words) == 1
         spent = 110 * len(server.requests)
-        content = journal.read(next((folder.parent / "verdicts").iterdir()))
-        assert content.tokens("quickstart").all == spent <= 3000
+        assert journal_of(folder).tokens("quickstart").all == spent <= 3000
         most = 20 + 256 + max(sum(len(m["content"].encode()) for m in body["messages"]) for body in server.requests)
         assert spent + most > 3000  # and no more room than for one request
         assert "the budget is used up (3,000 tokens): raise it" in capsys.readouterr().err
@@ -332,7 +334,7 @@ def test_the_budget_counts_what_was_not_answered(judgeable: Made) -> None:
     words = ["judge.max_tokens_total=4000", "judge.answer_tokens=20", "judge.parallel=1"]
     with serving(lambda count, body: "reset" if count == 2 else None) as server:
         assert ask(folder, server, *words) == 1
-    content = journal.read(next((folder.parent / "verdicts").iterdir()))
+    content = journal_of(folder)
     (lost,) = content.open.values()
     spent = content.tokens("quickstart")
     answered = len(server.requests) - 1
@@ -344,10 +346,9 @@ def test_a_server_that_does_not_count_is_charged_with_the_most(judgeable: Made) 
     folder = judgeable({key: own[:1] for key, own in LENGTHS.items()})
     with serving(usage=None) as server:
         assert ask(folder, server, "judge.answer_tokens=20") == 0
-    content = journal.read(next((folder.parent / "verdicts").iterdir()))
+    spent, n = journal_of(folder).tokens("quickstart"), len(server.requests)
     size = sum(len(m["content"].encode()) for body in server.requests for m in body["messages"])
-    n = len(server.requests)
-    assert (content.tokens("quickstart").input, content.tokens("quickstart").output) == (size + 256 * n, 20 * n)
+    assert (spent.input, spent.output) == (size + 256 * n, 20 * n)
 
 
 def test_the_verdicts_are_those_of_all_experiments_and_of_one_judge(judgeable: Made, make_sweep: MakeSweep) -> None:
@@ -451,12 +452,10 @@ def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep
     silent = make_sweep(groups=("C0", "PTRW"), seeds=(7,), steps=8, name="silent")
     (folder / "judged").mkdir()
     (folder / "judged" / "x.json").write_text("{}")
+    unknown = "not a judge of this version (file.name: a value is required; file.kind: a value is required). Fix"
     for words, said in (
         (["judge", folder, "--by", "beauty"], "--by beauty"),
-        (
-            ["report", folder],
-            "x.json: not a judge of this version (file.name: a value is required; file.kind: a value is required). Fix",
-        ),
+        (["report", folder], f"x.json: {unknown}"),
         (["judge", silent, "--by", "reward"], "the runs have no responses of a common evaluation. Fix: run them with"),
     ):
         assert main(list(map(str, words))) == 2 and said in capsys.readouterr().err
@@ -518,11 +517,8 @@ REQUESTS = 36  # that the pairs of LENGTHS need
 
 
 @pytest.fixture
-def folder(make_sweep: MakeSweep) -> Path:
-    analysis = {**ANALYSIS, "metrics": [], "time_to": []}
-    made = make_sweep(groups=("C0", "C1", "PTRW"), seeds=(0, 1), steps=8, analysis=analysis)
-    write_responses(made, LENGTHS)
-    return made
+def folder(judgeable: Made) -> Path:
+    return judgeable()
 
 
 def client(folder: Path, url: str, *words: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
@@ -542,8 +538,7 @@ def check_all_judged_once(folder: Path) -> journal.Content:
     assert len(verdicts) == REQUESTS and set(verdicts.values()) == {1}
     (one,) = judged(read_sweep(folder))
     assert one.count(State.OPEN) == one.count(State.UNREADABLE) == 0
-    (file,) = (folder.parent / "verdicts").iterdir()
-    return journal.read(file)
+    return journal_of(folder)
 
 
 @pytest.mark.processes
@@ -597,9 +592,7 @@ def test_an_interrupted_client_waits_for_the_answers_under_way(folder: Path) -> 
         clients.append(client(folder, server.url, stderr=subprocess.PIPE))
         assert clients[0].wait() == 130
         assert heard == [b"waiting for the answers under way; Ctrl-C again does not wait\n"]
-        (file,) = (folder.parent / "verdicts").iterdir()
-        content = journal.read(file)
-        assert content.open == {} and 9 <= len(server.requests) <= 9 + 4
+        assert journal_of(folder).open == {} and 9 <= len(server.requests) <= 9 + 4
         assert client(folder, server.url).wait() == 0
         check_all_judged_once(folder)
         assert len(server.requests) == REQUESTS

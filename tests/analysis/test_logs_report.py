@@ -39,7 +39,7 @@ def percent(path: str, height: float) -> None:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrendered: None) -> None:
     """An empty folder with two groups: the runs of verl, one of them resumed, and tables with percent signs."""
     monkeypatch.chdir(tmp_path)
     for place, luck in enumerate(LUCK):
@@ -61,10 +61,9 @@ def test_each_path_is_a_group_and_its_runs_are_counted(capsys: pytest.CaptureFix
     sweep = read_sweep(INTO)
     assert sweep.baseline == "runs_a" and sweep.plan["command"].endswith(f"--gate --into {INTO}")
     values = {(run.group, run.seed): run.curves.values["acc"].max() for run in sweep.runs}
-    assert values == {
-        (group, seed): pytest.approx(height + LUCK[place]) for group, height, order in
-        (("runs_a", 0.5, (0, 1, 2)), ("runs_b", 0.7, (0, 1, 2))) for seed, place in enumerate(order, 1)
-    }  # fmt: skip
+    heights = {"runs_a": 0.5, "runs_b": 0.7}
+    assert values == {(group, seed): pytest.approx(height + luck)
+                      for group, height in heights.items() for seed, luck in enumerate(LUCK, 1)}  # fmt: skip
 
 
 def test_the_gate_says_whether_every_comparison_is_better(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +138,6 @@ def test_names_that_say_a_seed_say_the_groups(names: list[str], words: list[str]
     [
         (["{}/seed{}/train", "{}/seed{}/eval"], ["ppo", "dpo"]),
         (["{}/seed{}/train", "{}/seed{}/eval"], ["."]),
-        (["{}/seed{}/csv/metrics", "{}/seed{}/other/tb"], ["ppo", "dpo"]),
         (["{}/abc{}/eval", "{}/abc{}/csv/train"], ["ppo", "dpo"]),
         (["{}/seed{}_train", "{}/seed{}_eval"], ["ppo", "dpo"]),
         (["{}/eval_x{}", "{}/test_x{}"], ["ppo", "dpo"]),

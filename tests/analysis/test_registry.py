@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from launcher.config import installed_parts
 from tests import registered
 from tests.analysis.conftest import ANALYSIS, MakeSweep
 from tests.analysis.source_conformance import check
-from tests.analysis.test_importing import events, trainer_state
 
 REWARD = "analysis/reward_sum_mean"
 MODULE = """
@@ -152,38 +150,6 @@ class PairFiles:
             yield LoggedRun(self.kind, name, {}, log)
 """
 NAMED = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d)")
-
-
-def _tables(folder: Path) -> None:
-    (folder / "a-s0.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
-
-
-def _verl(folder: Path) -> None:
-    lines = [{"step": step, "data": {"reward": step / 10}} for step in (1, 2)]
-    (folder / "a-s0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _printed(folder: Path) -> None:
-    (folder / "a-s0.log").write_text("".join(f"step:{step} - reward:{step / 10}\n" for step in (1, 2)))
-
-
-SAMPLES: dict[str, Callable[[Path], None]] = {
-    "CSV": _tables,
-    "JSONL": _verl,
-    "verl's console": _printed,
-    "TensorBoard": lambda folder: events(folder / "a-s0", {1: 0.5, 2: 0.6}),
-    "Trainer": lambda folder: trainer_state(folder / "a-s0" / "checkpoint-20", 20, 1.0),
-}  # W&B's own files are in tests/analysis/test_importing.py, which starts W&B
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_every_format_keeps_the_promises_of_a_source(tmp_path: Path, kind: str) -> None:
-    logs, aside = tmp_path / "logs", tmp_path / "aside"
-    logs.mkdir()
-    aside.mkdir()
-    SAMPLES[kind](logs)
-    (run,) = check(source.sources()[kind], logs, aside)
-    assert run.log.last_step in (2, 20)
 
 
 def test_another_package_brings_a_format_in_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,21 @@ from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep, Page, replan
 
 HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "\u202eevil\u202c \x00\x1b[31m\x07 \u200b\ufeff",
-    "</pre></section>{{ 7 * 7 }}",
-    "=1+1,\r\n\"quoted\"",
-    "x" * 5000,
-    "line\n" * 30,
-    "\ud800 half",
-    "one\rtwo",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eevil\u202c \x00\x1b[31m\x07 \u200b\ufeff",
+    "</pre></section>{{ 7 * 7 }}", "=1+1,\r\n\"quoted\"", "x" * 5000, "line\n" * 30, "\ud800 half", "one\rtwo",
     "مرحبا שלום 你好 👩‍👩‍👧",
 ]  # fmt: skip
+
+
+def hostile(folder: Path) -> Path:
+    """Every run answers to hostile prompts in kind, each as often better as worse than the baseline's."""
+    for run in (folder.parent / "runs").iterdir():
+        with responses_path(run).open("w") as file:
+            for place, said in enumerate(HOSTILE):
+                reward = (place + run.name.startswith("C0")) % 2
+                line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": reward}
+                file.write(json.dumps(line) + "\n")
+    return folder
 
 
 def record(
@@ -155,14 +159,8 @@ def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> N
 
 
 def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> None:
-    folder = small(seeds=(0,))
+    folder = hostile(small(seeds=(0,)))
     report = folder / "report"
-    for group, reward in (("C0", 0.0), ("C1", 1.0)):
-        with open(responses_path(run_of(folder, f"{group}-0")), "w") as file:
-            for place, said in enumerate(HOSTILE):
-                own = reward if place % 2 else 1 - reward  # as many wins as losses
-                line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": own}
-                file.write(json.dumps(line) + "\n")
     assert main(["report", str(folder)]) == 0
     page = (report / "index.html").read_text()
     reader = Page(page, "pre")

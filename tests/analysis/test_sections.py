@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ from analysis.stats.scaling import slopes
 from analysis.stats.t_test import t_interval
 from launcher import files
 from tests.analysis import qstar
-from tests.analysis.conftest import MakeSweep, block_of, logging, studied, without
+from tests.analysis.conftest import MakeSweep, block_of, logging, replan, studied, without
 from tests.analysis.test_figures import lines_of
-from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, TASKS8, built, sized, task
+from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, TASKS8, built, sized, task, tell_sizes
 from trainer_ext.methods.health import Health
 
 UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
@@ -45,26 +46,24 @@ def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep)
     assert [part.id for part in sections(study)] == ["grid", "sizes"]
 
 
-def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
+def test_runs_of_one_size_and_methods_without_a_baseline_have_no_table_of_sizes(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, UNTOLD)
-    for run in sorted((folder.parent / "runs").iterdir()):
+    assert sizes_table(studied(folder)) is None
+    for run in sorted((folder.parent / "runs").iterdir()):  # another vocabulary is no other size
         summary = json.loads((run / "summary.json").read_text())
         files.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
     assert sizes_table(studied(folder)) is None
 
+    def alone(plan: dict[str, Any]) -> None:
+        runs = [run for run in plan["runs"] if run["group"] == "C0"]
+        plan |= {"baseline": None, "groups": {"C0": plan["groups"]["C0"]}, "runs": runs}
 
-def test_sizes_without_a_baseline_have_no_differences(make_sweep: MakeSweep) -> None:
-    folder = built(make_sweep, SECTIONS["sizes"])
-    plan = json.loads((folder / "plan.json").read_text())
-    name = plan["baseline"]
-    runs = [run for run in plan["runs"] if run["group"] == name]
-    groups = {name: plan["groups"][name]}
-    files.write_json(folder / "plan.json", {**plan, "baseline": None, "groups": groups, "runs": runs})
-    assert sizes_table(studied(folder)) is None
+    tell_sizes()(folder)
+    assert sizes_table(studied(folder)) is not None
+    assert sizes_table(studied(replan(folder, alone))) is None
 
 
-def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
-    assert sizes_table(studied(built(make_sweep, UNTOLD))) is None
+def test_a_size_is_short() -> None:
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
 
 
@@ -88,9 +87,7 @@ def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, SECTIONS["many cells"])
-    for seed in (0, 1, 2):
-        without(folder, f"C1-{seed}-2")
-    assert many_table(studied(folder)) is None
+    assert many_table(studied(without(folder, *(f"C1-{seed}-2" for seed in range(3))))) is None
 
 
 # ---------------------------------------------------------------- times
