@@ -39,13 +39,9 @@ def test_equal_values_have_an_interval_and_one_value_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("values", "low", "high", "alpha", "message"),
-    [
-        ([0.5, 1.5], 0, 1, 0.05, "outside of"),
-        ([0.5, np.nan], 0, 1, 0.05, "outside of"),
-        ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"),
-        ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25"),
-    ],
-)
+    [([0.5, 1.5], 0, 1, 0.05, "outside of"), ([0.5, np.nan], 0, 1, 0.05, "outside of"),
+     ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"), ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25")],
+)  # fmt: skip
 def test_what_has_no_meaning_is_refused(values: Any, low: float, high: float, alpha: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mean_interval(values, low, high, alpha)
@@ -119,7 +115,6 @@ def test_a_profile_has_the_interval_of_all_its_runs_and_a_width_where_runs_agree
     scores = np.array([[0.1, 0.9, 0.4, 0.6], [0.2, 0.8, 0.6, 0.7], [0.1, 0.9, 0.3, 0.8]])
     found = performance_profile(scores, [0.0, 0.5], 0.1)
     assert found.value is not None and found.value == pytest.approx([1, 7 / 12])
-    assert found.low is not None and found.high is not None
     ends = share_interval([1, 7 / 12], 12, 0.1)
     assert found.low == pytest.approx(ends[0]) and found.high == pytest.approx(ends[1])
     assert found.low[0] < found.high[0] == 1

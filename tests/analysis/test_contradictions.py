@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 from analysis.figures.canvas import Sketch
 from analysis.report import terminal, write
-from tests.analysis.conftest import sweeps_in
+from tests.analysis.conftest import data_of, sweeps_in
 from tests.analysis.foreign_logs import KINDS, RETURN, make
 
 #: In which designs beside the paired one a kind is made: those in which it differs from the other kinds.
@@ -175,7 +175,7 @@ def _differences(places: Places, document: Any, report: Path, page: str) -> None
             seeds[row["group"]].append(float(row["x"]))
         else:
             means[row["group"]] = row
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["figures"].get("differences")
+    data = data_of(page).get("differences")
     svg = (report / "figures" / "differences.svg").read_text() if means else ""
     traces = {} if data is None else {trace["g"]: trace for trace in data["traces"] if trace["s"] is None}
     for pair in block["pairs"]:
@@ -186,7 +186,6 @@ def _differences(places: Places, document: Any, report: Path, page: str) -> None
         places.add("comparisons", drawn, "is drawn", group)
         if not drawn:
             continue
-        assert data is not None
         places.add("differences.csv", number(means[group]["x"]), "difference", *key)
         places.add("dots", float(np.mean(seeds[group])), "difference", *key)
         places.add("dots", len(seeds[group]), "dots", *key)

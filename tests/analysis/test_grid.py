@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import json
 import shutil
 from collections.abc import Hashable
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import lay_out
 from analysis.findings.study import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.paper import write_paper
@@ -32,7 +29,7 @@ from analysis.stats.multiplicity import benjamini_hochberg
 from analysis.stats.scaling import slopes
 from analysis.stats.trend import kendall, theil_sen
 from analysis.tables.levels import AtLevel, levels
-from tests.analysis.conftest import MakeSweep, ended, logging, replan, studied
+from tests.analysis.conftest import MakeSweep, Reported, ended, logging, replan, studied
 from tests.analysis.test_reports import ALONE, ENTROPY, LEVELS, STD, built
 
 WHOLE = replace(LEVELS["a torn grid"], change=lambda folder: None)
@@ -64,7 +61,7 @@ def test_cut_times_have_no_interval(make_sweep: MakeSweep) -> None:
     assert all(one.interval is None for one in cell_results(study))
 
 
-def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> None:
+def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep, unrendered: None) -> None:
     folder = built(make_sweep, WHOLE)
     written = write(folder)
     names = {table.name: table for table in written.tables}
@@ -73,8 +70,7 @@ def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> N
     assert len(names["interactions"].rows) == 3 + 3 + 1
     html = written.index.read_text()
     assert '<h2 id="grid">The grid</h2>' in html and 'href="#grid"' in html
-    with (folder / "report" / "figures" / "heat_C1.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = Reported(folder, "").rows("figures/heat_C1")
     shown = {row["what"]: row for row in rows}
     assert float(shown["gamma = 10.0, kl = on"]["y"]) == pytest.approx(0.5)
     assert "difference to C0 (GRPO)" in rows[0]["y_name"]
@@ -100,29 +96,11 @@ def test_a_shared_factor_is_taken_from_the_baseline_level_by_level(make_sweep: M
     assert shown == pytest.approx(np.array([[1.0, 3.0], [2.0, 6.0]]))
 
 
-@pytest.mark.parametrize("factor", ["a task", "task"])  # before and after the factor `lr`
-def test_names_of_many_levels_do_not_overlap(make_sweep: MakeSweep, factor: str) -> None:
-    names = [f"{'Crazy' if number % 3 else ''}Climber{number}" for number in range(24)]
-    cells = [{factor: name, "lr": lr} for name in names for lr in (0.1, 0.01)]
-
-    made = logging(lambda group, seed, cell, _: names.index(cell[factor]) % 5 + seed * cell["lr"], 5, REWARD)
-    study = studied(make_sweep(("C0",), (0, 1), 5, ALONE, {"C0": cells}, lines=made))
-    every = grids(study)
-    for sketch in (main_effects(study, every), *heat_maps(study, every)):
-        assert sketch is not None
-        lay_out(sketch.canvas)
-        for axes in sketch.canvas.axes:
-            for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
-                boxes = [label.get_window_extent() for label in labels if label.get_visible() and label.get_text()]
-                assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes)), sketch.name
-            assert axes.get_window_extent().height > 20
-
-
 EVALUATION = "eval/reward_mean"
 GOOD, BAD = 0.1, 0.5
 
 
-def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep) -> None:
+def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep, unrendered: None) -> None:
     """The mean of two levels, 0.218 against 0.231, hides that one level earns nothing."""
     written = write(built(make_sweep, LEVELS["one factor"]))
     lines = (*written.answer.levels, *written.answer.collapsed)
@@ -184,7 +162,7 @@ def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: Mak
     assert of_lr(folder, direction="lower")["C0"].best.level == BAD
 
 
-def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> None:
+def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep, unrendered: None) -> None:
     folder = built(make_sweep, LEVELS["one factor"])
     ended(folder, "diverged", "C0-0-0")
     found = of_lr(folder)

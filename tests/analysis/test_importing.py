@@ -219,29 +219,19 @@ def logs(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("naming", "more"),
     [
-        (Naming(), {}),
-        (Naming(group="method.nam", seed="seed"), {}),
-        (KEYS, {}),
+        (Naming(), {}), (Naming(group="method.nam", seed="seed"), {}), (KEYS, {}),
         (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}),
-        (Naming(match="("), {}),
-        (Naming(match="x"), {}),
-        (Naming("method.name", "seed", ("method.clip",)), {}),
+        (Naming(match="("), {}), (Naming(match="x"), {}), (Naming("method.name", "seed", ("method.clip",)), {}),
         (Naming(map=Path("none.csv")), {}),
         (Naming("method.name"), {"metrics": ()}),
         (Naming("method.name"), {"baseline": "b"}),
         (Naming("method.name"), {"analysis": {"pairing": "none"}, "file": "study.yaml", "paired": True}),
-        *(
-            (Naming(map=Path("map.csv")), {"map": text})
-            for text in (
-                "run,group\nlogs/x,a\n",
-                "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n",
-                "run,group,seed\nlogs/z,a,0\n",
-                "run,group,seed\n",
-                f"run,group,seed\nlogs/x,a,{2**63}\n",
-            )
-        ),
+        *((Naming(map=Path("map.csv")), {"map": text}) for text in (
+            "run,group\nlogs/x,a\n", "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "run,group,seed\nlogs/z,a,0\n",
+            "run,group,seed\n", f"run,group,seed\nlogs/x,a,{2**63}\n",
+        )),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_written(
     logs: Path, monkeypatch: pytest.MonkeyPatch, naming: Naming, more: dict[str, Any], worded: Worded
 ) -> None:
@@ -516,14 +506,11 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("episode,reward\n1,2\n", None),
-        ("step,reward\n1,2\n", "epoch"),
-        ("step,reward\n1,2\n0.5,3\n", None),
-        ("step,reward\n1,2,9\n", None),
-        ("r,l,t\n1.0,x,2\n", None),
+        ("episode,reward\n1,2\n", None), ("step,reward\n1,2\n", "epoch"), ("step,reward\n1,2\n0.5,3\n", None),
+        ("step,reward\n1,2,9\n", None), ("r,l,t\n1.0,x,2\n", None),
         ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n4.5,1,2\n", "time"),
     ],
-)
+)  # fmt: skip
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
     tmp_path: Path, text: str, step: str | None, worded: Worded
 ) -> None:

@@ -16,13 +16,9 @@ from analysis.report.headline import answer
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
 from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
+from tests.analysis.foreign_logs import RETURN, log
 
-RETURN = "eval/return"
 ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
-
-
-def log(steps: Any, values: Any) -> Lines:
-    return [{"step": int(step), RETURN: float(value)} for step, value in zip(steps, values, strict=True)]
 
 
 def test_a_grid_keeps_equal_steps_and_bridges_missing_ones() -> None:

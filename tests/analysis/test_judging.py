@@ -24,7 +24,7 @@ from analysis.judging.results import State, judged, with_win_rates
 from analysis.judging.settings import BadJudge, JudgeSettings, PairSelection, read
 from launcher.run import evaluations
 from launcher.run.folder import responses_path, run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal, replan
+from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal, replan, reported
 from tests.analysis.judge_server import USAGE, Server, blocks, serving
 from tests.waiting import until
 from tests.wording import Worded
@@ -121,21 +121,18 @@ def test_a_judge_that_likes_the_first_response_is_found_out(judgeable: Made) -> 
     assert set(one.win_rates("C0").values()) == {0.5}
 
 
-def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, capsys: Any) -> None:
+def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made) -> None:
     claim = {"claim": "C1 wins.", "kind": "greater", "group": "C1", "metric": "eval/win_rate"}
     folder = judgeable(primary={"metric": "eval/win_rate", "summary": "final"}, hypotheses={"H1": claim})
-    assert main(["report", str(folder)]) == 0
-    assert f"No judge has compared the responses yet: rlsweep judge multirun/{folder.name} " in capsys.readouterr().out
+    said = reported(folder).printed
+    assert f"No judge has compared the responses yet: rlsweep judge multirun/{folder.name} " in said
     with serving() as server:
         ask(folder, server)
         assert ask(folder, server, "judge.design=all", model="second") == 0
     assert main(["judge", str(folder), "--by", "reward"]) == 0
-    capsys.readouterr()
-    assert main(["report", str(folder)]) == 0
-    page = (folder / "report" / "index.html").read_text()
-    host = server.url.removeprefix("http://")
+    found = reported(folder)
+    content, page, host = found.document, found.page, server.url.removeprefix("http://")
     assert f"Win rates by some/model at {host}" in page and "Win rates by the score reward" in page
-    content = json.loads((folder / "report" / "report.json").read_text())
     assert content["comparisons"][0]["metric"] == "eval/win_rate"
     means = {one["group"]: one["mean"] for one in content["comparisons"][0]["groups"]}
     assert means == {"C0": 0.5, "C1": pytest.approx(0.625), "PTRW": pytest.approx(1 / 12)}
@@ -147,7 +144,7 @@ def test_the_report_has_the_win_rates_as_a_metric_like_another(judgeable: Made, 
     strengths = {row["group"]: row["strength"] for row in tables["strengths_second"]}
     # won of 12 against C0: 7.5 and 1; C1 against PTRW, of which equal texts are ties
     assert strengths["C0"] == 0 and strengths["C1"] > 0 > strengths["PTRW"]
-    assert (folder / "report" / "tables" / "win_rates_reward.csv").is_file()
+    assert (found.report / "tables" / "win_rates_reward.csv").is_file()
 
 
 def test_a_dry_run_says_what_it_would_cost_and_asks_nothing(judgeable: Made, capsys: Any) -> None:
@@ -461,26 +458,23 @@ def test_what_cannot_be_judged_is_refused(judgeable: Made, make_sweep: MakeSweep
         assert main(list(map(str, words))) == 2 and said in capsys.readouterr().err
 
 
-def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the_points(
-    judgeable: Made, capsys: Any
-) -> None:
+def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the_points(judgeable: Made) -> None:
     """Of the evaluations with the most responses, those at equal distances are judged, and the last."""
     folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 2, "prompts": 5})
     for step, count in ((2, 6), (3, 2), (4, 6), (6, 6)):
         write_responses(folder, {run: own[:count] for run, own in LENGTHS.items()}, step)
-    assert main(["report", str(folder), "--judge"]) == 0
-    said = capsys.readouterr().out
-    assert "40 pairs of responses to 5 prompts after step 4, 8" in said and "C0 (GRPO) against PTRW: win rate" in said
+    found = reported(folder, "--judge")
+    assert "40 pairs of responses to 5 prompts after step 4, 8" in found.printed
+    assert "C0 (GRPO) against PTRW: win rate" in found.printed
     sweep = read_sweep(folder)
     (one,) = judged(sweep)
     assert one.steps == (8, 4) and one.step == 8
     assert one.win_rates("PTRW")["C1", "C1-0"] == 1 - 0.5 / 5 and one.win_rates("PTRW")["PTRW", "PTRW-0"] == 0.5
     values = {run.id: run.curves.values["eval/win_rate"] for run in with_win_rates(sweep, (one,)).runs}
     assert [not math.isnan(value) for value in values["C1-0"]] == [step in (4, 8) for step in range(1, 9)]
-    content = json.loads((folder / "report" / "report.json").read_text())
-    means = {row["group"]: row["mean"] for row in content["tables"]["win_rates"]}
+    means = {row["group"]: row["mean"] for row in found.document["tables"]["win_rates"]}
     assert means["PTRW"] == 0.5 and means["C0"] == pytest.approx((1 + 0.8) / 2)
-    assert (folder / "report" / "figures" / "curve_eval_win_rate.svg").is_file()
+    assert (found.report / "figures" / "curve_eval_win_rate.svg").is_file()
 
 
 def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> None:
@@ -492,9 +486,7 @@ def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> Non
             plan["groups"][f"{group}_fixed"] = {**plan["groups"][group], "label": f"{group}, fixed"}
             plan["runs"] += [{**run, "group": f"{group}_fixed"} for run in plan["runs"] if run["group"] == group]
 
-    replan(folder, twins)
-    assert main(["report", str(folder), "--judge"]) == 0
-    tables = json.loads((folder / "report" / "report.json").read_text())["tables"]
+    tables = reported(replan(folder, twins), "--judge").document["tables"]
     rows = [*tables["main"], *tables["metrics"], *tables["win_rates"]]
     values = {(row["metric"], row["summary"], row["group"]): row["mean"] for row in rows}
     for metric, summary, group in [key for key in values if key[2] in ("C1", "PTRW")]:
@@ -505,7 +497,7 @@ def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> Non
 def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, capsys: Any) -> None:
     with serving() as server:
         folder = judgeable(win_rate={"base_url": server.url, "model": "some/model"})
-        assert main(["report", str(folder), "--judge"]) == 0
+        reported(folder, "--judge")
         assert server.answered
     assert [one.judge.name for one in judged(read_sweep(folder))] == ["some_model"]
     assert main(["judge", str(folder), "judge.against=C7", *FAST]) == 2
@@ -584,7 +576,6 @@ def test_an_interrupted_client_waits_for_the_answers_under_way(folder: Path) -> 
     def script(count: int, body: dict[str, Any]) -> str | None:
         if count == 9:
             clients[0].send_signal(signal.SIGINT)
-            assert clients[0].stderr is not None
             heard.append(clients[0].stderr.readline())  # until then the server answers nobody
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import re
 from collections.abc import Iterator
@@ -10,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
 from analysis.sources import ImportRequest, Naming, import_runs, source
 from analysis.spec import registry
 from analysis.spec.settings import settings
 from launcher.config import installed_parts
 from tests import registered
-from tests.analysis.conftest import ANALYSIS, MakeSweep
+from tests.analysis.conftest import ANALYSIS, MakeSweep, reported
 from tests.analysis.source_conformance import check
 
 REWARD = "analysis/reward_sum_mean"
@@ -73,18 +71,12 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     assert "swinging" in installed_parts.packages()  # whose files in conf/ are read, and which a launch copies
     claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
     asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
-    folder = make_sweep(("C0", "C1"), steps=20, analysis=asked)
-    assert main(["report", str(folder)]) == 0
-    with open(folder / "report" / "tables" / "hypotheses.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["verdict"] == "not judged" and row["quantity"].startswith(
-        "range of values of mean reward of drawn responses of"
-    )
-    assert 0.2 < float(row["estimate"]) < 0.8
-    page = (folder / "report" / "index.html").read_text()
-    assert (folder / "report" / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in page
-    with open(folder / "report" / "figures" / "ends_analysis_reward_sum_mean.csv", newline="") as file:
-        assert all(0 < float(row["y"]) <= 1 for row in csv.DictReader(file))
+    found = reported(make_sweep(("C0", "C1"), steps=20, analysis=asked))
+    (row,) = found.rows("tables/hypotheses")
+    assert row["verdict"] == "not judged" and 0.2 < float(row["estimate"]) < 0.8
+    assert row["quantity"].startswith("range of values of mean reward of drawn responses of")
+    assert (found.report / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in found.page
+    assert all(0 < float(row["y"]) <= 1 for row in found.rows("figures/ends_analysis_reward_sum_mean"))
 
 
 def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:

@@ -430,14 +430,10 @@ ENDS: dict[str, tuple[Callable[[str, int, str], tuple[int, int]], dict[str, Any]
 }
 DUAL = {"metrics": [USAGE], "figures": [[WH, BUDGET], BUDGET, {"difference": WH}]}
 DRAWINGS = {
-    "metrics that begin late": Scenario(logging(dual, 60), ("C0", "C1", "C3"), steps=60, asked=DUAL,
-                                        parts=("metrics", "captions")),
     "a run that failed and one that is not there": Scenario(
         logging(dual, 60), ("C0", "C1", "C3"), steps=60, asked=DUAL,
         change=lambda folder: without(ended(folder, "failed", "C1-1"), "C0-2", "C3-0"), parts=("metrics", "captions"),
     ),
-    "units that differ": Scenario(logging(dual, 60), ("C0", "C1"), steps=60, asked={"figures": [[USAGE, BUDGET]]},
-                                  parts=("captions",)),
     **{
         f"ends, {name}": Scenario(to(ends), AB, range(4), 1000, parts=("captions",), **more)
         for name, (ends, more) in ENDS.items()

@@ -25,7 +25,7 @@ from analysis.stats import Contrast, Look, boundary, chance, looks, paired, spen
 from analysis.stats.resolution import PAIRED, UNPAIRED
 from analysis.tables import wording
 from benchmarks.validity import UP, sweep_of
-from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.analysis.conftest import ANALYSIS, MakeSweep, block_of, refusal
 from tests.analysis.test_reports import luck
 from tests.wording import Worded
 
@@ -189,9 +189,7 @@ def studied(
 
 
 def compared(found: Study, group: str = "B") -> Comparison:
-    comparison = found.primary.comparison(group)
-    assert comparison is not None
-    return comparison
+    return found.primary.comparison(group)
 
 
 def lawful(found: Study) -> None:
@@ -213,22 +211,20 @@ def test_a_comparison_is_asked_at_the_level_of_its_look() -> None:
     look = Look("paired_t", ((4, 4), (6, 6)), spending(SIZES)[:2])
     assert comparison.p == look.p(usual.p_t) > usual.p_t
     assert comparison.interval == Contrast("paired_t", np.array(b), np.array(a)).interval(level)
-    assert comparison.standing is not None
-    assert comparison.standing.look == 2 and comparison.standing.seeds == 6
-    assert comparison.standing.level == pytest.approx(level)
-    assert comparison.outcome is Outcome.HIGHER and comparison.standing.status is Status.DECIDED
+    standing = comparison.standing
+    assert (standing.look, standing.seeds, standing.level) == (2, 6, pytest.approx(level))
+    assert comparison.outcome is Outcome.HIGHER and standing.status is Status.DECIDED
 
 
 def test_what_is_decided_at_a_look_is_not_undone_by_seeds_that_come_after_it() -> None:
     a = luck(3, 10, 0.1)
     b = [x + 2 for x in luck(4, 6, 0.1)] + [-5.0, -6.0, -4.0, -7.0]
-    comparison = compared(studied({"A": a, "B": b}))
-    assert comparison.outcome is Outcome.HIGHER and comparison.n == 4
-    assert comparison.standing is not None and comparison.standing.look == 1
-    # another measure does not end with the primary one: it has all seeds, at the level of its look
     found = studied({"A": a, "B": b})
-    area = next(block for block in found.blocks if block.measure.summary == "auc").comparison("B")
-    assert area is not None and area.n == 10 and area.outcome is Outcome.INCONCLUSIVE
+    comparison = compared(found)
+    assert (comparison.outcome, comparison.n, comparison.standing.look) == (Outcome.HIGHER, 4, 1)
+    # another measure does not end with the primary one: it has all seeds, at the level of its look
+    area = block_of(found, UP, "auc").comparison("B")
+    assert area.n == 10 and area.outcome is Outcome.INCONCLUSIVE
 
 
 def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
@@ -236,13 +232,10 @@ def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
     claim = {"claim": "B is above A.", "kind": "greater", "group": "B", "metric": UP, "against": "A"}
     found = studied({"A": a, "B": b}, hypotheses={"H": claim})
     comparison = compared(found)
-    assert comparison.outcome is Outcome.INCONCLUSIVE
-    assert comparison.standing is not None and comparison.standing.status is Status.FUTILE
-    assert comparison.standing.chance is not None and comparison.standing.chance < 0.05
-    assert comparison.ground is not None and comparison.ground.reason is Reason.FUTILE
-    assert wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA).startswith(
-        "not supported: futile at 4 of at most 10 seeds"
-    )
+    assert (comparison.outcome, comparison.ground.reason) == (Outcome.INCONCLUSIVE, Reason.FUTILE)
+    assert comparison.standing.status is Status.FUTILE and comparison.standing.chance < 0.05
+    said = wording.outcome(comparison, found.primary.measure, found.sweep, ALPHA)
+    assert said.startswith("not supported: futile at 4 of at most 10 seeds")
     verdict = judge(found.settings.hypotheses[0], found)
     assert verdict.verdict is Outcome.INCONCLUSIVE and verdict.grounds == ()
     # futility binds nothing: with its further seeds, a futile comparison may be decided
@@ -250,20 +243,9 @@ def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
     assert more.outcome is Outcome.HIGHER
 
 
-def test_a_dropped_method_keeps_its_last_look_while_others_go_on() -> None:
-    values = {"A": luck(13, 8), "B": luck(14, 4), "C": [x + 0.8 for x in luck(15, 8)]}
-    found = studied(values)
-    dropped, going = compared(found), compared(found, "C")
-    assert dropped.standing is not None and going.standing is not None
-    assert (dropped.standing.look, going.standing.look) == (1, 3)
-    alone = compared(studied({"A": values["A"][:4], "B": values["B"], "C": values["C"][:4]}))
-    assert (dropped.p, dropped.n) == (alone.p, 4)
-    lawful(found)
-
-
-@pytest.mark.parametrize("test", ["paired_t", "signflip", "wilcoxon", "welch", "relabel"])
+@pytest.mark.parametrize("test", TESTS)
 def test_interval_and_verdict_never_disagree(test: str) -> None:
-    pairing = "none" if test in ("welch", "relabel") else "seed"
+    pairing = "none" if test in UNPAIRED else "seed"
     outcomes = set()
     for seed in range(12):
         n = SIZES[seed % 4]
@@ -287,14 +269,10 @@ def test_of_a_folder_the_standings_are_those_of_its_report(
 
 @pytest.mark.parametrize(
     "section",
-    [
-        {"sequential": {"start": 4, "max": 3, "until": "decided"}},
-        {"sequential": {"start": 1, "max": 8, "until": "decided"}},
-        {"sequential": {"start": 4, "max": 8, "until": "tired"}},
-        {"sequential": {"start": 4, "max": 8}},
-        {"sequential": RULE, "family": "max_t"},
-        {"sequential": RULE, "select": {"lr": "best"}},
-    ],
-)
+    [*({"sequential": {"start": start, "max": most, "until": until}}
+       for start, most, until in ((4, 3, "decided"), (1, 8, "decided"), (4, 8, "tired"))),
+     {"sequential": {"start": 4, "max": 8}}, {"sequential": RULE, "family": "max_t"},
+     {"sequential": RULE, "select": {"lr": "best"}}],
+)  # fmt: skip
 def test_what_has_no_levels_is_refused(section: Mapping[str, Any], worded: Worded) -> None:
     worded(refusal(BadPlan, lambda: settings(section, groups=("A", "B"), baseline="A")))
