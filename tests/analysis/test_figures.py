@@ -69,9 +69,6 @@ def lines_of(canvas: Any) -> dict[str, Any]:
     return {line.get_gid(): line for line in canvas.axes[0].lines}
 
 
-# ---------------------------------------------------------------- what is asked for
-
-
 def test_figures_come_after_the_metrics_and_none_twice() -> None:
     found = settings(asked("actor/lr", REWARD, [WH, BUDGET], [LAMBDA, WH], metrics=(WH, "actor/grad_norm")))
     assert found.metrics == (REWARD, WH, "actor/grad_norm")

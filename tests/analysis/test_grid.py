@@ -142,7 +142,7 @@ def test_what_counts_as_a_collapse(
     assert collapse(replace(run, curves=made)) == expected
 
 
-# ---------------------------------------------------------------- the best level, for those who take it
+# ---------------------------------------------------------------- the best level, for those who take it; trends
 
 
 def of_lr(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -173,8 +173,6 @@ def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep, unre
 
 SEEDS = st.integers(0, 10**6)
 
-# ---------------------------------------------------------------- trend
-
 
 def test_trend_of_nearly_nothing() -> None:
     assert kendall(np.arange(60), np.ones(60)) == 0
@@ -183,7 +181,7 @@ def test_trend_of_nearly_nothing() -> None:
     assert theil_sen(np.arange(9000.0), 2 * np.arange(9000.0)) == 2  # blocks of five steps
 
 
-# ---------------------------------------------------------------- factors
+# ---------------------------------------------------------------- factors, and sizes
 
 
 def grid(value: object, seeds: int = 4, **levels: list[Hashable]) -> dict[int, dict[Cell, float]]:
@@ -263,8 +261,6 @@ def test_a_level_that_nothing_tells_apart_is_left_out() -> None:
     kept, out = separable(nested)
     assert out == [("how", "plain")] and kept == nested[1:]
 
-
-# ---------------------------------------------------------------- sizes
 
 SIZES = [124e6, 1.4e9, 6.9e9]
 

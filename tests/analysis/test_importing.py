@@ -346,8 +346,6 @@ def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Pat
     assert not (tmp_path / "multirun").exists()
 
 
-# ---------------------------------------------------------------- what verl prints
-
 TASK = "\x1b[36m(TaskRunner pid=8213, ip=10.0.0.7)\x1b[0m "
 OTHER = "\x1b[36m(WorkerDict pid=8999)\x1b[0m "
 
@@ -383,7 +381,7 @@ def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path,
     assert [run.group for run in imported(tmp_path / "both")] == ["ppo"]
 
 
-# ---------------------------------------------------------------- W&B
+# ---------------------------------------------------------------- W&B, and Hugging Face's Trainer
 
 OFFLINE = """
 import json, sys
@@ -474,9 +472,6 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         list(WandbFiles().read({path: "a0"}, "global_step", ()))
 
 
-# ---------------------------------------------------------------- Hugging Face's Trainer, TRL
-
-
 def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **more: Any) -> None:
     """A state as TRL writes it: entries of training and of evaluation every ten steps, and one at the end."""
     history: list[dict[str, Any]] = []
@@ -500,7 +495,7 @@ def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(t
     worded(refused(tmp_path / "out", BY_NAME))
 
 
-# ---------------------------------------------------------------- CSV files
+# ---------------------------------------------------------------- CSV files, and what is read of each format
 
 
 @pytest.mark.parametrize(
@@ -523,9 +518,6 @@ def test_a_table_whose_columns_are_runs_says_its_metric(tmp_path: Path) -> None:
     (tmp_path / "acc.csv").write_text("step,ppo_seed0,sac_seed0\n1,0.5,0.75\n")
     said = refused(tmp_path / "acc.csv", Naming(match="/(?P<group>[a-z]+)_"), metrics=("accc",))
     assert said == "--metric accc: no run recorded this metric; the recorded metrics are acc. Fix: write acc"
-
-
-# ---------------------------------------------------------------- what is read of each format
 
 
 def verl_files(folder: Path) -> None:
@@ -958,7 +950,7 @@ def test_columns_of_one_name_are_refused_and_a_header_that_comes_again_is_not_a_
     assert points(run) == {1: 0.5, 2: 3, 3: 4}
 
 
-# ---------------------------------------------------------------- cells
+# ---------------------------------------------------------------- cells, and memory
 
 
 def column(*cells: str, beside: tuple[str, ...] = (), delimiter: str = ",") -> str:
@@ -1030,8 +1022,6 @@ def test_text_in_other_logs_that_is_no_number_is_refused(tmp_path: Path) -> None
         with pytest.raises(BadImport, match=re.escape(said)):
             imported(written(tmp_path / str(number), {name: text}), BY_NAME)
 
-
-# ---------------------------------------------------------------- memory
 
 REPORTED = """
 import sys

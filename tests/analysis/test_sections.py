@@ -26,7 +26,7 @@ from trainer_ext.methods.health import Health
 
 UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
 
-# ---------------------------------------------------------------- sizes
+# ---------------------------------------------------------------- sizes, and many cells
 
 
 def test_runs_of_one_size_and_methods_without_a_baseline_have_no_table_of_sizes(make_sweep: MakeSweep) -> None:
@@ -48,9 +48,6 @@ def test_runs_of_one_size_and_methods_without_a_baseline_have_no_table_of_sizes(
 
 def test_a_size_is_short() -> None:
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
-
-
-# ---------------------------------------------------------------- many cells
 
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:

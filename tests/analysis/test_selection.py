@@ -19,9 +19,6 @@ from tests.wording import Worded
 RATES = (0.1, 0.2, 0.3)
 
 
-# ---------------------------------------------------------------- the choice
-
-
 def test_the_first_half_of_the_seeds_chooses_for_all_groups() -> None:
     seeds = {"a": {4, 2, 0, 1, 3}, "b": {0, 1, 2, 3, 4}}
     assert cells.choosing(seeds, paired=True) == {"a": (0, 1), "b": (0, 1)}
@@ -93,18 +90,12 @@ def test_the_choice_averages_the_other_factors() -> None:
     assert found.kept.seeds[3] == {(("task", "x"),): 5.0, (("task", "y"),): 5.0}
 
 
-# ---------------------------------------------------------------- the report
-
-
 @pytest.mark.parametrize("select", [{"lrs": "best"}, {"lr": "worst"}])
 def test_a_choice_that_is_not_possible_is_refused_with_the_fix(
     make_sweep: MakeSweep, select: Mapping[str, str], worded: Worded
 ) -> None:
     folder = built(make_sweep, SECTIONS["the best level"])
     worded(refusal(BadPlan, lambda: studied(folder, select=select)))
-
-
-# ---------------------------------------------------------------- what the choice costs
 
 
 @pytest.mark.parametrize("pairing", ["seed", "none"])

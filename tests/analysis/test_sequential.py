@@ -31,7 +31,7 @@ from tests.wording import Worded
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHA = 0.05
-EXPERIMENTS = 20_000
+EXPERIMENTS = 30_000
 
 
 def t_of(a: np.ndarray, b: np.ndarray, test: str) -> tuple[np.ndarray, np.ndarray]:

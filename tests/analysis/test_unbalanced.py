@@ -40,9 +40,6 @@ def runs_of(group: str, place: int) -> list[int]:
     return [seed for seed in SEEDS if f"{group}-{seed}-{place}" not in GAPS9]
 
 
-# ---------------------------------------------------------------- the report
-
-
 def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> None:
     found = studied(built(make_sweep, TORN))
     (comparison,) = found.primary.comparisons
