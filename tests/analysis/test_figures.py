@@ -15,7 +15,7 @@ from analysis.figures.figures import figures
 from analysis.findings.study import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, reported, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, logging, metrics, reported, studied
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -137,15 +137,10 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
 def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, size: float
 ) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [line | {USAGE: size if (group, seed) == ("C1", 0) else 1.0} for line in metrics(group, seed, STEPS)]
-
+    lines = logging(lambda group, seed, *_: {REWARD: 0.5, USAGE: size if (group, seed) == ("C1", 0) else 1.0}, STEPS)
     folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lines)
-    found = studied(folder)
-    assert found.ranges[USAGE].reasons == {run.id: "values too large to add up" for run in found.sweep.runs
-                                           if (run.group, run.seed) == ("C1", 0)}  # fmt: skip
-    drawings = drawn(monkeypatch, folder)
-    assert any("2 of 3 seeds" in caption for caption, _ in drawings.values())
+    assert studied(folder).ranges[USAGE].reasons == {"C1-0": "values too large to add up"}
+    assert "2 of 3 seeds" in drawn(monkeypatch, folder)["curve_dual_game_usage_ratio"][0]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +149,8 @@ def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
 def test_an_axis_is_logarithmic_where_a_spike_would_hide_all_else(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, first: float, spike: float, scale: str
 ) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        values = {1: first, STEPS // 2: spike}
-        return [line | {USAGE: values.get(line["step"], 1.0)} for line in metrics(group, seed, STEPS)]
-
+    values = {1: first, STEPS // 2: spike}
+    lines = logging(lambda *at: {REWARD: 0.5, USAGE: values.get(at[-1], 1.0)}, STEPS)
     folder = make_sweep(("C0", "C1"), analysis=asked(USAGE), lines=lines)
     axes = drawn(monkeypatch, folder)["curve_dual_game_usage_ratio"][1].axes[0]
     low, high = axes.get_ylim()

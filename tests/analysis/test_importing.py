@@ -32,7 +32,7 @@ from launcher.run.folder import histograms_path, read_provenance, run_folder, ru
 from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.tracking import Row, rows
 from launcher.tracking.tensorboard import EventFiles
-from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.analysis.conftest import ANALYSIS, MakeSweep, contents, refusal
 from tests.wording import Worded
 
 KEYS = Naming(group="method.name", seed="seed")
@@ -123,19 +123,18 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
 
 
 def test_imported_again_it_is_the_same_and_a_run_that_went_on_is_longer(tmp_path: Path) -> None:
-    into = tmp_path / "multirun" / "theirs"
+    logs, multirun = tmp_path / "logs", tmp_path / "multirun"
     for seed in (0, 1):
-        events(tmp_path / "logs" / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
-    import_runs(asked(tmp_path / "logs", into))
-    assert found(into)[1].settings.window == Points(points=20)
-    first = {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()}
-    import_runs(asked(tmp_path / "logs", into))
-    assert {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()} == first
-    shutil.rmtree(tmp_path / "logs" / "1")
-    events(tmp_path / "logs" / "1", {1: 0.5, 2: 0.75, 3: 1.0}, config("ppo", 1))
-    import_runs(asked(tmp_path / "logs", into))
-    assert [run.curves.steps.tolist() for run in found(into)[0].runs] == [[1, 2], [1, 2, 3]]
-    assert sorted(path.name for path in into.parent.iterdir()) == ["runs", "theirs"]
+        events(logs / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
+    imported(logs)
+    assert found(multirun / "theirs")[1].settings.window == Points(points=20)
+    first = contents(multirun)
+    imported(logs)
+    assert contents(multirun) == first
+    shutil.rmtree(logs / "1")
+    events(logs / "1", {1: 0.5, 2: 0.75, 3: 1.0}, config("ppo", 1))
+    assert [run.curves.steps.tolist() for run in imported(logs)] == [[1, 2], [1, 2, 3]]
+    assert sorted(path.name for path in multirun.iterdir()) == ["runs", "theirs"]
 
 
 def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path) -> None:
@@ -676,7 +675,6 @@ KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
     "UTF-16": ({"a-s0.csv": ROWS.encode("utf-16")}, HALF, ""),
     "lines of UTF-16": ({"a-s0.jsonl": JSON_ROWS.encode("utf-16")}, HALF, ""),
     "a last number that may be cut off": ({"a-s0.csv": ROWS + "3,1"}, HALF, "1 (last line without an end)"),
-    "a last cell that is cut off": ({"a-s0.csv": ROWS + "3,1.2e-"}, HALF, "1 (last line without an end)"),
     "one row without an end": ({"a-s0.csv": "step,reward\n1,0.5"}, {1: 0.5}, ""),
     "an export without an end": ({"t.csv": "step,a-s0 - reward\n1,0.5\n2,0.75"}, HALF, ""),
     "half a line": ({"a-s0.jsonl": '{"step": 3, "rew\n' + JSON_ROWS}, HALF, "1 (line 1 is incomplete)"),

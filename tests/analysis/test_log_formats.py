@@ -41,13 +41,14 @@ def standing(rows: Rows) -> dict[int, float]:
 # ---------------------------------------------------------------- writers: the rows of a run, as the tool leaves them
 
 
-def _jsonl(name: str, line: Callable[[int, float], dict[str, Any]]) -> Callable[[Path, Rows], Path]:
-    def write(folder: Path, rows: Rows) -> Path:
-        file = folder / name
-        file.write_text("".join(json.dumps(line(*row)) + "\n" for row in rows))
-        return file
+def _verl(folder: Path, rows: Rows) -> Path:
+    lines(folder, *({"step": step, "data": {"reward": value}} for step, value in rows), name="run.jsonl")
+    return folder / "run.jsonl"
 
-    return write
+
+def _history(folder: Path, rows: Rows) -> Path:
+    lines(folder, *({"_step": step, "_timestamp": 1.7e9, "reward": value, "eval": None} for step, value in rows))
+    return folder / "ppo-s0.jsonl"
 
 
 def _csv(folder: Path, rows: Rows) -> Path:
@@ -165,12 +166,8 @@ def _events(folder: Path, rows: Rows) -> Path:
 
 #: By case: the source, what writes a log, and whether a torn file is read up to the tear, or refused.
 FORMATS: dict[str, tuple[str, Callable[[Path, Rows], Path], bool]] = {
-    "verl": ("JSONL", _jsonl("run.jsonl", lambda step, value: {"step": step, "data": {"reward": value}}), True),
-    "W&B's history as JSONL": (
-        "JSONL",
-        _jsonl("h.jsonl", lambda step, value: {"_step": step, "_timestamp": 1.7e9, "reward": value, "eval": None}),
-        True,
-    ),
+    "verl": ("JSONL", _verl, True),
+    "W&B's history as JSONL": ("JSONL", _history, True),
     "CSV": ("CSV", _csv, True),
     "Parquet": ("Parquet", _parquet, False),
     "verl's console": ("verl's console", _console, True),
