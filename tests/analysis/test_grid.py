@@ -41,7 +41,7 @@ def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
     assert found.group == "C1" and found.seeds == (0, 1, 2) and not found.notes
     assert found.fit.levels == {"gamma": [0.8, 1.2, 10.0], "kl": ["off", "on"], "rho": [0.3, 0.6]}
     on = find(found.effects, "on")
-    assert on.value == 0.125 and on.interval == pytest.approx(t_test.t_interval([0.0625, 0.125, 0.1875]))
+    assert on.value == pytest.approx(0.125) and on.interval == pytest.approx(t_test.t_interval([0.0625, 0.125, 0.1875]))
     assert found.less is not None  # less the baseline of the same seed: its luck is gone
     assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.375, 0.5, 0.625])
 
