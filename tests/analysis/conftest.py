@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,15 @@ def ground_of(verdict: Verdict, reason: Reason) -> Ground:
     """The only ground of a verdict that has this reason."""
     (ground,) = [ground for ground in verdict.grounds if ground.reason is reason]
     return ground
+
+
+@pytest.fixture(scope="session", autouse=True)
+def template() -> Iterator[None]:
+    """The template of the page is compiled once, and not for each of the hundreds of reports."""
+    page = import_module("analysis.report.page")  # whose name in its package is that of a function
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "_template", cache(page._template))
+        yield
 
 
 @pytest.fixture

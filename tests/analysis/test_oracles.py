@@ -91,7 +91,7 @@ def test_detectable_is_statsmodels() -> None:
         assert power.detectable("paired_t", n) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)  # with each of which statsmodels collects garbage
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
 def test_holm_and_bh_are_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(tuple(multipletests(p, method="holm")[1]))
