@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
+from analysis.figures.canvas import Sketch
 from analysis.findings.study import Block, Ground, Reason, Study, study
 from analysis.findings.verdicts import Verdict
 from launcher import files
@@ -37,7 +40,7 @@ MakeSweep = Callable[..., Path]
 UP = "a/up"
 
 
-def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
+def metrics(group: str, seed: int, steps: int) -> Lines:
     """Learning curves of the shape that real ones have; the seed's luck is shared by all groups."""
     random = np.random.default_rng([seed, sorted(GROUPS).index(group) if group in GROUPS else 9])
     luck = 0.04 * np.random.default_rng(seed).standard_normal()
@@ -55,7 +58,6 @@ def metrics(group: str, seed: int, steps: int, extra: int = 0) -> Lines:
             "actor/ppo_kl": float(0.001 * abs(noise[3])),
             "cost/step_seconds": 0.1,
         }
-        line.update({f"extra/m{i}": float(noise[4] + i) for i in range(extra)})
         lines.append(line)
     return lines
 
@@ -139,6 +141,21 @@ def ground_of(verdict: Verdict, reason: Reason) -> Ground:
     return ground
 
 
+@pytest.fixture(scope="session", autouse=True)
+def template() -> Iterator[None]:
+    """The template of the page is compiled once, and not for each of the hundreds of reports."""
+    page = import_module("analysis.report.page")  # whose name in its package is that of a function
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "_template", cache(page._template))
+        yield
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports draw their figures, and write empty pictures: what a test reads is elsewhere."""
+    monkeypatch.setattr(Sketch, "rendered", lambda sketch, suffix: b"<svg></svg>")
+
+
 @pytest.fixture
 def make_sweep(tmp_path: Path) -> MakeSweep:
     """make_sweep(groups, seeds, steps, analysis, cells, name) -> FOLDER of an experiment with every run done."""
@@ -155,7 +172,6 @@ def sweeps_in(root: Path) -> MakeSweep:
         analysis: Mapping[str, Any] = ANALYSIS,
         cells: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         name: str = "quickstart",
-        extra: int = 0,
         lines: Callable[[str, int, Mapping[str, Any]], Lines] | None = None,
     ) -> Path:
         multirun = root / "multirun"
@@ -164,7 +180,7 @@ def sweeps_in(root: Path) -> MakeSweep:
             for seed in seeds:
                 for place, cell in enumerate((cells or {}).get(group, [{}])):
                     run_id = f"{group}-{seed}" + (f"-{place}" if cell else "")
-                    made = lines(group, seed, cell) if lines else metrics(group, seed, steps, extra)
+                    made = lines(group, seed, cell) if lines else metrics(group, seed, steps)
                     write_run(multirun, run_id, made)
                     runs.append({"id": run_id, "group": group, "seed": seed, "factors": dict(cell)})
         plan = {
@@ -211,6 +227,11 @@ class Page(HTMLParser):
             self.texts[-1] += data
 
 
+def data_of(html: str) -> dict[str, Any]:
+    """The values that a page has of its figures."""
+    return dict(json.loads(html.partition('id="data">')[2].partition("</script>")[0])["figures"])
+
+
 @dataclass(frozen=True)
 class Reported:
     """An experiment's folder with its report, and what the command printed. Shared: only to be read."""
@@ -234,6 +255,11 @@ class Reported:
         """The rows of a CSV file of the report, such as tables/main."""
         with (self.report / f"{name}.csv").open(newline="") as file:
             return list(csv.DictReader(file))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def reported(folder: Path, *words: str) -> Reported:

@@ -37,7 +37,7 @@ class Logs:
     failed: Sequence[str] = ()
 
 
-def _log(steps: Any, values: Any) -> Lines:
+def log(steps: Any, values: Any) -> Lines:
     return [{"step": int(step), RETURN: float(value)} for step, value in zip(steps, values, strict=True)]
 
 
@@ -56,7 +56,7 @@ def _episodes(group: str, seed: int, _: object) -> Lines:
     """A line at the end of each episode, whose length is random; runs end at different steps."""
     steps = np.cumsum(1 + _random(group, seed, 2).exponential(120, 60).astype(int))
     steps = steps[steps <= 4000]
-    return _log(steps, _curve(group, seed, steps))
+    return log(steps, _curve(group, seed, steps))
 
 
 def _gaps(group: str, seed: int, _: object) -> Lines:
@@ -66,35 +66,35 @@ def _gaps(group: str, seed: int, _: object) -> Lines:
     kept = {1: steps % 400 == 0, 2: (steps < 1200) | (steps > 2400), 3: steps > 600}.get(seed, steps > 0)
     values = _curve(group, seed, steps)
     values[10] = math.nan if seed == 3 else values[10]
-    return _log(steps[kept], values[kept])
+    return log(steps[kept], values[kept])
 
 
 def _regular(group: str, seed: int, _: object) -> Lines:
     steps = np.arange(100, 2001 if (group, seed) == ("b", 2) else 4001, 100)
-    return _log(steps, _curve(group, seed, steps))
+    return log(steps, _curve(group, seed, steps))
 
 
 def _task(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     """Each task has a scale and steps of its own."""
     name = cell["task"]
     steps = np.arange(200 + 20 * len(name), 4001, 40 * len(name))
-    return _log(steps, TASKS[name] * (_curve(group, seed, steps) + 0.1 * _random(group, seed, ord(name[0])).random()))
+    return log(steps, TASKS[name] * (_curve(group, seed, steps) + 0.1 * _random(group, seed, ord(name[0])).random()))
 
 
 def _point(group: str, seed: int, _: object) -> Lines:
     """One value, at a step of the run's own."""
-    return _log([4000 - 7 * seed], _curve(group, seed, [4000]))
+    return log([4000 - 7 * seed], _curve(group, seed, [4000]))
 
 
 def _collapsing(group: str, seed: int, _: object) -> Lines:
     steps = np.arange(100, 4001, 100)
-    return _log(steps, _curve(group, seed, steps) * (0.05 if group == "b" and seed in (3, 6) else 1))
+    return log(steps, _curve(group, seed, steps) * (0.05 if group == "b" and seed in (3, 6) else 1))
 
 
 def _rates(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
     steps = np.arange(100, 4001, 100)
     at = cell["lr"] * (2 if group == "b" else 1)
-    lines = _log(steps, _curve(group, seed, steps) * (1 - abs(at - 0.4)))
+    lines = log(steps, _curve(group, seed, steps) * (1 - abs(at - 0.4)))
     return [{**line, LENGTH: 200 * line[RETURN] + seed} for line in lines]
 
 
@@ -111,18 +111,15 @@ KINDS: dict[str, Logs] = {
     "points": Logs(_point, groups=("a", "b", "c")),
     "collapses": Logs(_collapsing, {"test": "exact"}, seeds=8),
     "times": Logs(
-        _regular,
-        {"primary": {**ASKED["primary"], "summary": "time_to"}, "time_to": [{"metric": RETURN, "at": 0.62}]},
-        ("a", "b", "c"),
-        seeds=7,
-        absent=("c-1",),
+        _regular, {"primary": {**ASKED["primary"], "summary": "time_to"}, "time_to": [{"metric": RETURN, "at": 0.62}]},
+        ("a", "b", "c"), seeds=7, absent=("c-1",),
     ),
     "losses": Logs(_regular, {"primary": {"metric": RETURN, "direction": "lower"}, "family": "bh"}, ("b", "a", "c")),
     "rates": Logs(
         _rates, {"metrics": [RETURN, LENGTH]}, ("a", "b", "c"), seeds=6, cells=RATES, absent=("b-4-1",), steps=4000
     ),
     "selected": Logs(_rates, {"select": {"lr": "best"}}, seeds=8, cells=RATES, absent=("b-6-1",)),
-}
+}  # fmt: skip
 #: The seeds of each group, by their places, that an unbalanced design does not plan.
 UNPLANNED = {0: (4,), 1: (0, 5)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,15 @@ ANALYSIS: dict[str, Any] = {
 }
 
 
-def make(make_sweep: MakeSweep, analysis: Mapping[str, Any] = ANALYSIS, **more: Any) -> Path:
+def make(make_sweep: MakeSweep, analysis: Mapping[str, Any] = ANALYSIS, methods: Sequence[str] = METHODS) -> Path:
     """The sweep, with histograms of alpha."""
-    folder = make_sweep(METHODS, steps=STEPS, analysis=analysis, lines=lines, name="qstar_main", **more)
+    folder = make_sweep(methods, steps=STEPS, analysis=analysis, lines=lines, name="qstar_main")
     for run in json.loads((folder / "plan.json").read_text())["runs"]:
         if run["group"] in GEOMETRIC:
             histogram(folder, run["id"], centre=0.4 + 0.05 * GEOMETRIC.index(run["group"]))
     return folder
+
+
+def two(make_sweep: MakeSweep) -> Path:
+    """Two of its methods, with the figures that are no plain curves."""
+    return make(make_sweep, {key: ANALYSIS[key] for key in ("primary", "figures")}, ("ppo", "q_star"))

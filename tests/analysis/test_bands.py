@@ -18,7 +18,6 @@ T_OF_TWO = 4.302652729911275  # Student's t, 2 degrees of freedom, 97.5%
 def test_the_band_of_one_point_is_the_t_interval() -> None:
     values = np.array([0.3, 0.5, 0.4, 0.9])
     mean, half = simultaneous(values[:, None], 0.1)
-    assert half is not None
     assert (mean[0] - half[0], mean[0] + half[0]) == pytest.approx(t_interval(values, 0.1))
 
 
@@ -73,7 +72,6 @@ def test_a_band_is_nowhere_narrower_than_the_t_interval_and_does_not_depend_on_o
 ) -> None:
     curves = np.array(numbers, dtype=np.float64)
     mean, half = simultaneous(curves)
-    assert half is not None
     for at, values in enumerate(curves.T):
         interval = t_interval(values)
         assert interval is None or mean[at] - half[at] <= interval[0] + 1e-9

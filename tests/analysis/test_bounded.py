@@ -39,13 +39,9 @@ def test_equal_values_have_an_interval_and_one_value_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("values", "low", "high", "alpha", "message"),
-    [
-        ([0.5, 1.5], 0, 1, 0.05, "outside of"),
-        ([0.5, np.nan], 0, 1, 0.05, "outside of"),
-        ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"),
-        ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25"),
-    ],
-)
+    [([0.5, 1.5], 0, 1, 0.05, "outside of"), ([0.5, np.nan], 0, 1, 0.05, "outside of"),
+     ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"), ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25")],
+)  # fmt: skip
 def test_what_has_no_meaning_is_refused(values: Any, low: float, high: float, alpha: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mean_interval(values, low, high, alpha)
@@ -60,14 +56,14 @@ def test_the_interval_is_within_the_limits_has_a_width_and_turns_with_the_values
     assert turned == pytest.approx((1 - found[1], 1 - found[0]), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
-@pytest.mark.parametrize("spread", [0.01, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize("n", [2, 3, 10])
+@pytest.mark.parametrize("spread", [0.05, 0.2, 0.5])
 def test_an_interval_of_times_holds_and_is_hardly_wider_than_a_t_interval_or_there_is_none(
     n: int, spread: float
 ) -> None:
     random, held = np.random.default_rng([n, int(100 * spread)]), []
     mean = float(np.clip(0.5 + spread * random.standard_normal(200_000), 0, 1).mean())
-    for values in np.clip(0.5 + spread * random.standard_normal((1000, n)), 0, 1):
+    for values in np.clip(0.5 + spread * random.standard_normal((500, n)), 0, 1):
         found, own = mean_interval(values, 0, 1), t_interval(values)
         if found is not None and own is not None:
             assert found[1] - found[0] <= MOST * (own[1] - own[0]) + 1e-12
@@ -81,9 +77,7 @@ def timed(make_sweep: MakeSweep, heights: Mapping[str, float]) -> Study:
     return studied(make_sweep(("C0", "C1"), seeds=range(4), steps=20, analysis=asked, lines=lines))
 
 
-def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
-    tmp_path: Path,
-) -> None:
+def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(tmp_path: Path) -> None:
     found = timed(sweeps_in(tmp_path / "all"), {"C0": 1.5, "C1": 2.0})
     cut = timed(sweeps_in(tmp_path / "some"), {"C0": 0.92, "C1": 2.0})
     for each, reached in ((found, (4, 4)), (cut, (2, 4))):
@@ -98,7 +92,7 @@ def test_times_have_the_same_kind_of_interval_with_and_without_censored_runs(
 
 @pytest.mark.parametrize(("n", "there"), [(3, False), (10, True)])
 def test_a_report_has_no_interval_of_a_mean_time_that_is_much_wider_than_the_times_scatter(
-    make_sweep: MakeSweep, n: int, there: bool
+    make_sweep: MakeSweep, unrendered: None, n: int, there: bool
 ) -> None:
     lines = logging(lambda group, seed, _, step: step >= (8 if group == "C1" else 10) + 5 * seed, 60, REWARD)
     primary = {"metric": REWARD, "summary": "time_to"}
@@ -121,7 +115,6 @@ def test_a_profile_has_the_interval_of_all_its_runs_and_a_width_where_runs_agree
     scores = np.array([[0.1, 0.9, 0.4, 0.6], [0.2, 0.8, 0.6, 0.7], [0.1, 0.9, 0.3, 0.8]])
     found = performance_profile(scores, [0.0, 0.5], 0.1)
     assert found.value is not None and found.value == pytest.approx([1, 7 / 12])
-    assert found.low is not None and found.high is not None
     ends = share_interval([1, 7 / 12], 12, 0.1)
     assert found.low == pytest.approx(ends[0]) and found.high == pytest.approx(ends[1])
     assert found.low[0] < found.high[0] == 1

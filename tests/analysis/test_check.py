@@ -64,9 +64,9 @@ def test_a_spread_of_too_few_seeds_stays_undecided(alpha: float) -> None:
 
 
 def test_only_seeds_that_both_groups_have_count() -> None:
-    asked = {"test": "paired_t", "family": "holm"}
     claim = {"claim": "x", "kind": "greater", "group": "B", "metric": METRIC}
-    found = settings({**asked, "hypotheses": {"H": claim}}, groups=("A", "B"), baseline="A")
+    asked = {"test": "paired_t", "family": "holm", "hypotheses": {"H": claim}}
+    found = settings(asked, groups=("A", "B"), baseline="A")
     (one,) = undecidable(found, {"A": [0, 1, 2], "B": [2, 3, 4]})
     assert (one.seeds, one.needed) == (1, 2)
     assert not undecidable(found, {"A": [0, 1, 2], "B": [1, 2, 3]})
@@ -121,25 +121,22 @@ def test_what_the_seeds_can_find_is_what_the_test_that_decides_can(section: Any,
 ONE, OTHER = {"claim": "It is so.", "low": 1}, {"claim": "It is so.", "low": 2}
 
 
-def declared(hypotheses: dict[str, Any], *declarations: tuple[dict[str, Any], list[str]]) -> dict[str, tuple[int, int]]:
+@pytest.mark.parametrize(
+    ("declarations", "found"),
+    [
+        # what stands in the first declaration was declared before
+        ([({"H1": ONE, "H2": ONE}, []), ({"H1": ONE, "H2": OTHER, "H3": ONE}, ["a", "b", "c"])],
+         {"H1": (0, 4), "H2": (3, 4), "H3": (3, 4), "H4": (4, 4)}),
+        ([({"H1": ONE}, ["a"])], {"H1": (1, 4)}),  # beside results: not before
+        ([({"H1": ONE}, []), ({"H1": OTHER}, []), ({"H1": ONE}, ["a"])], {"H1": (1, 4)}),  # the last before results
+    ],
+)  # fmt: skip
+def test_a_hypothesis_was_declared_with_as_many_runs_done_as_stand_beside_it(declarations: Any, found: Any) -> None:
     said = [{"hash": "h", "time": 0, "planned": 4, "done": done, "hypotheses": given} for given, done in declarations]
-    found = registration(said, {"command": "", "analysis": {"hypotheses": hypotheses}}, Declaration(4, 4))
-    assert found is not None and found.plan is found.declared is None
-    return {name: found.declaration_of(name) for name in hypotheses}
-
-
-def test_what_stands_in_the_first_declaration_was_declared_before() -> None:
-    first, second = ({"H1": ONE, "H2": ONE}, []), ({"H1": ONE, "H2": OTHER, "H3": ONE}, ["a", "b", "c"])
-    found = declared({"H1": ONE, "H2": OTHER, "H3": ONE, "H4": ONE}, first, second)
-    assert found == {"H1": (0, 4), "H2": (3, 4), "H3": (3, 4), "H4": (4, 4)}
-
-
-def test_a_first_declaration_beside_results_was_not_before() -> None:
-    assert declared({"H1": ONE}, ({"H1": ONE}, ["a"])) == {"H1": (1, 4)}
-
-
-def test_the_last_declaration_before_results_counts() -> None:
-    assert declared({"H1": ONE}, ({"H1": ONE}, []), ({"H1": OTHER}, []), ({"H1": ONE}, ["a"])) == {"H1": (1, 4)}
+    hypotheses = {name: OTHER if name == "H2" else ONE for name in found}
+    record = registration(said, {"command": "", "analysis": {"hypotheses": hypotheses}}, Declaration(4, 4))
+    assert record is not None and record.plan is record.declared is None
+    assert {name: record.declaration_of(name) for name in found} == found
 
 
 def test_without_a_declaration_nothing_is_recorded() -> None:

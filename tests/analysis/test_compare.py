@@ -40,34 +40,22 @@ def test_fishers_maize() -> None:
     assert result.p_signflip == 1726 / 32768
     assert result.p_wilcoxon == 0.041259765625
     assert result.p_t == pytest.approx(0.0497, abs=5e-5)
-    assert result.mean_difference is not None and result.sd is not None
     assert result.mean_difference / (result.sd / math.sqrt(15)) == pytest.approx(2.148, abs=5e-4)
     assert result.better == 13 and result.n == 15 and result.floor == 2 / 2**15
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 1.0), (2, 0.5), (3, 0.25), (4, 0.125), (5, 0.0625), (6, 0.03125)])
-def test_floor(n: int, p: float) -> None:
+@pytest.mark.parametrize("n", [1, 5, 6])
+def test_floor(n: int) -> None:
     result = against_zero([1.0 + 0.1 * i for i in range(n)])
-    assert result.floor == p == result.p_signflip
-    assert result.seeds_needed == 6
-    undecided = f"cannot decide with n = {n}: 6 seeds are needed"
-    assert (undecided in (result.reason or "")) == (n < 6)
-    assert "not significant" not in (result.reason or "")
+    assert result.floor == 2.0 ** (1 - n) == result.p_signflip and result.seeds_needed == 6
+    assert (f"cannot decide with n = {n}: 6 seeds are needed" in (result.reason or "")) == (n < 6)
 
 
 def test_seeds_needed_follows_alpha_and_family() -> None:
     assert [seeds_needed(alpha) for alpha in (0.25, 0.1, 0.05, 0.01)] == [3, 5, 6, 8]
     assert seeds_needed(0.05, comparisons=3) == 7
-    assert seeds_needed(0.05, 1, "relabel") == 4 and seeds_needed(0.05, 4, "relabel") == 5 < seeds_needed(
-        0.01, 4, "relabel"
-    )
+    assert [seeds_needed(alpha, m, "relabel") for alpha, m in ((0.05, 1), (0.05, 4), (0.01, 4))] == [4, 5, 6]
     assert seeds_needed(0.05, 4, "paired_t") == seeds_needed(0.05, 4, "welch") == 2
-
-
-def test_any_number_of_pairs_has_numbers() -> None:
-    result = against_zero(np.arange(1.0, 1201.0).tolist())
-    assert result.n == 1200 and result.floor == 1 / (DRAWS + 1) == result.p_signflip
-    assert result.p_wilcoxon is not None and 0 < result.p_wilcoxon < 1e-300
 
 
 def test_what_is_too_much_to_count_or_to_name_is_said() -> None:
@@ -95,7 +83,7 @@ def same(x: float | None, y: float | None) -> bool:
     return x is y or (x is not None and y is not None and math.isclose(x, y, rel_tol=1e-6))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(PAIRS, st.integers(-20, 20), st.permutations(range(9)))
 def test_neither_order_nor_unit_matters_and_swapping_the_methods_turns_signs_only(
     pairs: list[tuple[float, float]], power: int, order: list[int]
@@ -120,7 +108,7 @@ def test_neither_order_nor_unit_matters_and_swapping_the_methods_turns_signs_onl
             assert not isinstance(number, float) or math.isfinite(number)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.integers(2, 7), st.integers(1, 5), st.integers(0, 10**6))
 def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -128,7 +116,6 @@ def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     adjusted = family(d).p
     for j, p in enumerate(adjusted):
         single = exact.signflip(d[:, j])
-        assert p is not None and single is not None
         assert single - 1e-12 <= p <= 1
         assert p >= 2 / 2**n
     order = random.permutation(m)
@@ -143,18 +130,13 @@ def test_max_t_of_anything(n: int, m: int, seed: int) -> None:
     [
         ([1.0, math.nan, 3.0], [0.0, 0.0, 1.0], 2, "pair 2 (nan and 0)"),
         ([1.0, 2.0, math.inf], [0.0, 0.5, 1.0], 2, "pair 3 (inf and 1)"),
-        ([math.nan] * 3, [0.0] * 3, 0, "no pair to compare"),
-        ([], [], 0, "no pair to compare"),
-        ([1e308], [-1e308], 0, "not finite"),
-        ([2.0], [1.0], 1, "one pair"),
-        ([2.0], [2.0], 1, "all differences are zero"),
-        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 3, "all differences are zero"),
+        ([math.nan] * 3, [0.0] * 3, 0, "no pair to compare"), ([], [], 0, "no pair to compare"),
+        ([1e308], [-1e308], 0, "not finite"), ([2.0], [1.0], 1, "one pair"), ([2.0, 3.0], [1.0, 1.0], 2, "Hedges"),
+        ([2.0], [2.0], 1, "all differences are zero"), ([0.1 + 0.2, 1.0], [0.3, 1.0], 2, "all differences are zero"),
         ([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], 3, "all differences are equal"),
-        ([0.1 + 0.2, 1.0], [0.3, 1.0], 2, "all differences are zero"),
-        ([2.0, 3.0], [1.0, 1.0], 2, "Hedges"),
         ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 6, 6, "cannot decide with n = 6 of which 1 tied: 7 seeds are needed"),
     ],
-)
+)  # fmt: skip
 def test_guards_give_a_reason_and_no_false_certainty(a: list[float], b: list[float], n: int, reason: str) -> None:
     result = paired(a, b)
     assert result.n == n and reason in (result.reason or "")
@@ -178,24 +160,20 @@ def test_rounding_of_single_precision_is_no_evidence() -> None:
 def test_many_pairs_are_drawn_with_a_seed() -> None:
     d = np.random.default_rng(0).standard_normal(25) + 0.3
     one, again = paired(d, 0 * d, seed=1), paired(d, 0 * d, seed=1)
-    assert one.p_signflip == again.p_signflip
-    assert one.p_signflip == pytest.approx(one.p_t, abs=0.02)
-    assert against_zero([1.0] * 30).p_signflip == 1 / (DRAWS + 1) == against_zero([1.0] * 30).floor
+    assert one.p_signflip == again.p_signflip == pytest.approx(one.p_t, abs=0.02)
+    many = against_zero(np.arange(1.0, 1201.0).tolist())
+    assert many.p_signflip == 1 / (DRAWS + 1) == many.floor and 0 < many.p_wilcoxon < 1e-300
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
-    [
-        (lambda: paired([1], [2], alpha=1.5), r"alpha = 1\.5"),
-        (lambda: paired([1, 2], [1]), "shape"),
-        (lambda: paired([1], [1], direction="up"), "direction"),
-        (lambda: family([[1.0]], "tukey"), "family = 'tukey'"),
-        (lambda: family([[1.0]], "max_t", test="z"), "test = 'z'"),
-        (lambda: family([[1.0]], "holm", test="z"), "test = 'z'"),
-        (lambda: equivalence([1.0], [1.0], -1.0), "margin = -1"),
-        (lambda: equivalence([1.0], [1.0], 1.0, 0.7), r"alpha = 0\.7"),
-    ],
-)
+    [(lambda: paired([1], [2], alpha=1.5), r"alpha = 1\.5"), (lambda: paired([1, 2], [1]), "shape"),
+     (lambda: paired([1], [1], direction="up"), "direction"), (lambda: family([[1.0]], "tukey"), "family = 'tukey'"),
+     (lambda: family([[1.0]], "max_t", test="z"), "test = 'z'"),
+     (lambda: family([[1.0]], "holm", test="z"), "test = 'z'"),
+     (lambda: equivalence([1.0], [1.0], -1.0), "margin = -1"),
+     (lambda: equivalence([1.0], [1.0], 1.0, 0.7), r"alpha = 0\.7")],
+)  # fmt: skip
 def test_arguments_without_a_meaning_are_refused(call: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
@@ -259,13 +237,11 @@ def test_family_with_missing_constant_and_zero_columns() -> None:
 
 @pytest.mark.parametrize(
     ("method", "test", "column", "reason"),
-    [
-        ("max_t", "signflip", [math.nan] * 3, "there is no pair"),
-        ("holm", "paired_t", [1.0, 1.0, 1.0], "its differences are all equal"),
-        ("bh", "paired_t", [math.nan, 1.0, math.nan], "one pair has no spread"),
-        ("holm", "wilcoxon", [0.0, 0.0, 0.0], "its differences are all zero"),
-    ],
-)
+    [("max_t", "signflip", [math.nan] * 3, "there is no pair"),
+     ("holm", "paired_t", [1.0, 1.0, 1.0], "its differences are all equal"),
+     ("bh", "paired_t", [math.nan, 1.0, math.nan], "one pair has no spread"),
+     ("holm", "wilcoxon", [0.0, 0.0, 0.0], "its differences are all zero")],
+)  # fmt: skip
 def test_a_comparison_without_a_p_has_a_reason(method: str, test: str, column: list[float], reason: str) -> None:
     result = family(np.column_stack([[1.0, 2.0, 4.0], column]), method, test=test)
     assert result.p[0] is not None and result.p[1] is None
@@ -280,7 +256,7 @@ def test_holm_multiplies_the_exact_floor() -> None:
 
 TESTS = (*PAIRED, *UNPAIRED)
 ALPHAS = (0.05, 0.05 / 3, 0.2)
-CONTINUOUS = settings(max_examples=60, deadline=None, derandomize=True)
+CONTINUOUS = settings(max_examples=30)
 
 
 def made(test: str, seed: int, n: int, m: int, steps: float = 0.0) -> Contrast:
@@ -315,7 +291,6 @@ def test_an_interval_excludes_zero_and_a_ratio_one_exactly_where_p_is_small(
 def test_the_ends_of_an_interval_are_where_the_test_changes_its_mind(test: str) -> None:
     contrast = made(test, 4, 7, 6)
     interval = contrast.interval(0.05)
-    assert interval is not None
     inside = 1e-6 * (interval[1] - interval[0])
     for end, sign in zip(interval, (1, -1), strict=True):
         for shift, rejects in ((sign * inside, False), (-sign * inside, True)):
@@ -374,7 +349,7 @@ def test_the_level_of_a_comparison_agrees_with_its_adjusted_p(
 
 def test_holm_asks_until_one_is_not_decided() -> None:
     after, levels = multiplicity.adjusted([0.2, 0.01, 0.04, None], "holm", 0.05)
-    assert after == pytest.approx((0.4, 0.04, 0.12, None), nan_ok=True) or after[3] is None
+    assert after[:3] == pytest.approx((0.4, 0.04, 0.12)) and after[3] is None
     assert levels == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
 
 
@@ -386,15 +361,12 @@ def test_relabelling_seeds_changes_nothing_in_an_unpaired_design(test: str) -> N
     random = np.random.default_rng(1)
     scores = {group: random.standard_normal((6, 1)) + (group == "B") for group in ("A", "B")}
     section = {"primary": {"metric": UP}, "pairing": "none", "test": test}
-    shown = []
-    for order in (np.arange(6), np.array([3, 0, 5, 1, 4, 2])):
-        moved = {**scores, "B": scores["B"][order]}
-        (comparison,) = study(
-            sweep_of({UP: moved}), settings_of(section, groups=("A", "B"), baseline="A")
-        ).primary.comparisons
-        shown.append((comparison.p, comparison.interval, comparison.outcome))
-    assert shown[0][0] == pytest.approx(shown[1][0]) and shown[0][1] == pytest.approx(shown[1][1])
-    assert shown[0][2] is shown[1][2]
+    asked, found = settings_of(section, groups=("A", "B"), baseline="A"), []
+    for order in (range(6), [3, 0, 5, 1, 4, 2]):
+        found += study(sweep_of({UP: {**scores, "B": scores["B"][order]}}), asked).primary.comparisons
+    one, other = found
+    assert one.p == pytest.approx(other.p) and one.interval == pytest.approx(other.interval)
+    assert one.outcome is other.outcome
 
 
 def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(make_sweep: MakeSweep) -> None:
@@ -450,7 +422,7 @@ def test_a_test_of_the_other_pairing_is_refused(section: dict[str, Any], said: s
 # ---------------------------------------------------------------- power
 
 
-@pytest.mark.parametrize(("test", "n"), [("paired_t", 4), ("welch", 4), ("signflip", 7), ("relabel", 5)])
+@pytest.mark.parametrize(("test", "n"), [("signflip", 7), ("relabel", 5)])  # of the others a point below
 def test_the_power_of_a_test_is_how_often_it_rejects(test: str, n: int) -> None:
     effect = power.detectable(test, n)
     assert effect is not None and power.power_of(test, n, effect) == pytest.approx(0.8, abs=0.01)
@@ -463,14 +435,14 @@ def test_the_power_of_a_test_is_how_often_it_rejects(test: str, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("test", "n", "m"),
-    [("paired_t", 2, 2), ("paired_t", 10, 10), ("welch", 2, 2), ("welch", 3, 3), ("welch", 5, 5), ("welch", 10, 10),
-     ("welch", 2, 5), ("welch", 10, 3), ("wilcoxon", 7, 7), ("wilcoxon", 10, 10), ("wilcoxon", 50, 50)],
+    [("paired_t", 2, 2), ("paired_t", 10, 10), ("welch", 2, 2), ("welch", 10, 10), ("welch", 2, 5), ("welch", 10, 3),
+     ("wilcoxon", 7, 7), ("wilcoxon", 50, 50)],
 )  # fmt: skip
 def test_the_power_is_right_within_a_point(test: str, n: int, m: int) -> None:
     effect, random = power.detectable(test, n, m=m), np.random.default_rng(1)
     assert effect is not None
     for true in (effect, 0.6 * effect):
-        a, b = true + random.standard_normal((40_000, n)), random.standard_normal((40_000, m))
+        a, b = true + random.standard_normal((20_000, n)), random.standard_normal((20_000, m))
         if test == "welch":
             p = stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue
         elif test == "paired_t":

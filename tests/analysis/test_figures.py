@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from analysis.__main__ import main
 from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
 from analysis.figures.figures import figures
 from analysis.findings.study import Gap
 from analysis.spec.metric_catalog import caveats, describe
 from analysis.spec.settings import settings
-from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, metrics, replan, studied
+from tests.analysis.conftest import Lines, MakeSweep, block_of, ended, logging, metrics, reported, studied
 
 ROOT = Path(__file__).parents[2]
 WH, BUDGET, USAGE, LAMBDA = "analysis/wH_per_token", "dual_game/B_token", "dual_game/usage_ratio", "dual_game/lambda"
@@ -45,10 +43,10 @@ def asked(*figures: Any, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"metrics": list(metrics), "figures": list(figures)}
 
 
-def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path, all_of_them: bool = False) -> dict[str, tuple[str, Any]]:
-    """Caption and canvas of every figure, that of differences only if asked for, laid out as it is saved."""
+def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str, Any]]:
+    """Caption and canvas of every figure, laid out as it is saved."""
     kept = sketched(monkeypatch, lambda: figures(studied(folder)))
-    return {name: (found.caption, found.canvas) for name, found in kept.items() if all_of_them or name != "differences"}
+    return {name: (found.caption, found.canvas) for name, found in kept.items()}
 
 
 def sketched(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> dict[str, Sketch]:
@@ -69,9 +67,6 @@ def sketched(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> dic
 
 def lines_of(canvas: Any) -> dict[str, Any]:
     return {line.get_gid(): line for line in canvas.axes[0].lines}
-
-
-# ---------------------------------------------------------------- what is asked for
 
 
 def test_figures_come_after_the_metrics_and_none_twice() -> None:
@@ -142,15 +137,10 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
 def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, size: float
 ) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        return [line | {USAGE: size if (group, seed) == ("C1", 0) else 1.0} for line in metrics(group, seed, STEPS)]
-
+    lines = logging(lambda group, seed, *_: {REWARD: 0.5, USAGE: size if (group, seed) == ("C1", 0) else 1.0}, STEPS)
     folder = make_sweep(("C0", "C1"), analysis=asked(metrics=(USAGE,)), lines=lines)
-    found = studied(folder)
-    assert found.ranges[USAGE].reasons == {run.id: "values too large to add up" for run in found.sweep.runs
-                                           if (run.group, run.seed) == ("C1", 0)}  # fmt: skip
-    drawings = drawn(monkeypatch, folder)
-    assert any("2 of 3 seeds" in caption for caption, _ in drawings.values())
+    assert studied(folder).ranges[USAGE].reasons == {"C1-0": "values too large to add up"}
+    assert "2 of 3 seeds" in drawn(monkeypatch, folder)["curve_dual_game_usage_ratio"][0]
 
 
 @pytest.mark.parametrize(
@@ -159,10 +149,8 @@ def test_a_curve_larger_than_any_axis_is_missing_not_an_error(
 def test_an_axis_is_logarithmic_where_a_spike_would_hide_all_else(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, first: float, spike: float, scale: str
 ) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        values = {1: first, STEPS // 2: spike}
-        return [line | {USAGE: values.get(line["step"], 1.0)} for line in metrics(group, seed, STEPS)]
-
+    values = {1: first, STEPS // 2: spike}
+    lines = logging(lambda *at: {REWARD: 0.5, USAGE: values.get(at[-1], 1.0)}, STEPS)
     folder = make_sweep(("C0", "C1"), analysis=asked(USAGE), lines=lines)
     axes = drawn(monkeypatch, folder)["curve_dual_game_usage_ratio"][1].axes[0]
     low, high = axes.get_ylim()
@@ -171,48 +159,14 @@ def test_an_axis_is_logarithmic_where_a_spike_would_hide_all_else(
     assert all("$" not in label.get_text() for label in axes.get_yticklabels())
 
 
-def test_legends_fit_and_leave_the_axes_alone_with_many_groups(
+def test_the_ninth_group_has_the_first_ones_colour_with_another_marker(
     make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = ["C0", *(f"G{i} with a name of some length" for i in range(9))]
-    three = [WH, "actor/ppo_kl", "analysis/entropy_per_token_mean"]
-    folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=asked(three))
-    _, canvas = drawn(monkeypatch, folder)["curve_" + "__".join(key.replace("/", "_") for key in three)]
-    axes = canvas.axes[0].get_tightbbox()
-    boxes = [legend.get_window_extent() for legend in canvas.legends]
-    assert [len(legend.get_texts()) for legend in canvas.legends] == [10, 3]
-    for box in (*boxes, axes):
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.bbox.width and box.y1 <= canvas.bbox.height
-    assert boxes[0].y0 >= axes.y1 and boxes[1].y1 <= axes.y0
-    assert canvas.axes[0].get_window_extent().height > 0.35 * canvas.bbox.width
-    lines = lines_of(canvas)  # the ninth group has the first one's colour again
-    first, ninth = lines["metric1--C0"], lines[f"metric1--{groups[8]}"]
+    folder = make_sweep(["C0", *"123456789"], (0, 1), 20, asked([WH, "actor/ppo_kl"]))
+    _, canvas = drawn(monkeypatch, folder)["curve_analysis_wH_per_token__actor_ppo_kl"]
+    assert [len(legend.get_texts()) for legend in canvas.legends] == [10, 2]
+    first, ninth = (lines_of(canvas)[f"metric1--{group}"] for group in ("C0", "8"))
     assert first.get_color() == ninth.get_color() and first.get_marker() != ninth.get_marker()
-
-
-def test_methods_that_never_reach_a_threshold_are_named(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lines(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-        top = {"C0": 2.0, "C1": 1.0, "C3": 0.5}[group]
-        return [{"step": step, "attempt": 1, REWARD: top * step / 20} for step in range(1, 21)]
-
-    analysis = {"primary": {"metric": REWARD}, "time_to": [{"at": 1.0}], "window": 2}
-    folder = make_sweep(("C0", "C1", "C3"), steps=20, analysis=analysis, lines=lines)
-    caption = drawn(monkeypatch, folder)["reach_1"][0]
-    assert "No run of C1 (BNTO minimal), C3 has reached it, so their lines coincide." in caption
-
-
-def test_long_labels_stay_inside_figures(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = ["C0", "a_name_without_a_space_" * 6, "words and words " * 8]
-    analysis = {**asked(metrics=(WH,)), "time_to": [{"baseline_final": 0.9}]}
-    folder = make_sweep(groups, seeds=(0, 1), steps=20, analysis=analysis)
-    replan(folder, lambda plan: plan["groups"]["C0"].update(label="a baseline of many words " * 4))
-    found = drawn(monkeypatch, folder, all_of_them=True)
-    for name in ("differences", "reach_1", "curve_analysis_wH_per_token"):
-        canvas = found[name][1]
-        box = canvas.get_tightbbox()
-        width, height = canvas.get_size_inches()
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, name
-        assert canvas.axes[0].get_window_extent().width > 0.4 * canvas.bbox.width
 
 
 def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several() -> None:
@@ -226,20 +180,18 @@ def test_caveat_of_two_metrics_stands_only_where_both_are_and_once_for_several()
 
 
 def test_report_shows_combined_figures_and_their_methods_toggle(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(BNTO, analysis=asked([WH, BUDGET], "dual_game/lamda"), lines=dual)
-    assert main(["report", str(folder), "--figures", "png"]) == 0
-    html = (folder / "report" / "index.html").read_text()
+    found = reported(make_sweep(BNTO, analysis=asked([WH, BUDGET], "dual_game/lamda"), lines=dual), "--figures", "png")
+    html = found.page
     figure = html[html.index('aria-label="weighted entropy surrogate wH') :]
     figure = figure[: figure.index("</svg>")]
     # of C1: band, three seeds, mean, budget; C0 has no budget
     assert 'fill="currentColor"' in figure[:200]  # the baseline's band on dark paper
     assert figure.count('data-group="C1"') == 6 and figure.count('data-group="C0"') == 5
     assert "No run has recorded <code>dual_game/lamda</code>." in html
-    document = json.loads((folder / "report" / "report.json").read_text())
-    figures = [figure["metrics"] for figure in document["settings"]["figures"]]
-    assert figures == [[WH, BUDGET], ["dual_game/lamda"]]
-    assert {comparison["metric"] for comparison in document["comparisons"]} == {REWARD}
-    png = (folder / "report" / "figures" / "curve_analysis_wH_per_token__dual_game_B_token.png").read_bytes()
+    shown = [figure["metrics"] for figure in found.document["settings"]["figures"]]
+    assert shown == [[WH, BUDGET], ["dual_game/lamda"]]
+    assert {comparison["metric"] for comparison in found.document["comparisons"]} == {REWARD}
+    png = (found.report / "figures" / "curve_analysis_wH_per_token__dual_game_B_token.png").read_bytes()
     pixels = matplotlib.image.imread(io.BytesIO(png), format="png")
     assert pixels.shape[2] == 3 or (pixels[..., 3] == 1).all()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import json
 import shutil
 from collections.abc import Hashable
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 
 from analysis.data.metric_log import Curves
 from analysis.data.sweep import read_sweep
-from analysis.figures.canvas import lay_out
 from analysis.findings.study import Collapse, collapse
 from analysis.report import terminal, write
 from analysis.report.paper import write_paper
@@ -32,7 +29,7 @@ from analysis.stats.multiplicity import benjamini_hochberg
 from analysis.stats.scaling import slopes
 from analysis.stats.trend import kendall, theil_sen
 from analysis.tables.levels import AtLevel, levels
-from tests.analysis.conftest import MakeSweep, ended, logging, replan, studied
+from tests.analysis.conftest import MakeSweep, Reported, ended, logging, replan, studied
 from tests.analysis.test_reports import ALONE, ENTROPY, LEVELS, STD, built
 
 WHOLE = replace(LEVELS["a torn grid"], change=lambda folder: None)
@@ -43,10 +40,8 @@ def test_effects_and_cells_of_a_made_up_grid(make_sweep: MakeSweep) -> None:
     (found,) = grids(study)
     assert found.group == "C1" and found.seeds == (0, 1, 2) and not found.notes
     assert found.fit.levels == {"gamma": [0.8, 1.2, 10.0], "kl": ["off", "on"], "rho": [0.3, 0.6]}
-    mains = {(e.factors[0], e.levels[0]): e for e in found.effects if len(e.factors) == 1}
-    assert mains["gamma", 10.0].value == pytest.approx(0.5 / 3) and mains["rho", 0.6].value == 0
-    assert mains["kl", "on"].value == pytest.approx(0.125)
-    assert mains["kl", "on"].interval == pytest.approx(t_test.t_interval([0.0625, 0.125, 0.1875]))
+    on = find(found.effects, "on")
+    assert on.value == pytest.approx(0.125) and on.interval == pytest.approx(t_test.t_interval([0.0625, 0.125, 0.1875]))
     assert found.less is not None  # less the baseline of the same seed: its luck is gone
     assert found.less.mean_of("gamma", "kl")[2, 1] == pytest.approx([0.375, 0.5, 0.625])
 
@@ -66,7 +61,7 @@ def test_cut_times_have_no_interval(make_sweep: MakeSweep) -> None:
     assert all(one.interval is None for one in cell_results(study))
 
 
-def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> None:
+def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep, unrendered: None) -> None:
     folder = built(make_sweep, WHOLE)
     written = write(folder)
     names = {table.name: table for table in written.tables}
@@ -75,8 +70,7 @@ def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep) -> N
     assert len(names["interactions"].rows) == 3 + 3 + 1
     html = written.index.read_text()
     assert '<h2 id="grid">The grid</h2>' in html and 'href="#grid"' in html
-    with (folder / "report" / "figures" / "heat_C1.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = Reported(folder, "").rows("figures/heat_C1")
     shown = {row["what"]: row for row in rows}
     assert float(shown["gamma = 10.0, kl = on"]["y"]) == pytest.approx(0.5)
     assert "difference to C0 (GRPO)" in rows[0]["y_name"]
@@ -102,29 +96,11 @@ def test_a_shared_factor_is_taken_from_the_baseline_level_by_level(make_sweep: M
     assert shown == pytest.approx(np.array([[1.0, 3.0], [2.0, 6.0]]))
 
 
-@pytest.mark.parametrize("factor", ["a task", "task"])  # before and after the factor `lr`
-def test_names_of_many_levels_do_not_overlap(make_sweep: MakeSweep, factor: str) -> None:
-    names = [f"{'Crazy' if number % 3 else ''}Climber{number}" for number in range(24)]
-    cells = [{factor: name, "lr": lr} for name in names for lr in (0.1, 0.01)]
-
-    made = logging(lambda group, seed, cell, _: names.index(cell[factor]) % 5 + seed * cell["lr"], 5, REWARD)
-    study = studied(make_sweep(("C0",), (0, 1), 5, ALONE, {"C0": cells}, lines=made))
-    every = grids(study)
-    for sketch in (main_effects(study, every), *heat_maps(study, every)):
-        assert sketch is not None
-        lay_out(sketch.canvas)
-        for axes in sketch.canvas.axes:
-            for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
-                boxes = [label.get_window_extent() for label in labels if label.get_visible() and label.get_text()]
-                assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes)), sketch.name
-            assert axes.get_window_extent().height > 20
-
-
 EVALUATION = "eval/reward_mean"
 GOOD, BAD = 0.1, 0.5
 
 
-def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep) -> None:
+def test_the_first_screen_shows_each_method_at_each_level(make_sweep: MakeSweep, unrendered: None) -> None:
     """The mean of two levels, 0.218 against 0.231, hides that one level earns nothing."""
     written = write(built(make_sweep, LEVELS["one factor"]))
     lines = (*written.answer.levels, *written.answer.collapsed)
@@ -166,7 +142,7 @@ def test_what_counts_as_a_collapse(
     assert collapse(replace(run, curves=made)) == expected
 
 
-# ---------------------------------------------------------------- the best level, for those who take it
+# ---------------------------------------------------------------- the best level, for those who take it; trends
 
 
 def of_lr(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -186,7 +162,7 @@ def test_the_best_level_has_the_best_mean_of_the_primary_measure(make_sweep: Mak
     assert of_lr(folder, direction="lower")["C0"].best.level == BAD
 
 
-def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> None:
+def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep, unrendered: None) -> None:
     folder = built(make_sweep, LEVELS["one factor"])
     ended(folder, "diverged", "C0-0-0")
     found = of_lr(folder)
@@ -197,18 +173,6 @@ def test_a_level_that_lacks_a_result_is_not_the_best(make_sweep: MakeSweep) -> N
 
 SEEDS = st.integers(0, 10**6)
 
-# ---------------------------------------------------------------- trend
-
-
-@settings(deadline=None, max_examples=60)
-@given(SEEDS, st.integers(4, 40))
-def test_turning_a_curve_turns_the_trend(seed: int, n: int) -> None:
-    values = np.round(np.random.default_rng(seed).normal(size=n), 1)
-    axis = np.arange(float(n))
-    assert theil_sen(axis, -values) == pytest.approx(-theil_sen(axis, values))
-    # only the order of the values counts
-    assert kendall(axis, np.exp(values)) == pytest.approx(-kendall(axis, -values))
-
 
 def test_trend_of_nearly_nothing() -> None:
     assert kendall(np.arange(60), np.ones(60)) == 0
@@ -217,7 +181,7 @@ def test_trend_of_nearly_nothing() -> None:
     assert theil_sen(np.arange(9000.0), 2 * np.arange(9000.0)) == 2  # blocks of five steps
 
 
-# ---------------------------------------------------------------- factors
+# ---------------------------------------------------------------- factors, and sizes
 
 
 def grid(value: object, seeds: int = 4, **levels: list[Hashable]) -> dict[int, dict[Cell, float]]:
@@ -297,8 +261,6 @@ def test_a_level_that_nothing_tells_apart_is_left_out() -> None:
     kept, out = separable(nested)
     assert out == [("how", "plain")] and kept == nested[1:]
 
-
-# ---------------------------------------------------------------- sizes
 
 SIZES = [124e6, 1.4e9, 6.9e9]
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ from launcher.run.folder import histograms_path, read_provenance, run_folder, ru
 from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.tracking import Row, rows
 from launcher.tracking.tensorboard import EventFiles
-from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal
+from tests.analysis.conftest import ANALYSIS, MakeSweep, contents, refusal
 from tests.wording import Worded
 
 KEYS = Naming(group="method.name", seed="seed")
+BY_NAME = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d+)")
 
 
 def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None = None) -> None:
@@ -59,9 +60,30 @@ def asked(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> Impor
     return ImportRequest((source,), into, naming, **{"metrics": ("reward",), **more})
 
 
-def refused(source: Path, into: Path, naming: Naming = KEYS, **more: Any) -> str:
+def imported(source: Path, naming: Naming = KEYS, **more: Any) -> list[Run]:
+    """The runs of the experiment multirun/theirs, beside the logs, that an import makes."""
+    into = source.parent / "multirun" / "theirs"
+    import_runs(asked(source, into, naming, **more))
+    return list(read_sweep(into).runs)
+
+
+def refused(source: Path, naming: Naming = KEYS, **more: Any) -> str:
     """What an import is refused with."""
-    return refusal(BadImport, lambda: import_runs(asked(source, into, naming, **more)))
+    return refusal(BadImport, lambda: imported(source, naming, **more))
+
+
+def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """FOLDER/logs with these files."""
+    for name, content in files.items():
+        path = folder / "logs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder / "logs"
+
+
+def points(run: Run, metric: str = "reward") -> dict[float, float]:
+    values = zip(run.curves.steps.tolist(), run.curves.values[metric].tolist(), strict=True)
+    return {step: value for step, value in values if value == value}
 
 
 def found(into: Path) -> tuple[Sweep, Study]:
@@ -101,19 +123,18 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
 
 
 def test_imported_again_it_is_the_same_and_a_run_that_went_on_is_longer(tmp_path: Path) -> None:
-    into = tmp_path / "multirun" / "theirs"
+    logs, multirun = tmp_path / "logs", tmp_path / "multirun"
     for seed in (0, 1):
-        events(tmp_path / "logs" / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
-    import_runs(asked(tmp_path / "logs", into))
-    assert found(into)[1].settings.window == Points(points=20)
-    first = {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()}
-    import_runs(asked(tmp_path / "logs", into))
-    assert {path: path.read_bytes() for path in sorted(into.parent.rglob("*")) if path.is_file()} == first
-    shutil.rmtree(tmp_path / "logs" / "1")
-    events(tmp_path / "logs" / "1", {1: 0.5, 2: 0.75, 3: 1.0}, config("ppo", 1))
-    import_runs(asked(tmp_path / "logs", into))
-    assert [run.curves.steps.tolist() for run in found(into)[0].runs] == [[1, 2], [1, 2, 3]]
-    assert sorted(path.name for path in into.parent.iterdir()) == ["runs", "theirs"]
+        events(logs / str(seed), {1: 0.5, 2: 0.75}, config("ppo", seed))
+    imported(logs)
+    assert found(multirun / "theirs")[1].settings.window == Points(points=20)
+    first = contents(multirun)
+    imported(logs)
+    assert contents(multirun) == first
+    shutil.rmtree(logs / "1")
+    events(logs / "1", {1: 0.5, 2: 0.75, 3: 1.0}, config("ppo", 1))
+    assert [run.curves.steps.tolist() for run in imported(logs)] == [[1, 2], [1, 2, 3]]
+    assert sorted(path.name for path in multirun.iterdir()) == ["runs", "theirs"]
 
 
 def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path) -> None:
@@ -133,14 +154,7 @@ def test_groups_seeds_and_factors_come_from_names_and_from_a_map(tmp_path: Path)
 
 
 def test_names_in_other_scripts_keep_their_letters(tmp_path: Path) -> None:
-    names = {
-        "基线": "基线",
-        "Метод (v2)": "Метод_v2",
-        "طريقة": "طريقة",
-        "हिन्दी/x": "हिन्दी_x",
-        "!": "group",
-        "?!": "group_2",
-    }
+    names = {"基线": "基线", "Метод (v2)": "Метод_v2", "हिन्दी/x": "हिन्दी_x", "!": "group", "?!": "group_2"}
     for place, called in enumerate(names):
         for cell, (clip, gamma) in enumerate(((0.1, 1), (0.1, 2), (0.2, 1), (0.2, 2))):
             about = config(called, 0, clip=clip, gamma=gamma)
@@ -160,14 +174,12 @@ def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_w
     tmp_path: Path, worded: Worded
 ) -> None:
     events(tmp_path / "logs" / "x", {1: 0.5}, config("ppo", 0, env="Pong"))
-    naming = Naming(group="method.name", seed="seed", factors=("method.env",))
-    into = tmp_path / "multirun" / "theirs"
+    logs, naming = tmp_path / "logs", Naming(group="method.name", seed="seed", factors=("method.env",))
     for asks in ({"normalize": {"Pnog": [0, 1]}}, {"select": {"method.lr": "best"}}):
-        wanted = asked(tmp_path / "logs", into, naming, analysis=asks, file="study.yaml")
-        worded(refusal(BadPlan, lambda wanted=wanted: import_runs(wanted)))
+        worded(refusal(BadPlan, lambda asks=asks: imported(logs, naming, analysis=asks, file="study.yaml")))
         assert not (tmp_path / "multirun").exists()
     asks = {"normalize": {"Pong": [0, 1]}, "select": {"method.env": "best"}}
-    assert import_runs(asked(tmp_path / "logs", into, naming, analysis=asks)).groups == {"ppo": 1}
+    assert [run.group for run in imported(logs, naming, analysis=asks)] == ["ppo"]
 
 
 def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
@@ -186,15 +198,13 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     assert "no seed in common" not in capsys.readouterr().out
     study_of = found(into)[1]
     (comparison,) = study_of.primary.comparisons
-    assert (comparison.contrast.test, comparison.seeds) == ("welch", (4, 5, 6, 7, 8))
-    assert comparison.seeds_of_b == (0, 1, 2, 3)
-    assert comparison.outcome is Outcome.HIGHER and comparison.interval is not None and comparison.interval[0] > 0
+    assert (comparison.seeds, comparison.seeds_of_b) == ((4, 5, 6, 7, 8), (0, 1, 2, 3))
+    assert (comparison.contrast.test, comparison.outcome) == ("welch", Outcome.HIGHER)
     assert main(["report", str(into)]) == 0
     said = capsys.readouterr().out
     assert "b is better than a in the final value of reward: +2.45" in said
     assert "better in 100% of pairs of runs (5 against 4)" in said
-    page = (into / "report" / "index.html").read_text()
-    assert "Seeds are not paired" in page
+    assert "Seeds are not paired" in (into / "report" / "index.html").read_text()
 
 
 @pytest.fixture
@@ -208,29 +218,19 @@ def logs(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("naming", "more"),
     [
-        (Naming(), {}),
-        (Naming(group="method.nam", seed="seed"), {}),
-        (KEYS, {}),
+        (Naming(), {}), (Naming(group="method.nam", seed="seed"), {}), (KEYS, {}),
         (Naming(group="method.name", match=r"/(?P<seed>\d)"), {}),
-        (Naming(match="("), {}),
-        (Naming(match="x"), {}),
-        (Naming("method.name", "seed", ("method.clip",)), {}),
+        (Naming(match="("), {}), (Naming(match="x"), {}), (Naming("method.name", "seed", ("method.clip",)), {}),
         (Naming(map=Path("none.csv")), {}),
         (Naming("method.name"), {"metrics": ()}),
         (Naming("method.name"), {"baseline": "b"}),
         (Naming("method.name"), {"analysis": {"pairing": "none"}, "file": "study.yaml", "paired": True}),
-        *(
-            (Naming(map=Path("map.csv")), {"map": text})
-            for text in (
-                "run,group\nlogs/x,a\n",
-                "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n",
-                "run,group,seed\nlogs/z,a,0\n",
-                "run,group,seed\n",
-                f"run,group,seed\nlogs/x,a,{2**63}\n",
-            )
-        ),
+        *((Naming(map=Path("map.csv")), {"map": text}) for text in (
+            "run,group\nlogs/x,a\n", "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "run,group,seed\nlogs/z,a,0\n",
+            "run,group,seed\n", f"run,group,seed\nlogs/x,a,{2**63}\n",
+        )),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_written(
     logs: Path, monkeypatch: pytest.MonkeyPatch, naming: Naming, more: dict[str, Any], worded: Worded
 ) -> None:
@@ -240,47 +240,47 @@ def test_what_cannot_be_imported_is_said_with_run_key_and_fix_and_nothing_is_wri
         (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
         naming = naming if naming.map else KEYS
     Path("map.csv").write_text(more.pop("map", ""))
-    worded(refused(logs, logs.parent / "multirun" / "theirs", naming, **more))
+    worded(refused(logs, naming, **more))
     assert not (logs.parent / "multirun").exists()
 
 
-@pytest.mark.parametrize("into", ["runs", "Verdicts", "archive", "runs/mine", "mine/x", ".index", "-x", "a b"])
-def test_an_import_goes_into_no_folder_of_something_else(logs: Path, into: str) -> None:
-    multirun = logs.parent / "multirun"
-    import_runs(asked(logs, multirun / "mine", Naming(map=_map(logs))))
+def test_an_import_goes_into_no_folder_of_something_else(logs: Path) -> None:
+    multirun, mapped = logs.parent / "multirun", Naming(map=_map(logs))
+    import_runs(asked(logs, multirun / "mine", mapped))
     before = sorted(multirun.rglob("*"))
-    with pytest.raises(BadImport, match="not the folder of an experiment"):
-        import_runs(asked(logs, multirun / into, Naming(map=_map(logs))))
-    assert sorted(multirun.rglob("*")) == before
+    for into in ("runs", "Verdicts", "archive", "runs/mine", "mine/x", ".index", "-x", "a b"):
+        with pytest.raises(BadImport, match="not the folder of an experiment"):
+            import_runs(asked(logs, multirun / into, mapped))
+        assert sorted(multirun.rglob("*")) == before, into
 
 
-def _map(logs: Path, seed: int = 0) -> Path:
-    (logs.parent / "map.csv").write_text(f"run,group,seed\nlogs/x,a,{seed}\nlogs/y,b,0\n")
+def _map(logs: Path) -> Path:
+    (logs.parent / "map.csv").write_text("run,group,seed\nlogs/x,a,0\nlogs/y,b,0\n")
     return logs.parent / "map.csv"
 
 
 def test_runs_of_one_place_are_refused_with_what_tells_them_apart(logs: Path, worded: Worded) -> None:
     events(logs / "y", {1: 0.5}, config("ppo", 0, clip=0.3))
-    into = logs.parent / "multirun" / "theirs"
-    worded(refused(logs, into))
-    import_runs(asked(logs, into, Naming("method.name", "seed", ("method.clip",))))
-    assert [run.cell for run in found(into)[0].runs] == [(("method.clip", 0.2),), (("method.clip", 0.3),)]
+    worded(refused(logs))
+    runs = imported(logs, Naming("method.name", "seed", ("method.clip",)))
+    assert [run.cell for run in runs] == [(("method.clip", 0.2),), (("method.clip", 0.3),)]
 
 
 def test_places_and_runs_of_others_are_refused(logs: Path, make_sweep: MakeSweep, worded: Worded) -> None:
     folder = make_sweep(groups=("C0",), seeds=(0,))
-    into = logs.parent / "multirun" / "theirs"
-    worded(refused(logs, folder, Naming(map=_map(logs))))
-    worded(refused(folder, into))
-    worded(refused(folder / "nowhere", into))
-    shutil.copytree(logs / "x", logs.parent / "other" / "logs" / "x")
-    twice = ImportRequest((logs, logs.parent / "other" / "logs"), into, KEYS, metrics=("reward",))
-    worded(refusal(BadImport, lambda: import_runs(twice)))
+    into, other = logs.parent / "multirun" / "theirs", logs.parent / "other" / "logs"
+    shutil.copytree(logs / "x", other / "x")
+    for request in (
+        asked(logs, folder, Naming(map=_map(logs))),
+        asked(folder, into),
+        asked(folder / "nowhere", into),
+        ImportRequest((logs, other), into, KEYS, metrics=("reward",)),
+    ):
+        worded(refusal(BadImport, lambda request=request: import_runs(request)))
     events(logs / "y", {1: 0.5}, config("dpo", 1))
-    import_runs(asked(logs, into))
-    run = found(into)[0].runs[0]
+    run = imported(logs)[0]
     files.write_json(run_folder(into.parent, run.id) / "provenance.json", {"commit": "abc"})
-    worded(refused(logs, into).replace(run.id, "{run}"))
+    worded(refused(logs).replace(run.id, "{run}"))
 
 
 def test_command_says_what_came_and_what_comes_next(
@@ -298,10 +298,9 @@ def test_command_says_what_came_and_what_comes_next(
 
 def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (logs / "y" / "config.yaml").write_text(files.dump_yaml(config("dpo", 1)))
-    into = logs.parent / "multirun" / "theirs"
-    import_runs(asked(logs, into, command="python -m analysis import logs"))
-    (first, second) = found(into)[0].runs
-    where = ["--multirun", str(into.parent)]
+    multirun = logs.parent / "multirun"
+    first, second = imported(logs, command="python -m analysis import logs")
+    where = ["--multirun", str(multirun)]
     assert launcher(["status", "theirs", *where]) == 0
     assert "theirs: 2 runs: 2 done" in capsys.readouterr().out
     assert launcher(["sync", "--json", *where]) == 0
@@ -309,10 +308,10 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     assert launcher(["reproduce", first.id, *where]) == 2
     assert f"run {first.id}: it was imported, not made by launch.py" in capsys.readouterr().err
     state = State(second.id, RunState.FAILED, 1)
-    write_state(run_folder(into.parent, second.id), state)
+    write_state(run_folder(multirun, second.id), state)
     assert launcher(["retry", "theirs", *where]) == 2
     assert "only a command `launch.py -m ...` can be repeated" in capsys.readouterr().err
-    assert read_state(run_folder(into.parent, second.id)) == state
+    assert read_state(run_folder(multirun, second.id)) == state
 
 
 # ---------------------------------------------------------------- verl
@@ -332,11 +331,9 @@ def logged(path: Path, values: dict[int, object], config: dict[str, Any] | None 
 def test_a_folders_configuration_is_that_of_its_only_run_of_verl(tmp_path: Path) -> None:
     first = logged(tmp_path / "logs" / "a" / "metrics.jsonl", {1: 1.0})
     (first.parent / "config.yaml").write_text(files.dump_yaml(config("ppo", 3)))
-    into = tmp_path / "multirun" / "theirs"
-    import_runs(asked(tmp_path / "logs", into))
-    assert [(run.group, run.seed) for run in found(into)[0].runs] == [("ppo", 3)]
+    assert [(run.group, run.seed) for run in imported(tmp_path / "logs")] == [("ppo", 3)]
     logged(first.with_name("others.jsonl"), {1: 1.0})
-    said = refused(tmp_path / "logs", into)
+    said = refused(tmp_path / "logs")
     assert "2 runs (logs/a/metrics, logs/a/others): --group method.name: its configuration has no such key" in said
 
 
@@ -344,11 +341,9 @@ def test_every_bad_line_of_verls_files_is_named_with_file_and_line(tmp_path: Pat
     one, other = (logged(tmp_path / "logs" / f"{name}.jsonl", {1: 0.5}) for name in "ab")
     one.write_text('not json\n{"step": 1, "data": {"reward": 1.0}}\n{"step": 2}\n')
     other.write_text('{"step": 1, "data": {"reward": 1.0}}\n{"step": -1, "data": {}}\n\n')
-    worded(refused(tmp_path / "logs", tmp_path / "multirun" / "theirs"))
+    worded(refused(tmp_path / "logs"))
     assert not (tmp_path / "multirun").exists()
 
-
-# ---------------------------------------------------------------- what verl prints
 
 TASK = "\x1b[36m(TaskRunner pid=8213, ip=10.0.0.7)\x1b[0m "
 OTHER = "\x1b[36m(WorkerDict pid=8999)\x1b[0m "
@@ -372,23 +367,20 @@ def test_a_printed_run_that_began_again_and_logs_that_are_no_run(tmp_path: Path,
     again = [(1, "reward:0.1"), (2, "reward:0.2"), (3, "reward:0.3"), (2, "reward:0.5 - val:1"), (2, "late:4")]
     log = printed(tmp_path / "logs" / "run.txt", "grpo", 0, again)
     keys = Naming("algorithm.adv_estimator", "data.seed")
-    import_runs(asked(log, tmp_path / "multirun" / "one", keys, metrics=("reward", "late")))
-    (run,) = found(tmp_path / "multirun" / "one")[0].runs
-    assert run.curves.steps.tolist() == [1, 2] and run.curves.values["reward"].tolist() == [0.1, 0.5]
-    assert run.curves.values["late"].tolist()[1] == 4
-    cut = log.with_name("cut.log")
+    (run,) = imported(log, keys, metrics=("reward", "late"))
+    assert points(run) == {1: 0.1, 2: 0.5} and points(run, "late") == {2: 4}
+    cut, other = log.with_name("cut.log"), tmp_path / "other.log"
     cut.write_text(log.read_text().partition("'trainer'")[0] + "\nstep:1 - reward:1\n")
-    worded(refused(cut, tmp_path / "multirun" / "two", keys))
-    other = tmp_path / "other.log"
+    worded(refused(cut, keys))
     other.write_text("epoch 1: loss 0.5\n")
-    worded(refused(other, tmp_path / "multirun" / "three", keys))
+    worded(refused(other, keys))
     # W&B keeps what was printed in its own folder: one run
     beside = logged(tmp_path / "both" / "ppo.jsonl", {1: 1.0}, config("ppo", 0))
     printed(beside.parent / "files" / "output.log", "grpo", 0, again)
-    assert import_runs(asked(tmp_path / "both", tmp_path / "multirun" / "four")).groups == {"ppo": 1}
+    assert [run.group for run in imported(tmp_path / "both")] == ["ppo"]
 
 
-# ---------------------------------------------------------------- W&B
+# ---------------------------------------------------------------- W&B, and Hugging Face's Trainer
 
 OFFLINE = """
 import json, sys
@@ -479,9 +471,6 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
         list(WandbFiles().read({path: "a0"}, "global_step", ()))
 
 
-# ---------------------------------------------------------------- Hugging Face's Trainer, TRL
-
-
 def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **more: Any) -> None:
     """A state as TRL writes it: entries of training and of evaluation every ten steps, and one at the end."""
     history: list[dict[str, Any]] = []
@@ -499,43 +488,35 @@ def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **
 def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path, worded: Worded) -> None:
     stopped = {"TrainerControl": {"args": {"should_training_stop": True}}}
     trainer_state(tmp_path / "out" / "grpo-s0", 20, 1.0, stateful_callbacks=stopped)
-    named = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
     file = tmp_path / "out" / "grpo-s0" / "trainer_state.json"
-    assert import_runs(asked(file, tmp_path / "theirs", named)).gaps == ()
+    assert import_runs(asked(file, tmp_path / "theirs", BY_NAME)).gaps == ()
     file.write_text("[]")
-    worded(refused(tmp_path / "out", tmp_path / "theirs", named))
+    worded(refused(tmp_path / "out", BY_NAME))
 
 
-# ---------------------------------------------------------------- CSV files
+# ---------------------------------------------------------------- CSV files, and what is read of each format
 
 
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("episode,reward\n1,2\n", None),
-        ("step,reward\n1,2\n", "epoch"),
-        ("step,reward\n1,2\n0.5,3\n", None),
-        ("step,reward\n1,2,9\n", None),
-        ("r,l,t\n1.0,x,2\n", None),
+        ("episode,reward\n1,2\n", None), ("step,reward\n1,2\n", "epoch"), ("step,reward\n1,2\n0.5,3\n", None),
+        ("step,reward\n1,2,9\n", None), ("r,l,t\n1.0,x,2\n", None),
         ("time,a-s0 - reward,b-s0 - reward\n0.5,1,2\n1.5,1,2\n2.5,1,2\n3.5,1,2\n4.5,1,2\n", "time"),
     ],
-)
+)  # fmt: skip
 def test_tables_that_cannot_be_read_are_refused_with_the_line_or_the_columns(
     tmp_path: Path, text: str, step: str | None, worded: Worded
 ) -> None:
     (tmp_path / "a-s0.csv").write_text(text)
-    naming = Naming(match=r"(?P<group>\w)-s(?P<seed>\d)")
-    worded(refused(tmp_path / "a-s0.csv", tmp_path / "theirs", naming, step=step))
-    assert not (tmp_path / "theirs").exists()
+    worded(refused(tmp_path / "a-s0.csv", BY_NAME, step=step))
+    assert not (tmp_path / "multirun").exists()
 
 
 def test_a_table_whose_columns_are_runs_says_its_metric(tmp_path: Path) -> None:
     (tmp_path / "acc.csv").write_text("step,ppo_seed0,sac_seed0\n1,0.5,0.75\n")
-    said = refused(tmp_path / "acc.csv", tmp_path / "theirs", Naming(match="/(?P<group>[a-z]+)_"), metrics=("accc",))
+    said = refused(tmp_path / "acc.csv", Naming(match="/(?P<group>[a-z]+)_"), metrics=("accc",))
     assert said == "--metric accc: no run recorded this metric; the recorded metrics are acc. Fix: write acc"
-
-
-# ---------------------------------------------------------------- what is read of each format
 
 
 def verl_files(folder: Path) -> None:
@@ -593,7 +574,6 @@ PUBLISHED = "".join(
     for seed in (1, 2)
 )
 RLLIB = 'episode_reward_mean,timesteps_total,done,trial_id,hist\n10.5,4000,False,ab1,"[1.0, 2.0]"\nnan,8000,True,ab1,\n'
-SEEDED = Naming(match=r"(?P<group>\w+)-s(?P<seed>\d+)")
 VERL = {0: 0.0, 2: 2.0, 3: 0.5}
 #: The files, or what writes them; how runs are named; and by group, seed and cell, values of metrics by step.
 READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, float]]]]] = {
@@ -607,7 +587,7 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
          ("rloo", 3): {"reward": {1: 0.1234567890123, 2: 1e-05}, "tokens": {1: 64, 2: 7}}},
     ),
     "states of the Trainer": (
-        trainer_states, SEEDED,
+        trainer_states, BY_NAME,
         {("grpo", 0): {"reward": {10: 10, 20: 20, 30: 30, 40: 40}, "eval_reward": {10: 5, 20: 10, 30: 15, 40: 20}},
          ("grpo", 1): {"reward": {10: 20, 20: 40}}},
     ),
@@ -615,7 +595,7 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
         torch_writes, Naming("algo", "seed", ("lr",)),
         {("ppo", 3, ("lr", 0.1)): {"reward": {0: 0, 1: 0.125, 2: 0.25, 3: 0.375, 4: 9.0}, "weights": {}}},
     ),
-    "a table beside events": (beside, SEEDED, {("a", 0): {"reward": {1: 1.0, 2: 2.0}}}),
+    "a table beside events": (beside, BY_NAME, {("a", 0): {"reward": {1: 1.0, 2: 2.0}}}),
     # keys in any order, empty cells, evaluations in rows of their own, two environments, a last row that was cut off
     "Stable-Baselines3": (
         {"ppo/seed_3/progress.csv":
@@ -636,7 +616,7 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
     ),
     "monitors of a run that was resumed": (
         {"a-s0/0.monitor.csv": f"{MONITOR}1,10,1\n2,10,3\n3,10,2\n", "a-s0/1.monitor.csv": f"{MONITOR}5,10,2\n"},
-        SEEDED, {("a", 0): {"r": {10: 1, 20: 5, 30: 2, 40: 3}}},
+        BY_NAME, {("a", 0): {"r": {10: 1, 20: 5, 30: 2, 40: 3}}},
     ),
     "a long table": (
         {"t.csv": "algo,seed,env,step,variable,value\n" + "".join(
@@ -657,51 +637,17 @@ READ: dict[str, tuple[Any, Naming, dict[tuple[Any, ...], dict[str, dict[int, flo
 @pytest.mark.parametrize("name", READ)
 def test_runs_of_a_format_have_their_names_steps_and_values(tmp_path: Path, name: str) -> None:
     made, naming, expected = READ[name]
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    for path, text in made.items() if isinstance(made, dict) else ():
-        (logs / path).parent.mkdir(parents=True, exist_ok=True)
-        (logs / path).write_text(text, encoding="utf-8")
-    if not isinstance(made, dict):
-        made(logs)
+    (logs := tmp_path / "logs").mkdir()
+    written(tmp_path, made) if isinstance(made, dict) else made(logs)
     metrics = {metric: None for of_run in expected.values() for metric, values in of_run.items() if values}
-    import_runs(asked(logs, tmp_path / "theirs", naming, metrics=tuple(metrics)))
-    found = {}
-    for run in read_sweep(tmp_path / "theirs").runs:
-        curves = {key: zip(run.curves.steps, values, strict=True) for key, values in run.curves.values.items()}
-        found[run.group, run.seed, *run.cell] = {
-            key: {int(step): value for step, value in curve if value == value} for key, curve in curves.items()
-        }
+    found = {(run.group, run.seed, *run.cell): run for run in imported(logs, naming, metrics=tuple(metrics))}
     assert found.keys() == expected.keys()
-    for run, metrics in expected.items():
-        assert {key: found[run].get(key, {}) for key in metrics} == metrics, run
+    for place, run in found.items():
+        recorded = {key: points(run, key) if key in run.curves.values else {} for key in expected[place]}
+        assert recorded == expected[place], place
 
 
-BY_NAME = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d+)")
 BY_COLUMN = Naming("algo", "seed")
-
-
-def imported(source: Path, naming: Naming = BY_NAME, **more: Any) -> list[Run]:
-    into = source.parent / "multirun" / "theirs"
-    import_runs(ImportRequest((source,), into, naming, **{"metrics": ("reward",), **more}))
-    return list(read_sweep(into).runs)
-
-
-def refusal_of(source: Path, naming: Naming = BY_NAME, **more: Any) -> str:
-    return refusal(BadImport, lambda: imported(source, naming, **more))
-
-
-def written(folder: Path, files: dict[str, str | bytes]) -> Path:
-    for name, content in files.items():
-        path = folder / "logs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder / "logs"
-
-
-def points(run: Run, metric: str = "reward") -> dict[float, float]:
-    values = zip(run.curves.steps.tolist(), run.curves.values[metric].tolist(), strict=True)
-    return {step: value for step, value in values if value == value}
 
 
 def verl(*rows: tuple[int, dict[str, Any]]) -> str:
@@ -729,7 +675,6 @@ KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
     "UTF-16": ({"a-s0.csv": ROWS.encode("utf-16")}, HALF, ""),
     "lines of UTF-16": ({"a-s0.jsonl": JSON_ROWS.encode("utf-16")}, HALF, ""),
     "a last number that may be cut off": ({"a-s0.csv": ROWS + "3,1"}, HALF, "1 (last line without an end)"),
-    "a last cell that is cut off": ({"a-s0.csv": ROWS + "3,1.2e-"}, HALF, "1 (last line without an end)"),
     "one row without an end": ({"a-s0.csv": "step,reward\n1,0.5"}, {1: 0.5}, ""),
     "an export without an end": ({"t.csv": "step,a-s0 - reward\n1,0.5\n2,0.75"}, HALF, ""),
     "half a line": ({"a-s0.jsonl": '{"step": 3, "rew\n' + JSON_ROWS}, HALF, "1 (line 1 is incomplete)"),
@@ -771,32 +716,30 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
 
 def test_a_folder_of_files_that_are_no_logs_says_why(tmp_path: Path) -> None:
     logs = written(tmp_path, {"a.csv": "epoch,reward\n1,2\n", "b.jsonl": '{"step": 1, "a": 1, "b": "x", "c": "y"}\n'})
-    assert "a.csv: no column is known to count steps; the columns are epoch, reward; 1 more" in refusal_of(logs)
+    assert "a.csv: no column is known to count steps; the columns are epoch, reward; 1 more" in refused(logs, BY_NAME)
     (logs / "a.csv").unlink()
-    assert "b.jsonl: its lines have more texts and lists than numbers. Fix: " in refusal_of(logs)
+    assert "b.jsonl: its lines have more texts and lists than numbers. Fix: " in refused(logs, BY_NAME)
     assert len(imported(logs / "b.jsonl", Naming(match="(?P<group>b)"), metrics=("a",))) == 1
 
 
-@pytest.mark.parametrize("metric", ["val acc (%)", "val_acc_(%)"])
-@pytest.mark.parametrize("name", ["a-s0.jsonl", "a-s0.csv", "a-s0.log"])
+@pytest.mark.parametrize(
+    ("name", "metric"), [("a-s0.jsonl", "val acc (%)"), ("a-s0.csv", "val_acc_(%)"), ("a-s0.log", "val acc (%)")]
+)
 def test_a_blank_in_the_name_of_a_metric_is_an_underscore(tmp_path: Path, name: str, metric: str) -> None:
     made = {"l": JSON_ROWS, "v": ROWS, "g": "step:1 - reward:0.5\nstep:2 - reward:0.75\n"}[name[-1]]
-    (run,) = imported(written(tmp_path, {name: made.replace("reward", "val acc (%)")}), metrics=(metric,))
+    (run,) = imported(written(tmp_path, {name: made.replace("reward", "val acc (%)")}), BY_NAME, metrics=(metric,))
     assert points(run, "val_acc_(%)") == HALF
 
 
-ODD = ("betas: !!python/tuple [0.9]", "act: !!python/name:m.f ''", "m: !!python/object:m.C {a: 1}", "day: 2024-01-01")
+ODD = "betas: !!python/tuple [0.9]\nact: !!python/name:m.f ''\nm: !!python/object:m.C {a: 1}\nday: 2024-01-01\n"
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_a_configuration_of_a_program_is_read_and_a_bad_one_is_needed_for_its_keys_alone(
-    tmp_path: Path, odd: str
-) -> None:
+def test_a_configuration_of_a_program_is_read_and_a_bad_one_is_needed_for_its_keys_alone(tmp_path: Path) -> None:
     logs = written(tmp_path, {f"a-s{n}/{name}": text for n in (0, 1) for name, text in (
-        ("progress.csv", ROWS), ("hparams.yaml", f"algo: x\nseed: {n + 5}\n{odd}\n"))})  # fmt: skip
-    assert [(run.group, run.seed) for run in imported(logs, Naming("algo", "seed"))] == [("x", 5), ("x", 6)]
+        ("progress.csv", ROWS), ("hparams.yaml", f"algo: x\nseed: {n + 5}\n{ODD}"))})  # fmt: skip
+    assert [(run.group, run.seed) for run in imported(logs, BY_COLUMN)] == [("x", 5), ("x", 6)]
     (logs / "a-s0" / "hparams.yaml").write_text("a: [")
-    assert "hparams.yaml: not plain YAML" in refusal_of(logs, Naming("algo", "seed"))
+    assert "hparams.yaml: not plain YAML" in refused(logs, BY_COLUMN)
     done = import_runs(asked(logs, tmp_path / "multirun" / "theirs", BY_NAME))
     assert done.groups == {"a": 2} and re.search(r"Not read: \S+a-s0/hparams.yaml \(not plain YAML", done.read[1])
 
@@ -813,27 +756,23 @@ def test_a_run_in_a_linked_folder_is_read_once(tmp_path: Path, name: str) -> Non
     (logs / "a-s0").symlink_to(run)
     (logs / "latest").symlink_to("a-s0")
     (run / "up").symlink_to(logs)
-    (found,) = imported(logs)
+    (found,) = imported(logs, BY_NAME)
     assert (found.group, found.seed, points(found)) == ("a", 0, HALF)
 
 
 # ---------------------------------------------------------------- runs that ended before their first step
 
 OF_VERL = verl((1, {"reward": 0.5}), (2, {"reward": 0.75}))
-TABLE = "step,reward\n1,0.5\n2,0.75\n"
 PRINTED = "(TaskRunner pid=1) {'actor_rollout_ref': {'a': 1},\n(TaskRunner pid=1)  'trainer': {}}\n"
 
 
 @pytest.mark.parametrize(
     ("name", "whole", "died"),
     [
-        ("ppo-s{}.jsonl", OF_VERL, b""),
         ("ppo-s{}.jsonl", OF_VERL, b'{"step":1,"da'),
         ("ppo-s{}.jsonl", OF_VERL, b"\0" * 200),
-        ("ppo-s{}/metrics.jsonl", OF_VERL, b""),
-        ("ppo-s{}.csv", TABLE, b"step,reward\n"),
-        ("ppo-s{}.csv", TABLE, b"step,rew"),
-        ("ppo-s{}/progress.csv", TABLE, b""),
+        ("ppo-s{}.csv", ROWS, b"step,rew"),
+        ("ppo-s{}/progress.csv", ROWS, b""),
         ("ppo-s{}/0.monitor.csv", '#{"t": 1}\nr,l,t\n0.5,1,1\n0.75,1,2\n', b'#{"t": 1}\nr,l,t\n'),
         ("ppo-s{}.log", PRINTED + "step:1 - reward:0.5\nstep:2 - reward:0.75\n", PRINTED.encode()),
     ],
@@ -842,7 +781,7 @@ def test_a_run_whose_file_holds_no_whole_line_is_present_and_missing(
     tmp_path: Path, name: str, whole: str, died: bytes
 ) -> None:
     logs = written(tmp_path, {name.format(0): whole, name.format(1): died})
-    runs = imported(logs, metrics=("r",) if "monitor" in name else ("reward",))
+    runs = imported(logs, BY_NAME, metrics=("r",) if "monitor" in name else ("reward",))
     assert [(run.group, run.seed, run.done) for run in runs] == [("ppo", 0, True), ("ppo", 1, False)]
     assert runs[1].problem == "failed: it ended before it had logged a step"
 
@@ -857,10 +796,10 @@ def test_runs_without_scalars_or_history_are_present_and_what_belongs_to_a_run_i
             writer.add_text("notes", "hello", 0)
     trainer_state(tmp_path / "logs" / "ppo-s2", 40, 1.0)
     written(tmp_path, {"ppo-s3/checkpoint-10/trainer_state.json": b""})
-    runs = imported(tmp_path / "logs")
+    runs = imported(tmp_path / "logs", BY_NAME)
     assert [(run.seed, run.done) for run in runs] == [(0, True), (1, False), (2, True), (3, False)]
     logs = written(tmp_path / "others", {"a/ppo-s0.jsonl": OF_VERL, "b/x.jsonl": '{"input": "a"}\n', "b/y.jsonl": b""})
-    assert len(imported(logs)) == 1  # files of another program, of which one is empty
+    assert len(imported(logs, BY_NAME)) == 1  # files of another program, of which one is empty
 
 
 # ---------------------------------------------------------------- attempts
@@ -883,15 +822,17 @@ def as_printed(rows: list[tuple[int, dict[str, float]]]) -> str:
 
 
 FORMATS = {"ppo-s0.jsonl": lambda rows: verl(*rows), "ppo-s0.csv": as_table, "ppo-s0.log": as_printed}
-LATER = {"resumed": (range(1, 8), range(4, 7)), "at its last step": (range(1, 8), range(7, 10))}
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("case", LATER)
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [("ppo-s0.jsonl", range(4, 7)), ("ppo-s0.csv", range(7, 10)), ("ppo-s0.log", range(4, 7))],
+    ids=["jsonl, resumed", "csv, at its last step", "log, resumed"],
+)
 def test_the_later_attempt_counts_from_its_first_step_on_and_this_is_said(
-    tmp_path: Path, name: str, case: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, name: str, later: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, later = LATER[case]
+    first = range(1, 8)
     source = written(tmp_path, {name: FORMATS[name](attempts(first, later))})
     words = ["import", str(source), "--into", str(tmp_path / "m" / "x"), "--match", BY_NAME.match, "--metric", "reward"]
     assert main([str(word) for word in words]) == 0
@@ -910,12 +851,12 @@ def test_steps_that_begin_again_are_refused_with_the_counter_that_goes_on(
     tmp_path: Path, name: str, worded: Worded
 ) -> None:
     source = written(tmp_path, {name: FORMATS[name](attempts(range(5), range(3), global_step=100))})
-    worded(refusal_of(source))
-    (run,) = imported(source, step="global_step")
+    worded(refused(source, BY_NAME))
+    (run,) = imported(source, BY_NAME, step="global_step")
     assert points(run) == {100 + row: value for row, value in enumerate([0, 1, 2, 3, 4, 0.5, 1.5, 2.5])}
     assert "log/step" in run.curves.values if name.endswith("csv") else True
     nothing = written(tmp_path / "none", {name: FORMATS[name](attempts(range(5), range(8)))})
-    worded(refusal_of(nothing))
+    worded(refused(nothing, BY_NAME))
 
 
 def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
@@ -934,15 +875,13 @@ def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
     def steps(of: range, tag: str = "reward", more: float = 0.0) -> list[tuple[str, int, float]]:
         return [(tag, step, step + more) for step in of]
 
-    (resumed,) = imported(run("a", steps(range(1, 8)), steps(range(5, 7), more=0.5)))
-    assert points(resumed) == {1: 1, 2: 2, 3: 3, 4: 4, 5: 5.5, 6: 6.5} and resumed.curves.superseded == 3
-    (both,) = imported(run("b", steps(range(1, 4)), steps(range(1, 4), "loss")), metrics=("reward", "loss"))
+    (both,) = imported(run("b", steps(range(1, 4)), steps(range(1, 4), "loss")), BY_NAME, metrics=("reward", "loss"))
     assert points(both) == points(both, "loss") == {1: 1, 2: 2, 3: 3} and both.curves.superseded == 0
     epochs = [[*steps(range(40)), *steps(range(2), "eval")], [*steps(range(40, 42)), *steps(range(1, 3), "eval")]]
-    (run_of,) = imported(run("c", *epochs), metrics=("reward", "eval"))
+    (run_of,) = imported(run("c", *epochs), BY_NAME, metrics=("reward", "eval"))
     assert len(points(run_of)) == 42 and points(run_of, "eval") == {0: 0, 1: 1, 2: 2}
     again = run("d", steps(range(4)), steps(range(3), more=0.5))
-    worded(refusal_of(again))
+    worded(refused(again, BY_NAME))
 
 
 @pytest.mark.processes
@@ -954,7 +893,7 @@ def test_two_offline_folders_of_one_run_that_both_begin_at_step_0(tmp_path: Path
     keys = Naming("method.name", "seed")
     assert re.search(
         r"run-a\.wandb: step 0: this step appears again .*Fix: add --step global_step",
-        refusal_of(tmp_path / "logs", keys),
+        refused(tmp_path / "logs", keys),
     )
     runs = imported(tmp_path / "logs", keys, step="global_step")
     assert points(runs[0]) == {step: step / 7 for step in range(8)}
@@ -974,21 +913,21 @@ def test_rows_of_one_run_and_step_that_differ_are_refused_with_the_columns_that_
     tmp_path: Path, worded: Worded
 ) -> None:
     source = written(tmp_path, {"t.csv": published("algo,seed,env,lr,step,reward", TASKS)})
-    worded(refusal_of(source, BY_COLUMN))
-    worded(refusal_of(source, Naming("algo", "seed", ("env",))))
-    worded(refusal_of(source, Naming("algo", "lr", ("env", "lr"))))
-    worded(refusal_of(source, Naming(seed="seed")))
+    worded(refused(source, BY_COLUMN))
+    worded(refused(source, Naming("algo", "seed", ("env",))))
+    worded(refused(source, Naming("algo", "lr", ("env", "lr"))))
+    worded(refused(source, Naming(seed="seed")))
     assert len(imported(source, Naming("algo", "seed", ("env", "lr")))) == 16
     long = [(algo, seed, 1, name, seed) for algo in "ab" for seed in range(4) for name in ("reward", "loss")]
     source = written(tmp_path / "long", {"t.csv": published("algo,seed,step,metric,value", long)})
-    assert refusal_of(source, Naming("algo")).endswith("Fix: add --seed seed")
+    assert refused(source, Naming("algo")).endswith("Fix: add --seed seed")
 
 
 @pytest.mark.parametrize("order", [None, lambda row: row[2]])
 def test_a_table_of_several_runs_that_is_named_as_one_is_refused(tmp_path: Path, order: Any, worded: Worded) -> None:
     rows = [(seed, env, step, seed + step / 7) for seed in (1, 2) for env in "ab" for step in range(3)]
     table = published("seed,env,step,reward", sorted(rows, key=order) if order else rows)
-    worded(refusal_of(written(tmp_path, {"ppo-s0.csv": table})))
+    worded(refused(written(tmp_path, {"ppo-s0.csv": table}), BY_NAME))
 
 
 def test_rows_that_only_repeat_others_are_dropped_and_counted(tmp_path: Path, worded: Worded) -> None:
@@ -998,18 +937,18 @@ def test_rows_that_only_repeat_others_are_dropped_and_counted(tmp_path: Path, wo
     about = read_provenance(run_folder(tmp_path / "multirun", run.id))["imported"]
     assert (about["rows"], about["unused"]) == (4, {"repeated": 1})
     rows[-1] = ("dqn", 1, 2, 9.0)
-    worded(refusal_of(written(tmp_path, {"t.csv": published("algo,seed,step,reward", rows)}), BY_COLUMN))
+    worded(refused(written(tmp_path, {"t.csv": published("algo,seed,step,reward", rows)}), BY_COLUMN))
 
 
 def test_columns_of_one_name_are_refused_and_a_header_that_comes_again_is_not_a_row(
     tmp_path: Path, worded: Worded
 ) -> None:
-    worded(refusal_of(written(tmp_path / "a", {"ppo-s0.csv": "step,ep len,ep_len\n1,2,3\n"})))
-    (run,) = imported(written(tmp_path / "b", {"ppo-s0.csv": "step,reward\n1,1\n2,2\nstep,reward\n2,3\n3,4\n"}))
-    assert points(run) == {1: 1, 2: 3, 3: 4}
+    worded(refused(written(tmp_path / "a", {"ppo-s0.csv": "step,ep len,ep_len\n1,2,3\n"}), BY_NAME))
+    (run,) = imported(written(tmp_path / "b", {"ppo-s0.csv": f"{ROWS}step,reward\n2,3\n3,4\n"}), BY_NAME)
+    assert points(run) == {1: 0.5, 2: 3, 3: 4}
 
 
-# ---------------------------------------------------------------- cells
+# ---------------------------------------------------------------- cells, and memory
 
 
 def column(*cells: str, beside: tuple[str, ...] = (), delimiter: str = ",") -> str:
@@ -1051,12 +990,12 @@ def test_a_cell_is_read_in_the_notation_of_its_column_or_refused_by_line(
     source = written(tmp_path, {"ppo-s0.csv": text})
     if isinstance(values, str):
         with pytest.raises(BadImport, match=re.escape(values)):
-            imported(source)
+            imported(source, BY_NAME)
     elif values is None:
         with pytest.raises(BadImport, match="no run recorded this metric"):
-            imported(source)
+            imported(source, BY_NAME)
     else:
-        (run,) = imported(source)
+        (run,) = imported(source, BY_NAME)
         assert points(run) == {step: value for step, value in enumerate(values, start=1) if value is not None}
 
 
@@ -1073,18 +1012,14 @@ def test_steps_with_thousands_and_columns_that_nothing_asks_for(
     assert "reward: '1%' is read as 0.01" in said
 
 
-def test_text_in_other_logs_is_read_as_a_number_or_refused(tmp_path: Path) -> None:
-    (run,) = imported(written(tmp_path, {"ppo-s0.jsonl": verl((1, {"reward": "0.5"}), (2, {"reward": True}))}))
-    assert points(run) == {1: 0.5, 2: 1}
+def test_text_in_other_logs_that_is_no_number_is_refused(tmp_path: Path) -> None:
     for number, (name, text, said) in enumerate((
         ("ppo-s0.jsonl", verl((1, {"reward": 1}), (2, {"reward": "1,234.5"})), "line 2: reward = '1,234.5'"),
         ("ppo-s0.log", "step:1 - reward:0.5\nstep:2 - reward:73.1%\n", "step 2: reward = '73.1%'"),
     )):  # fmt: skip
         with pytest.raises(BadImport, match=re.escape(said)):
-            imported(written(tmp_path / str(number), {name: text}))
+            imported(written(tmp_path / str(number), {name: text}), BY_NAME)
 
-
-# ---------------------------------------------------------------- memory
 
 REPORTED = """
 import sys

@@ -16,13 +16,9 @@ from analysis.report.headline import answer
 from analysis.stats.curve_summaries import auc, interval
 from analysis.stats.mean_curves import heights, on_grid
 from tests.analysis.conftest import Lines, MakeSweep, block_of, studied, without
+from tests.analysis.foreign_logs import RETURN, log
 
-RETURN = "eval/return"
 ASKED = {"primary": {"metric": RETURN, "direction": "higher"}}
-
-
-def log(steps: Any, values: Any) -> Lines:
-    return [{"step": int(step), RETURN: float(value)} for step, value in zip(steps, values, strict=True)]
 
 
 def test_a_grid_keeps_equal_steps_and_bridges_missing_ones() -> None:
@@ -61,13 +57,13 @@ def test_a_best_value_is_described_and_not_judged(make_sweep: MakeSweep) -> None
         noise = np.random.default_rng([seed, group == "b"]).standard_normal(40)
         return log(np.arange(1, 41) * 5000, 0.5 + (0.1 if group == "b" else 0.05) * noise)
 
-    folder = make_sweep(groups=("a", "b"), seeds=range(10), steps=200000, analysis=ASKED, lines=lines)
-    comparison = block_of(studied(folder), RETURN, "best").comparison("b")
+    claim = {"claim": "b is best.", "kind": "greater", "group": "b", "metric": RETURN, "summary": "best"}
+    asked = {**ASKED, "hypotheses": {"H": claim}}
+    found = studied(make_sweep(groups=("a", "b"), seeds=range(10), steps=200000, analysis=asked, lines=lines))
+    comparison = block_of(found, RETURN, "best").comparison("b")
     assert comparison is not None and comparison.difference > 0.05 and comparison.contrast.above >= 9
     assert (comparison.outcome, comparison.p, comparison.adjusted) == (Outcome.NOT_EVALUABLE, None, None)
     assert comparison.ground == Ground(Reason.MAXIMUM) and comparison.interval is None
-    claim = {"claim": "b is best.", "kind": "greater", "group": "b", "metric": RETURN, "summary": "best"}
-    found = studied(folder, hypotheses={"H": claim})
     verdict = judge(found.settings.hypotheses[0], found)
     assert (verdict.verdict, verdict.grounds) == (Outcome.NOT_EVALUABLE, (Ground(Reason.MAXIMUM),))
 
@@ -108,18 +104,6 @@ def test_a_window_has_as_many_points_or_steps_as_it_says(make_sweep: MakeSweep, 
 
 
 # ---------------------------------------------------------------- where runs are measured
-
-
-def to(ends: Any) -> Any:
-    """Lines of runs that rise to 1 at their planned end, and log up to ends(group, seed, task) of it."""
-
-    def lines(group: str, seed: int, cell: Any) -> Lines:
-        planned, last = ends(group, seed, cell.get("task"))
-        steps = np.arange(planned // 100, last + 1, planned // 100)
-        return log(steps, steps / planned + 0.1 * seed)
-
-    return lines
-
 
 TASKS = {group: [{"task": name} for name in ("long", "short")] for group in ("a", "b")}
 

@@ -12,25 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.data.sweep import read_sweep
 from analysis.figures.canvas import TOGETHER, Sketch
 from analysis.figures.dense_artists import Cloud
 from analysis.figures.figures import figures
 from analysis.figures.traces import Panel, Trace, Traces, to_csv
-from analysis.findings.study import study
-from analysis.spec.settings import settings
 from analysis.stats import curve_summaries, exact
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO
-from tests.analysis.conftest import MakeSweep
+from tests.analysis.conftest import MakeSweep, studied
 
 REWARD = "analysis/reward_sum_mean"
 
 
 def drawn(folder: Path) -> dict[str, Sketch]:
-    sweep = read_sweep(folder)
-    found = study(sweep, settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline))
-    return {figure.name: figure for figure in figures(found)}
+    return {figure.name: figure for figure in figures(studied(folder))}
 
 
 @pytest.mark.parametrize("name", ["curve_analysis_reward_sum_mean", "differences"])
@@ -97,13 +92,11 @@ def test_curves_on_one_axis_are_summarised_as_each_alone() -> None:
     x = np.array([1.0, 2, 5, 6, 9, 10])
     rows = np.random.default_rng(0).standard_normal((4, x.size))
     for low, high in ((1, 10), (2, 9), (1.5, 7.25), (5, 5)):
-        assert curve_summaries.areas(x, rows, low, high).tolist() == [
-            curve_summaries.auc(x, row, low, high) for row in rows
-        ]
+        alone = [curve_summaries.auc(x, row, low, high) for row in rows]
+        assert curve_summaries.areas(x, rows, low, high).tolist() == alone
     for stop in (10.0, 9.0, 6.5):
-        assert curve_summaries.finals(x, rows, stop, fraction=0.5).tolist() == [
-            curve_summaries.final(x, row, stop, fraction=0.5) for row in rows
-        ]
+        alone = [curve_summaries.final(x, row, stop, fraction=0.5) for row in rows]
+        assert curve_summaries.finals(x, rows, stop, fraction=0.5).tolist() == alone
     with pytest.raises(NotEvaluable, match="ends at 10 of 12"):
         curve_summaries.areas(x, rows, 1, 12)
 

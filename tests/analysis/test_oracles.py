@@ -91,14 +91,14 @@ def test_detectable_is_statsmodels() -> None:
         assert power.detectable("paired_t", n) == pytest.approx(expected, rel=1e-5)
 
 
-@settings(max_examples=50)
+@settings(max_examples=10)  # with each of which statsmodels collects garbage
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=8))
 def test_holm_and_bh_are_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(tuple(multipletests(p, method="holm")[1]))
     assert benjamini_hochberg(p) == pytest.approx(tuple(multipletests(p, method="fdr_bh")[1]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(SAMPLES, SAMPLES)
 def test_mann_whitney_is_the_enumeration(a: list[int], b: list[int]) -> None:
     def rank_sum(x: np.ndarray, y: np.ndarray) -> float:
@@ -126,7 +126,7 @@ def test_many_tasks_are_rliables() -> None:
         assert ours == pytest.approx(metrics.probability_of_improvement(scores, other))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_trend_is_pymannkendalls(seed: int) -> None:
     random = np.random.default_rng(seed)
     walk = np.zeros(80)
@@ -190,13 +190,6 @@ TAU = np.linspace(-1, 2, 7)
 def readme(module: object) -> object:
     names = ("median", "iqm", "mean", "optimality_gap")
     return lambda x: np.array([getattr(module, f"aggregate_{name}")(x) for name in names])
-
-
-def test_point_estimates_are_those_of_rliables_tests() -> None:
-    x, y = np.array([[1, 2], [2, 2], [1, 1], [2, 1]]), np.array([[1, 1], [2, 2], [3, 3]])
-    for name in ("median", "mean", "iqm"):
-        assert [getattr(rly, f"aggregate_{name}")(scores) for scores in (x, y)] == [1.5, 2]
-    assert rly.probability_of_improvement(x, y) == pytest.approx(1 / 3)
 
 
 def test_the_calls_of_rliables_readme_give_its_numbers() -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.__main__ import main
 from analysis.data.metric_log import Histogram, read_histograms
 from analysis.figures.canvas import Sketch
 from analysis.figures.figures import figures
@@ -29,14 +28,28 @@ from analysis.figures.traces import traces_of
 from analysis.sections import sections
 from launcher.run.folder import histograms_path, run_folder
 from tests.analysis import qstar
-from tests.analysis.conftest import Lines, MakeSweep, Reported, ended, replan, reported, studied, sweeps_in, without
+from tests.analysis.conftest import (
+    Lines,
+    MakeSweep,
+    Reported,
+    contents,
+    data_of,
+    ended,
+    logging,
+    replan,
+    reported,
+    studied,
+    sweeps_in,
+    without,
+)
 from tests.analysis.foreign_logs import KINDS, make
-from tests.analysis.test_figures import BNTO, BUDGET, STEPS, USAGE, WH, drawn, dual, lines_of, sketched
+from tests.analysis.test_figures import BNTO, BUDGET, REWARD, STEPS, USAGE, WH, drawn, dual, lines_of, sketched
 
 X, Y = "qstar/ess_t", "qstar/ess_theta"
 SCATTER = "scatter_qstar_ess_t__qstar_ess_theta"
 PARETO = "pareto_eval_reward_mean__actor_grad_variance"
 BAND = "band_qstar_alpha_mean__qstar_alpha_std"
+MANY = "curve_analysis_wH_per_token__actor_ppo_kl__analysis_entropy_per_token_mean"
 NAMES = {SCATTER, PARETO, BAND, "histogram_alpha"}
 
 # ---------------------------------------------------------------- what is drawn
@@ -76,8 +89,7 @@ def test_scatter_of_values_many_decades_apart_is_logarithmic(
 
 
 def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = qstar.make(make_sweep)
-    ended(folder, "failed", "q_star-1")
+    folder = ended(qstar.two(make_sweep), "failed", "q_star-1")
     with open(histograms_path(run_folder(folder.parent, "q_star-0")), "a") as file:
         file.write('{"step": 130, "name": "alpha", "edges": [0, 0], "counts": [1]}\n{"step": 1')
     found = drawn(monkeypatch, folder)
@@ -102,10 +114,8 @@ def test_histogram_of_the_entropy_surrogate_is_not_called_an_entropy(
     assert theirs.startswith("Histogram of entropy at") and "not an entropy" not in theirs
 
 
-def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), analysis={"figures": [{"histogram": "alpha"}, {"scatter": [X, Y]}]})
-    assert main(["report", str(folder)]) == 0
-    html = (folder / "report" / "index.html").read_text()
+def test_histogram_that_no_run_has_is_named(make_sweep: MakeSweep, unrendered: None) -> None:
+    html = reported(make_sweep(("C0", "C1"), analysis={"figures": [{"histogram": "alpha"}, {"scatter": [X, Y]}]})).page
     assert f"No run has recorded <code>alpha</code>, <code>{X}</code>, <code>{Y}</code>." in html
     assert "Trade-offs" not in html
 
@@ -116,17 +126,19 @@ def test_pictures_stand_in_the_page(pictured: Reported) -> None:
     assert section.count("<figure>") == 3 and section.count('data-group="q_star"') >= 3 + 1 + 3 + 4
     assert len(html) < 2e6
     assert {path.stem for path in (pictured.report / "figures").iterdir()} >= NAMES
+    parts = re.findall(r"<figure>.*?</figure>", html, flags=re.S)
+    assert len(parts) > 5
+    for part in parts:  # and has values for who does not see it
+        assert 'role="img"' in part and "<details><summary>Values drawn: " in part and part.count("<tr>") > 1
+    for found in data_of(html).values():
+        assert found["traces"] and all(len(found["xs"][entry["x"]]) == len(entry["y"]) for entry in found["traces"])
 
 
-def test_same_input_gives_the_same_bytes(pictured: Reported, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(pictured.folder.parent, elsewhere, ignore=shutil.ignore_patterns("report"))
-    second = reported(elsewhere / pictured.folder.name)
-    contents = [
-        {str(path.relative_to(one.report)): path.read_bytes() for path in one.report.rglob("*") if path.is_file()}
-        for one in (pictured, second)
-    ]
-    assert contents[0] == contents[1]
+def test_same_input_gives_the_same_bytes(make_sweep: MakeSweep, tmp_path: Path) -> None:
+    folder = qstar.two(make_sweep)
+    elsewhere = shutil.copytree(folder.parent, tmp_path / "elsewhere") / folder.name
+    first, second = contents(reported(folder).report), contents(reported(elsewhere).report)
+    assert first == second and {f"figures/{name}.svg" for name in NAMES} <= {*first}
 
 
 # ---------------------------------------------------------------- parts
@@ -167,9 +179,6 @@ def test_histograms_of_different_bins_share_a_grid(make_sweep: MakeSweep, monkey
         assert line.get_xdata()[-1] == 4 and np.sum(line.get_ydata()[:-1] * np.diff(line.get_xdata())) == pytest.approx(
             1
         )
-
-
-# ---------------------------------------------------------------- a metric of every tenth step
 
 
 def once(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
@@ -259,6 +268,38 @@ def _is_readable(name: str, sketch: Sketch) -> None:
     for axis in (axis for axes in shown for axis in (axes.xaxis, axes.yaxis)):
         boxes = [text.get_window_extent() for text in axis.get_ticklabels() if text.get_text() and text.get_visible()]
         assert not any(a.padded(-0.5).overlaps(b) for a, b in pairwise(boxes)), name
+
+
+def many_groups(make_sweep: MakeSweep) -> Path:
+    groups = ["C0", *(f"G{i} with a name of some length" for i in range(9))]
+    return make_sweep(groups, (0, 1), 20, {"figures": [[WH, "actor/ppo_kl", "analysis/entropy_per_token_mean"]]})
+
+
+def long_names(make_sweep: MakeSweep) -> Path:
+    groups = ["C0", "a_name_without_a_space_" * 6, "words and words " * 8]
+    folder = make_sweep(groups, (0, 1), 20, {"metrics": [WH], "time_to": [{"baseline_final": 0.9}]})
+    return replan(folder, lambda plan: plan["groups"]["C0"].update(label="a baseline of many words " * 4))
+
+
+def many_levels(make_sweep: MakeSweep, factor: str) -> Path:
+    names = [f"{'Crazy' if number % 3 else ''}Climber{number}" for number in range(24)]
+    cells = [{factor: name, "lr": lr} for name in names for lr in (0.1, 0.01)]
+    made = logging(lambda group, seed, cell, _: names.index(cell[factor]) % 5 + seed * cell["lr"], 5, REWARD)
+    return make_sweep(("C0",), (0, 1), 5, {"primary": {"metric": REWARD}}, {"C0": cells}, lines=made)
+
+
+@pytest.mark.parametrize(
+    "make_one",
+    [many_groups, long_names, *(partial(many_levels, factor=name) for name in ("a task", "task"))],
+    ids=["many groups", "long names", "many levels before the factor lr", "many levels after it"],
+)
+def test_figures_of_many_or_long_names_are_readable(
+    make_one: Callable[[MakeSweep], Path], make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, sketch in figures_of(make_one(make_sweep), monkeypatch).items():
+        _is_readable(name, sketch)
+        panel, width = sketch.canvas.axes[0].get_window_extent(), sketch.canvas.bbox.width
+        assert panel.width > 0.4 * width and (panel.height > 0.35 * width or name != MANY), name
 
 
 if __name__ == "__main__":

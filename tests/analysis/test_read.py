@@ -36,9 +36,8 @@ def read_curves(path: Path, shown: str = "metrics.jsonl") -> Curves:
 
 
 def test_torn_last_line_is_dropped_counted_and_named(tmp_path: Path) -> None:
-    curves = read_curves(
-        written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 0.', end=""), "runs/x/metrics.jsonl"
-    )
+    log = written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 0.', end="")
+    curves = read_curves(log, "runs/x/metrics.jsonl")
     assert curves.steps.tolist() == [1] and curves.bad_count == 1
     assert (curves.bad[0].file, curves.bad[0].line, curves.bad[0].torn) == ("runs/x/metrics.jsonl", 2, True)
 
@@ -129,16 +128,9 @@ def test_run_that_two_groups_share_is_read_once_and_stands_in_both(make_sweep: M
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"format": 2},
-        {"runs": None},
-        {"runs": [{"id": "x"}]},
-        {"runs": [{"id": "x", "group": "C9", "seed": 0}]},
-        {"runs": [{"id": "x", "group": "C0", "seed": 2**64}]},
-        {"runs": [{"id": "x", "group": "C0", "seed": None}]},
-        {"baseline": "C9"},
-    ],
-)
+    [{"format": 2}, {"runs": None}, {"runs": [{"id": "x"}]}, {"runs": [{"id": "x", "group": "C9", "seed": 0}]},
+     *({"runs": [{"id": "x", "group": "C0", "seed": seed}]} for seed in (2**64, None)), {"baseline": "C9"}],
+)  # fmt: skip
 def test_bad_plan_is_refused_in_one_line(make_sweep: MakeSweep, change: dict[str, object], worded: Worded) -> None:
     folder = replan(make_sweep(groups=("C0",), seeds=(0,)), lambda plan: plan.update(change))
     (line,) = refusal(BadPlan, lambda: read_sweep(folder)).splitlines()
@@ -260,10 +252,9 @@ def test_a_label_cannot_turn_round_the_words_beside_it(make_sweep: MakeSweep) ->
         ("python launch.py -m 'multirun='\"'\"'/data/a b'\"'\"''", "'/data/a b/quickstart'"),
         ("python -m analysis import wandb/ --into elsewhere/quickstart --group x", "elsewhere/quickstart"),
         ("python -m analysis import wandb/ --into=elsewhere/quickstart", "elsewhere/quickstart"),
-        (["launch.py", "multirun=runs"], "runs/quickstart"),
+        (["launch.py", "multirun=runs"], "runs/quickstart"), (None, "multirun/quickstart"),
         ("an ' unfinished multirun=word", "multirun/quickstart"),
-        (None, "multirun/quickstart"),
     ],
-)
+)  # fmt: skip
 def test_the_place_of_an_experiment_is_where_its_own_command_puts_it(command: Any, place: str) -> None:
     assert Sweep(Path("/a/copy/quickstart"), {"command": command}, ()).place == place

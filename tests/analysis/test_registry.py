@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.data.sweep import BadPlan, read_sweep
 from analysis.sources import ImportRequest, Naming, import_runs, source
 from analysis.spec import registry
 from analysis.spec.settings import settings
 from launcher.config import installed_parts
 from tests import registered
-from tests.analysis.conftest import ANALYSIS, MakeSweep
+from tests.analysis.conftest import ANALYSIS, MakeSweep, reported
 from tests.analysis.source_conformance import check
-from tests.analysis.test_importing import events, trainer_state
 
 REWARD = "analysis/reward_sum_mean"
 MODULE = """
@@ -75,18 +71,12 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     assert "swinging" in installed_parts.packages()  # whose files in conf/ are read, and which a launch copies
     claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
     asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
-    folder = make_sweep(("C0", "C1"), steps=20, analysis=asked)
-    assert main(["report", str(folder)]) == 0
-    with open(folder / "report" / "tables" / "hypotheses.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["verdict"] == "not judged" and row["quantity"].startswith(
-        "range of values of mean reward of drawn responses of"
-    )
-    assert 0.2 < float(row["estimate"]) < 0.8
-    page = (folder / "report" / "index.html").read_text()
-    assert (folder / "report" / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in page
-    with open(folder / "report" / "figures" / "ends_analysis_reward_sum_mean.csv", newline="") as file:
-        assert all(0 < float(row["y"]) <= 1 for row in csv.DictReader(file))
+    found = reported(make_sweep(("C0", "C1"), steps=20, analysis=asked))
+    (row,) = found.rows("tables/hypotheses")
+    assert row["verdict"] == "not judged" and 0.2 < float(row["estimate"]) < 0.8
+    assert row["quantity"].startswith("range of values of mean reward of drawn responses of")
+    assert (found.report / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in found.page
+    assert all(0 < float(row["y"]) <= 1 for row in found.rows("figures/ends_analysis_reward_sum_mean"))
 
 
 def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:
@@ -152,38 +142,6 @@ class PairFiles:
             yield LoggedRun(self.kind, name, {}, log)
 """
 NAMED = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d)")
-
-
-def _tables(folder: Path) -> None:
-    (folder / "a-s0.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
-
-
-def _verl(folder: Path) -> None:
-    lines = [{"step": step, "data": {"reward": step / 10}} for step in (1, 2)]
-    (folder / "a-s0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _printed(folder: Path) -> None:
-    (folder / "a-s0.log").write_text("".join(f"step:{step} - reward:{step / 10}\n" for step in (1, 2)))
-
-
-SAMPLES: dict[str, Callable[[Path], None]] = {
-    "CSV": _tables,
-    "JSONL": _verl,
-    "verl's console": _printed,
-    "TensorBoard": lambda folder: events(folder / "a-s0", {1: 0.5, 2: 0.6}),
-    "Trainer": lambda folder: trainer_state(folder / "a-s0" / "checkpoint-20", 20, 1.0),
-}  # W&B's own files are in tests/analysis/test_importing.py, which starts W&B
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_every_format_keeps_the_promises_of_a_source(tmp_path: Path, kind: str) -> None:
-    logs, aside = tmp_path / "logs", tmp_path / "aside"
-    logs.mkdir()
-    aside.mkdir()
-    SAMPLES[kind](logs)
-    (run,) = check(source.sources()[kind], logs, aside)
-    assert run.log.last_step in (2, 20)
 
 
 def test_another_package_brings_a_format_in_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,25 +11,28 @@ from typing import Any
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.data.responses import Responses, responses
 from analysis.data.sweep import read_sweep
 from analysis.report.page import MOST, text, to_csv
 from launcher.run.folder import responses_path, run_folder
-from tests.analysis.conftest import ANALYSIS, MakeSweep, Page, replan
+from tests.analysis.conftest import ANALYSIS, MakeSweep, Page, replan, reported
 
 HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "\u202eevil\u202c \x00\x1b[31m\x07 \u200b\ufeff",
-    "</pre></section>{{ 7 * 7 }}",
-    "=1+1,\r\n\"quoted\"",
-    "x" * 5000,
-    "line\n" * 30,
-    "\ud800 half",
-    "one\rtwo",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202eevil\u202c \x00\x1b[31m\x07 \u200b\ufeff",
+    "</pre></section>{{ 7 * 7 }}", "=1+1,\r\n\"quoted\"", "x" * 5000, "line\n" * 30, "\ud800 half", "one\rtwo",
     "مرحبا שלום 你好 👩‍👩‍👧",
 ]  # fmt: skip
+
+
+def hostile(folder: Path) -> Path:
+    """Every run answers to hostile prompts in kind, each as often better as worse than the baseline's."""
+    for run in (folder.parent / "runs").iterdir():
+        with responses_path(run).open("w") as file:
+            for place, said in enumerate(HOSTILE):
+                reward = (place + run.name.startswith("C0")) % 2
+                line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": reward}
+                file.write(json.dumps(line) + "\n")
+    return folder
 
 
 def record(
@@ -61,10 +64,8 @@ def run_of(folder: Path, run_id: str) -> Path:
     return run_folder(folder.parent, run_id)
 
 
-def found(folder: Path) -> Responses:
-    result = responses(read_sweep(folder))
-    assert result is not None
-    return result
+def found(folder: Path) -> Responses | None:
+    return responses(read_sweep(folder))
 
 
 def test_largest_wins_and_losses_come_first_over_the_seeds_of_both(small: Made) -> None:
@@ -155,16 +156,9 @@ def test_without_a_baseline_the_first_prompts_are_shown_of_all(small: Made) -> N
 
 
 def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> None:
-    folder = small(seeds=(0,))
-    report = folder / "report"
-    for group, reward in (("C0", 0.0), ("C1", 1.0)):
-        with open(responses_path(run_of(folder, f"{group}-0")), "w") as file:
-            for place, said in enumerate(HOSTILE):
-                own = reward if place % 2 else 1 - reward  # as many wins as losses
-                line = {"step": 8, "attempt": 1, "id": str(place), "prompt": said, "response": said, "reward": own}
-                file.write(json.dumps(line) + "\n")
-    assert main(["report", str(folder)]) == 0
-    page = (report / "index.html").read_text()
+    folder = hostile(small(seeds=(0,)))
+    found = reported(folder)
+    page = found.page
     reader = Page(page, "pre")
     tags = [tag for tag, _ in reader.tags]
     assert tags.count("script") == 2 and "img" not in tags  # the page's own
@@ -176,8 +170,7 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
     assert "the run keeps the first one, so the rewards here are a part of those in the tables" in section
     assert not any(char in section for char in "\x00\x1b\x07\u202e\u202c\u200b\ufeff")
 
-    with open(report / "tables" / "responses.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = found.rows("tables/responses")
     literal = [f"'{s}" if s.startswith("=") else s for s in HOSTILE]  # or a spreadsheet would compute it
     assert [row["response"] for row in rows] == 2 * [s.replace("\ud800", "\\ud800") for s in literal]
     assert {(row["group"], row["run"], row["seed"], row["step"]) for row in rows} == {
@@ -185,10 +178,9 @@ def test_page_shows_hostile_text_as_text_and_goes_without_it(small: Made) -> Non
     }  # fmt: skip
     for group in ("C0", "C1"):
         responses_path(run_of(folder, f"{group}-0")).unlink()
-    assert main(["report", str(folder)]) == 0
-    assert not (report / "tables" / "responses.csv").exists()
-    assert 'id="responses"' not in (report / "index.html").read_text()
-    assert json.loads((report / "report.json").read_text())["responses"] is None
+    after = reported(folder)
+    assert not (after.report / "tables" / "responses.csv").exists() and 'id="responses"' not in after.page
+    assert after.document["responses"] is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,86 +12,47 @@ import pytest
 from analysis.figures.figures import survival_curves
 from analysis.figures.learning_curves import by_level, levels
 from analysis.report import write
-from analysis.sections import sections
-from analysis.sections.many_cells import FEWEST, many_table
+from analysis.sections.many_cells import many_table
 from analysis.sections.methods import overview
 from analysis.sections.model_sizes import short, sizes_table
 from analysis.spec.figure_spec import Picture
 from analysis.spec.settings import REWARD
-from analysis.stats import resample
-from analysis.stats.scaling import slopes
-from analysis.stats.t_test import t_interval
 from launcher import files
 from tests.analysis import qstar
-from tests.analysis.conftest import MakeSweep, block_of, logging, studied, without
+from tests.analysis.conftest import MakeSweep, block_of, logging, replan, studied, without
 from tests.analysis.test_figures import lines_of
-from tests.analysis.test_reports import ALONE, MODELS, PAIR, SECTIONS, TASKS8, built, sized, task
+from tests.analysis.test_reports import ALONE, PAIR, SECTIONS, built, tell_sizes
 from trainer_ext.methods.health import Health
 
 UNTOLD = replace(SECTIONS["sizes"], change=lambda folder: None)  # runs that do not tell their size
 
-# ---------------------------------------------------------------- sizes
+# ---------------------------------------------------------------- sizes, and many cells
 
 
-def test_sizes_have_a_difference_each_and_a_slope_by_seed(make_sweep: MakeSweep) -> None:
-    study = studied(built(make_sweep, SECTIONS["sizes"]))
-    table = sizes_table(study)
-    assert table is not None
-    assert [row[1] for row in table.rows] == ["124M gpt2", "1.4B pythia", "6.7B llama", "slope, a tenfold"]
-    b, a = (np.array([[sized(group, seed, {"model": m}, 0) for m in MODELS] for seed in range(3)]) for group in PAIR)
-    by_seed = slopes(list(MODELS.values()), a, b)
-    assert by_seed.mean() == pytest.approx(0.12) == table.records[-1]["value"]
-    assert (table.records[-1]["low"], table.records[-1]["high"]) == pytest.approx(t_interval(by_seed))
-    assert table.records[0]["parameters"] == 124e6
-    assert [part.id for part in sections(study)] == ["grid", "sizes"]
-
-
-def test_another_vocabulary_is_no_other_size(make_sweep: MakeSweep) -> None:
+def test_runs_of_one_size_and_methods_without_a_baseline_have_no_table_of_sizes(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, UNTOLD)
-    for run in sorted((folder.parent / "runs").iterdir()):
+    assert sizes_table(studied(folder)) is None
+    for run in sorted((folder.parent / "runs").iterdir()):  # another vocabulary is no other size
         summary = json.loads((run / "summary.json").read_text())
         files.write_json(run / "summary.json", {**summary, "parameters": 1e5 + len(run.name) + int(run.name[-1])})
     assert sizes_table(studied(folder)) is None
 
+    def alone(plan: dict[str, Any]) -> None:
+        runs = [run for run in plan["runs"] if run["group"] == "C0"]
+        plan |= {"baseline": None, "groups": {"C0": plan["groups"]["C0"]}, "runs": runs}
 
-def test_sizes_without_a_baseline_have_no_differences(make_sweep: MakeSweep) -> None:
-    folder = built(make_sweep, SECTIONS["sizes"])
-    plan = json.loads((folder / "plan.json").read_text())
-    name = plan["baseline"]
-    runs = [run for run in plan["runs"] if run["group"] == name]
-    groups = {name: plan["groups"][name]}
-    files.write_json(folder / "plan.json", {**plan, "baseline": None, "groups": groups, "runs": runs})
-    assert sizes_table(studied(folder)) is None
+    tell_sizes()(folder)
+    assert sizes_table(studied(folder)) is not None
+    assert sizes_table(studied(replan(folder, alone))) is None
 
 
-def test_runs_that_do_not_tell_their_size_have_none(make_sweep: MakeSweep) -> None:
-    assert sizes_table(studied(built(make_sweep, UNTOLD))) is None
+def test_a_size_is_short() -> None:
     assert [short(n) for n in (99, 108_160, 124e6, 1.4e9, 6.74e9)] == ["99", "108K", "124M", "1.4B", "6.74B"]
-
-
-# ---------------------------------------------------------------- many cells
-
-
-def test_many_cells_are_summarised_together(make_sweep: MakeSweep) -> None:
-    study = studied(built(make_sweep, SECTIONS["many cells"]))
-    table = many_table(study)
-    assert table is not None and table.records[0]["cells"] == FEWEST
-    own, base = (np.array([[task(g, s, {"task": t}, 0) for t in sorted(TASKS8)] for s in range(3)])
-                 for g in ("C1", "C0"))  # fmt: skip
-    assert table.columns[3:] == ("IQM", "optimality gap", "better than C0 (GRPO)")
-    for name, statistic in (("IQM", resample.iqm), ("optimality gap", resample.optimality_gap)):
-        expected = resample.stratified(own, statistic)
-        record = table.records[1]
-        assert (record[name], record[f"{name} low"]) == (float(expected.value), float(expected.low))
-    chance = resample.probability_of_improvement(own, base)
-    assert table.records[1]["improvement"] == float(chance.value) > 0.5 and table.records[0]["improvement"] is None
 
 
 def test_few_cells_are_not_many_and_one_that_a_method_lacks_is_left_out(make_sweep: MakeSweep) -> None:
     folder = built(make_sweep, SECTIONS["many cells"])
-    for seed in (0, 1, 2):
-        without(folder, f"C1-{seed}-2")
-    assert many_table(studied(folder)) is None
+    assert many_table(studied(without(folder, *(f"C1-{seed}-2" for seed in range(3))))) is None
 
 
 # ---------------------------------------------------------------- times
@@ -136,7 +98,7 @@ def test_without_one_factor_there_are_no_curves_by_level(make_sweep: MakeSweep) 
     assert levels(study, Picture.model_construct(levels=REWARD)) is None
 
 
-def test_runs_that_do_not_report_their_health_have_no_checks(make_sweep: MakeSweep):
+def test_runs_that_do_not_report_their_health_have_no_checks(make_sweep: MakeSweep, unrendered: None) -> None:
     folder = make_sweep(groups=("ppo", "q_star"), seeds=(0, 1), lines=qstar.lines)
     for path in folder.parent.glob("runs/*/summary.json"):
         files.write_json(path, {k: v for k, v in json.loads(path.read_text()).items() if k != "warnings"})

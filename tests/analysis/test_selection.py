@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.data import cells
 from analysis.data.cells import Unchosen, Values
-from analysis.findings.study import Outcome
-from analysis.findings.verdicts import judge
 from analysis.spec.precheck import findable
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
-from tests.analysis.conftest import UP, MakeSweep, refusal, studied
-from tests.analysis.test_reports import ASKED, SECTIONS, built, chosen
+from tests.analysis.conftest import MakeSweep, refusal, studied
+from tests.analysis.test_reports import ASKED, SECTIONS, built
 from tests.wording import Worded
 
-SEEDS = range(6)
 RATES = (0.1, 0.2, 0.3)
-BEST = replace(SECTIONS["the best level"], change=lambda folder: None)  # 0.3 is best in the seeds that choose alone
-
-
-# ---------------------------------------------------------------- the choice
 
 
 def test_the_first_half_of_the_seeds_chooses_for_all_groups() -> None:
@@ -45,15 +37,16 @@ def values_of(at: Mapping[float, list[float | None]], task: tuple[str, ...] = ("
     }
 
 
+LOW, HIGH = (("lr", 0.1),), (("lr", 0.2),)
+
+
 def test_a_group_is_judged_on_seeds_that_did_not_choose() -> None:
     values = values_of({0.1: [5, 5, 1, 2], 0.2: [4, 4, 9, 9]})
-    found = cells.best(values, ("lr",), (0, 1), 1.0)
-    assert found.choice is not None and found.choice.level == (("lr", 0.1),)
-    assert found.kept.seeds == {2: {(("task", "x"),): 1}, 3: {(("task", "x"),): 2}}
-    assert set(found.kept.lost) == {0, 1}
-    assert found.used == {(2, (("lr", 0.1), ("task", "x"))), (3, (("lr", 0.1), ("task", "x")))}
-    lowest = cells.best(values, ("lr",), (0, 1), -1.0)
-    assert lowest.choice is not None and lowest.choice.level == (("lr", 0.2),)
+    found, lowest = (cells.best(values, ("lr",), (0, 1), sign) for sign in (1.0, -1.0))
+    assert (found.choice.level, lowest.choice.level) == (LOW, HIGH)
+    task = (("task", "x"),)
+    assert found.kept.seeds == {2: {task: 1}, 3: {task: 2}} and set(found.kept.lost) == {0, 1}
+    assert found.used == {(2, LOW + task), (3, LOW + task)}
 
 
 def test_the_judging_seeds_have_no_say_in_the_choice() -> None:
@@ -67,17 +60,15 @@ def test_the_judging_seeds_have_no_say_in_the_choice() -> None:
 
 @pytest.mark.parametrize(
     ("at", "seeds", "sign", "reason"),
-    [
-        ({0.1: [1, 2], 0.2: [3, 4]}, (0,), None, Unchosen.NO_DIRECTION),
-        ({0.1: [1], 0.2: [3]}, (), 1.0, Unchosen.ONE_SEED),
-        ({0.1: [None, 2], 0.2: [None, 4]}, (0,), 1.0, Unchosen.NO_LEVEL),
-    ],
-)
+    [({0.1: [1, 2], 0.2: [3, 4]}, (0,), None, Unchosen.NO_DIRECTION),
+     ({0.1: [1], 0.2: [3]}, (), 1.0, Unchosen.ONE_SEED),
+     ({0.1: [None, 2], 0.2: [None, 4]}, (0,), 1.0, Unchosen.NO_LEVEL)],
+)  # fmt: skip
 def test_without_a_choice_the_group_stays_averaged_for_a_reason(
     at: Mapping[float, list[float | None]], seeds: tuple[int, ...], sign: float | None, reason: Unchosen
 ) -> None:
     found = cells.best(values_of(at), ("lr",), seeds, sign)
-    assert found.choice is not None and (found.choice.level, found.choice.reason) == (None, reason)
+    assert (found.choice.level, found.choice.reason) == (None, reason)
     assert {seed: set(own) for seed, own in found.kept.seeds.items()} == {
         seed: {(("lr", lr), ("task", "x")) for lr in at} for seed in range(len(at[0.1])) if at[0.1][seed] is not None
     }
@@ -85,8 +76,7 @@ def test_without_a_choice_the_group_stays_averaged_for_a_reason(
 
 def test_a_level_with_gaps_in_the_choosing_seeds_is_not_chosen() -> None:
     found = cells.best(values_of({0.1: [9, None, 1, 1], 0.2: [2, 2, 3, 3]}), ("lr",), (0, 1), 1.0)
-    assert found.choice is not None
-    assert (found.choice.level, found.choice.lacking) == ((("lr", 0.2),), ((("lr", 0.1),),))
+    assert (found.choice.level, found.choice.lacking) == (HIGH, (LOW,))
 
 
 def test_the_choice_averages_the_other_factors() -> None:
@@ -96,36 +86,16 @@ def test_the_choice_averages_the_other_factors() -> None:
         for (lr, task), number in {(0.1, "x"): 9.0, (0.1, "y"): 0.0, (0.2, "x"): 5.0, (0.2, "y"): 5.0}.items()
     }
     found = cells.best(values, ("lr",), (0, 1), 1.0)
-    assert found.choice is not None and found.choice.level == (("lr", 0.2),)
+    assert found.choice.level == HIGH
     assert found.kept.seeds[3] == {(("task", "x"),): 5.0, (("task", "y"),): 5.0}
-
-
-# ---------------------------------------------------------------- the report
-
-
-def test_estimates_comparisons_and_hypotheses_use_the_choice_alike(make_sweep: MakeSweep) -> None:
-    claim = {"claim": "B is better.", "kind": "greater", "group": "B", "metric": UP, "against": "A"}
-    found = studied(built(make_sweep, BEST), hypotheses={"H": claim})
-    (comparison,) = found.primary.comparisons
-    at = [chosen("B", seed, {"lr": 0.3}, 0)[UP] for seed in (3, 4, 5)]
-    assert comparison.seeds == found.primary.estimate("B").seeds == (3, 4, 5)
-    assert comparison.a == pytest.approx(at) and found.primary.estimate("B").mean == pytest.approx(np.mean(at))
-    assert (found.primary.estimate("B").planned, found.primary.estimate("A").planned) == (3, 6)
-    verdict = judge(found.settings.hypotheses[0], found)
-    assert verdict.estimate == comparison.difference and comparison.outcome is Outcome.LOWER
-    naive = max(RATES, key=lambda lr: np.mean([chosen("B", seed, {"lr": lr}, 0)[UP] for seed in SEEDS]))
-    assert naive == 0.2  # so another rule would have another value
 
 
 @pytest.mark.parametrize("select", [{"lrs": "best"}, {"lr": "worst"}])
 def test_a_choice_that_is_not_possible_is_refused_with_the_fix(
     make_sweep: MakeSweep, select: Mapping[str, str], worded: Worded
 ) -> None:
-    folder = built(make_sweep, BEST)
+    folder = built(make_sweep, SECTIONS["the best level"])
     worded(refusal(BadPlan, lambda: studied(folder, select=select)))
-
-
-# ---------------------------------------------------------------- what the choice costs
 
 
 @pytest.mark.parametrize("pairing", ["seed", "none"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main
 from analysis.figures.traces import About, Panel, Trace, Traces, summary, to_json
-from tests.analysis.conftest import Lines, MakeSweep, Reported, metrics, replan, reported
+from tests.analysis.conftest import MakeSweep, Reported, data_of, metrics, replan, reported
 
 REWARD = "analysis/reward_sum_mean"
 SCATTER = {"figures": [{"scatter": [REWARD, "actor/ppo_kl"]}], "metrics": [REWARD]}
@@ -29,11 +25,6 @@ def traced(*traces: Trace) -> Traces:
 def trace(x: Any, y: Any, seed: int | None = None, name: str = "reward (1)", **more: Any) -> Trace:
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     return Trace(0, "C1", seed, "mean over seeds", name, x, y, About(**more))
-
-
-def figures_of(html: str) -> dict[str, Any]:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, flags=re.S)
-    return dict(json.loads(found)["figures"])
 
 
 def test_page_has_each_x_once_five_digits_and_null_for_no_number() -> None:
@@ -82,11 +73,8 @@ def test_summary_says_the_ends_and_extremes_of_means_and_of_places_their_x() -> 
     assert summary(traced(trace([0.049], [3], name="")), {})[0][3:] == ("0.049",) * 4
 
 
-def test_csv_has_every_point_that_is_drawn_and_the_page_those_values(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), steps=60)
-    main(["report", str(folder)])
-    with open(folder / "report" / "figures" / "curve_analysis_reward_sum_mean.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+def test_csv_has_every_point_that_is_drawn_and_the_page_those_values(plain: Reported) -> None:
+    rows = [row for row in plain.rows("figures/curve_analysis_reward_sum_mean") if row["group"] in ("C0", "C1")]
     assert len(rows) == 2 * (3 + 1) * 60  # two methods, three seeds and the mean
     mean = [row for row in rows if row["group"] == "C1" and row["seed"] == ""]
     assert [float(row["x"]) for row in mean] == list(range(1, 61))
@@ -95,29 +83,14 @@ def test_csv_has_every_point_that_is_drawn_and_the_page_those_values(make_sweep:
         values = [float(of[place]["y"]) for of in seeds]
         assert float(mean[place]["y"]) == pytest.approx(np.mean(values))
         assert float(mean[place]["low"]) < np.mean(values) < float(mean[place]["high"])
-    figure = figures_of((folder / "report" / "index.html").read_text())["curve_analysis_reward_sum_mean"]
+    figure = data_of(plain.page)["curve_analysis_reward_sum_mean"]
     shown = next(entry for entry in figure["traces"] if entry["g"] == "C1" and entry["s"] is None)
     assert shown["y"] == [pytest.approx(float(row["y"]), rel=1e-4) for row in mean]
 
 
-def test_every_figure_has_values_for_who_does_not_see_it(pictured: Reported) -> None:
-    html = pictured.page
-    parts = re.findall(r"<figure>.*?</figure>", html, flags=re.S)
-    assert len(parts) > 5
-    for part in parts:
-        assert 'role="img"' in part and "<details><summary>Values drawn: " in part and part.count("<tr>") > 1
-    for found in figures_of(html).values():
-        assert found["traces"] and all(len(found["xs"][entry["x"]]) == len(entry["y"]) for entry in found["traces"])
-
-
-def long(group: str, seed: int, cell: Mapping[str, Any]) -> Lines:
-    return metrics(group, seed, 1500)
-
-
 def test_cloud_of_many_points_is_an_image_of_its_method_and_seed(make_sweep: MakeSweep) -> None:
-    folder = make_sweep(("C0", "C1"), analysis=SCATTER, lines=long)
-    main(["report", str(folder)])
-    html = (folder / "report" / "index.html").read_text()
+    folder = make_sweep(("C0", "C1"), analysis=SCATTER, lines=lambda group, seed, _: metrics(group, seed, 1500))
+    html = reported(folder).page
     name = "scatter_analysis_reward_sum_mean__actor_ppo_kl"
     figure = html[html.index(f'data-figure="{name}"') :]
     figure = figure[: figure.index("</svg>")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from analysis.findings.study import collapse
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
-from analysis.tables.comparison import main
 from tests.analysis.conftest import UP, MakeSweep, block_of, logging, refusal, studied
 from tests.analysis.test_reports import ASKED, GAPS9, SECTIONS, TASKS9, built, scored
 from tests.wording import Worded
@@ -42,9 +40,6 @@ def runs_of(group: str, place: int) -> list[int]:
     return [seed for seed in SEEDS if f"{group}-{seed}-{place}" not in GAPS9]
 
 
-# ---------------------------------------------------------------- the report
-
-
 def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> None:
     found = studied(built(make_sweep, TORN))
     (comparison,) = found.primary.comparisons
@@ -59,11 +54,6 @@ def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> N
         own = [np.mean([value(group, seed, TASKS9[place]) for seed in runs_of(group, place)]) for place in tasks]
         assert estimate.mean == pytest.approx(np.mean(own)) and estimate.seeds == tuple(SEEDS)
         assert estimate.interval is not None and estimate.interval[1] - estimate.interval[0] < 2  # tasks are 10 apart
-
-
-def test_a_whole_benchmark_says_none_of_this(make_sweep: MakeSweep) -> None:
-    notes = " ".join(main(studied(built(make_sweep, replace(TORN, change=lambda folder: None)))).notes)
-    assert not any(word in notes for word in ("unbalanced", "left out", "different levels", "makes up"))
 
 
 # ---------------------------------------------------------------- reference scores
@@ -144,7 +134,7 @@ def test_the_variance_of_completed_values_is_not_too_small(shared: bool) -> None
     random = np.random.default_rng(1)
     present = ~np.isnan(torn((5, 6, 8)))
     means, variances = [], []
-    for _ in range(4000):
+    for _ in range(1000):
         luck = random.standard_normal((5, 1)) * np.ones(6) if shared else random.standard_normal((5, 6))
         numbers = strata.completed(np.where(present, luck, np.nan)).mean(axis=1)
         means.append(numbers.mean())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from analysis.__main__ import main
-from launcher.run.folder import run_folder
-from launcher.run.lifecycle import State, write_state
 from tests import needs
 from tests.analysis import qstar
-from tests.analysis.conftest import sweeps_in
+from tests.analysis.conftest import ended, reported, sweeps_in, without
 
 
 def axe(page: Any, *part: str) -> tuple[set[str], list[tuple[str, str]]]:
@@ -88,8 +84,5 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     not there."""
     folder = qstar.make(sweeps_in(tmp_path_factory.mktemp("sweep")))
     error = {"type": "RuntimeError", "message": "loss exploded", "traceback": ""}
-    run = run_folder(folder.parent, "q_star-1")
-    write_state(run, State("q_star-1", "failed", 1, error=error))
-    shutil.rmtree(run_folder(folder.parent, "dpo-2"))
-    assert main(["report", str(folder)]) == 0
-    return folder / "report" / "index.html"
+    without(ended(folder, "failed", "q_star-1", error=error), "dpo-2")
+    return reported(folder).report / "index.html"

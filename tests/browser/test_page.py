@@ -1,4 +1,5 @@
-"""The report as a reader uses it: methods and seeds hidden, tables sorted and searched, values read, printed."""
+"""The report as a reader uses it: methods and seeds hidden, tables sorted and searched, values read, printed; hostile
+responses side by side, scrolled by keyboard, never a program."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.analysis.conftest import ANALYSIS, reported, sweeps_in
+from tests.analysis.test_responses import hostile
 from tests.browser.conftest import Open, axe
 
 pytestmark = pytest.mark.browser
@@ -192,3 +195,37 @@ def test_axe_finds_nothing_serious(report: Path, open_page: Open, scheme: str, w
     page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
     kept, broken = axe(page)
     assert {"color-contrast", "label", "aria-allowed-role"} <= kept and broken == []
+
+
+# ---------------------------------------------------------------- responses side by side
+
+
+@pytest.fixture(scope="module")
+def responses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, asked = sweeps_in(tmp_path_factory.mktemp("responses")), {**ANALYSIS, "metrics": [], "time_to": []}
+    folder = hostile(make(groups=("C0", "C1", "PTRW"), seeds=(0,), steps=8, analysis=asked))
+    return reported(folder).report / "index.html"
+
+
+def test_responses_are_hidden_with_their_method_and_their_seed(responses: Path, open_page: Open) -> None:
+    page = open_page(responses).page
+    assert visible(page, "article.example") == 12 and visible(page, '.sides [data-group="C0"]') == 12
+    page.get_by_role("checkbox", name="C1 (BNTO minimal)").uncheck()
+    assert visible(page, "article.example") == 6
+    assert not page.get_by_role("heading", name="C1 (BNTO minimal) against C0 (GRPO)").is_visible()
+    page.get_by_role("checkbox", name="C0 (GRPO)").uncheck()
+    assert visible(page, "article.example") == 6 and visible(page, '.sides [data-group="C0"]') == 0
+    page.get_by_role("checkbox", name="0", exact=True).uncheck()
+    assert visible(page, "article.example") == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 360)])
+def test_hostile_text_breaks_neither_the_page_nor_its_reading(
+    responses: Path, open_page: Open, scheme: str, width: int
+) -> None:
+    page = open_page(responses, color_scheme=scheme, viewport={"width": width, "height": 900}).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    long = page.locator("pre.long").first
+    long.focus()  # so that the arrow keys scroll it
+    assert long.evaluate("e => e === document.activeElement && e.scrollHeight > e.clientHeight")
+    assert axe(page, "section[aria-labelledby=responses]")[1] == []
