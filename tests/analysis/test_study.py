@@ -132,15 +132,14 @@ def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep:
     assert (block.start, block.stop) == (5, 20) and block.comparisons[0].n == 3
 
 
-def test_no_number_is_made_of_a_range_that_no_value_is_in(make_sweep: MakeSweep) -> None:
+def test_a_run_that_begins_where_others_have_ended_has_no_summary(make_sweep: MakeSweep) -> None:
     runs = read_sweep(two(make_sweep, lacking(slice(12), slice(8, None)))).runs
     common = common_range(runs, REWARD, "exclude")
-    for summary, said in {
-        "auc": "the range begins at 13 and ends before it, at 8",
-        **dict.fromkeys(("best", "mean", "slope"), "no value from 13 to 8, the range of all runs"),
-    }.items():
-        found = [value_of(common, run.id, summary, window=20, direction="higher") for run in runs]
-        assert {(value.value, value.reason) for value in found} == {(None, said)}
+    said = {"C0": f"{REWARD} begins at step 13, and the shortest run ends at 8", "C1": None}
+    for summary in ("auc", "best", "mean", "slope"):
+        found = {run.id: value_of(common, run.id, summary, window=20, direction="higher") for run in runs}
+        assert {run.id: found[run.id].reason for run in runs} == {run.id: said[run.group] for run in runs}
+        assert all((found[run.id].value is None) == (run.group == "C0") for run in runs)
 
 
 def test_a_mistyped_primary_metric_is_named_with_the_one_that_was_meant(make_sweep: MakeSweep) -> None:
