@@ -21,8 +21,19 @@ _CURRENT = "launcher.worker.current"  # it is loaded where a sweep runs this pro
 def log(step: int, metrics: Mapping[str, float]) -> None:
     """Append one step's metrics to the run's metrics.jsonl: one JSON object a line, `step` and `time` first.
 
-    Outside of a sweep, the file is in the folder of Hydra's output, without Hydra in the working directory.
+    Outside of a sweep, the file is in the folder of Hydra's output, without Hydra in the working directory. Numbers may
+    be those of NumPy or torch; metrics called step, attempt or time become log/step and so on. ValueError: the step is
+    no integer from 0 on.
     """
+    step = getattr(step, "item", lambda: step)()
+    if not isinstance(step, int) or step < 0:
+        raise ValueError(f"rlsweep.log: step = {step!r}: it must be an integer, 0 or more")
+    metrics = {
+        f"log/{name}" if name in ("step", "attempt", "time") else name: getattr(
+            value, "item", lambda value=value: value
+        )()
+        for name, value in metrics.items()
+    }
     current = sys.modules.get(_CURRENT)
     if current is not None and current.log(step, metrics):
         return

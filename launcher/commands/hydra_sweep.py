@@ -33,7 +33,7 @@ from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, ROOT
-from launcher.run.folder import attempt_folder, read_summary, run_folder
+from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_summary, run_folder
 from launcher.run.lifecycle import RunState, State, find_state, read_state
 from launcher.secrets import mask
 from launcher.worker import hydra_job
@@ -131,6 +131,10 @@ def _plan(
 ) -> Plan:
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
     name = declared.name or _name(program["name"], words, section.seed_key)
+    if not can_be_named(name):
+        rule = f"it is the name of a folder in multirun/, which cannot be {', '.join(RESERVED)}"
+        fix = "give the sweep another name by this key"
+        raise InvalidPlan([Objection("hydra.sweeper.experiment.name", name, rule, fix, PROGRAM)])
     asked = section.analysis if (section.analysis.get("primary") or {}).get("metric") else {}
     hydra_jobs.check_analysis(asked, groups, declared.baseline)
     if not asked:

@@ -328,6 +328,11 @@ def _no_launch() -> Iterator[None]:
         BaseContainer._resolvers |= before
 
 
+def _finite(value: Any) -> Any:
+    """A plain value; as text where JSON has no number for it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _resolved(config: DictConfig, path: Sequence[str | int], text: str) -> Any:
     """The plain value of a node; its text if it cannot be resolved."""
     node: Any = config
@@ -511,7 +516,7 @@ def _add(
     if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
-    levels = {key: values[key] if key in values else chosen[key].partition("=")[2] for key in varied}
+    levels = {key: _finite(values[key]) if key in values else chosen[key].partition("=")[2] for key in varied}
     if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
         return
     run, seed = frozen.run(composition, number, tuple(chosen.values()), values)
@@ -596,8 +601,7 @@ class _Frozen:
             key = key.removeprefix("config.")
             fix = f"set it to a plain value, or leave it out of the runs with hydra.sweeper.ignore=[{key}]"
             raise InvalidPlan([Objection(key, None, str(error), fix, PROGRAM)]) from None
-        if isinstance(value, float) and not math.isfinite(value):
-            value = str(value)
+        value = _finite(value)
         path = content.place_of(key, value) if isinstance(value, str) else None
         digest = self._outputs.get(path) if path is not None else None
         if digest is None and isinstance(value, str) and (file := content.file_of(key, value)) is not None:

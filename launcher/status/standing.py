@@ -196,7 +196,10 @@ def _log(path: Path, metrics: Collection[str]) -> tuple[int, float | None, dict[
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    """As a float; NaN for what is no number, or too large for one."""
+    with contextlib.suppress(OverflowError):
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    return math.nan
 
 
 def _key(name: str) -> bytes:

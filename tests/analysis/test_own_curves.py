@@ -19,7 +19,7 @@ Values = Callable[[int], float]
 
 @pytest.fixture
 def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
-    """Report groups of curves, {group: (steps, value of a step)}; seed s adds s/100. Returns the record and the text."""
+    """Report groups of curves, {group: (steps, value of a step)}; seed s adds s/100. The record, and the text."""
 
     def made(seeds: int = 6, analysis: Any = None, **groups: tuple[Iterable[int], Values]) -> tuple[Any, str]:
         lines = ["algo,seed,step,acc"]
