@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from launcher.worker.current import Context
@@ -25,15 +25,11 @@ def log(step: int, metrics: Mapping[str, float]) -> None:
     be those of NumPy or torch; metrics called step, attempt or time become log/step and so on. ValueError: the step is
     no integer from 0 on.
     """
-    step = getattr(step, "item", lambda: step)()
+    step = _plain(step)
     if not isinstance(step, int) or step < 0:
         raise ValueError(f"rlsweep.log: step = {step!r}: it must be an integer, 0 or more")
-    metrics = {
-        f"log/{name}" if name in ("step", "attempt", "time") else name: getattr(
-            value, "item", lambda value=value: value
-        )()
-        for name, value in metrics.items()
-    }
+    own = ("step", "attempt", "time")
+    metrics = {f"log/{name}" if name in own else name: _plain(value) for name, value in metrics.items()}
     current = sys.modules.get(_CURRENT)
     if current is not None and current.log(step, metrics):
         return
@@ -51,6 +47,11 @@ def context() -> Context | None:
     current = sys.modules.get(_CURRENT)
     found: Context | None = current.context() if current is not None else None
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or torch as Python's."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _output() -> str:
