@@ -242,7 +242,7 @@ def test_a_torn_log_is_read_to_the_tear_or_refused_by_name(tmp_path: Path, name:
         assert str(file) in said and "Fix: " in said
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "Trackio"])  # a torn configuration is not refused
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_format_keeps_the_promises_of_a_source(tmp_path: Path, name: str) -> None:
     kind, write, _ = FORMATS[name]
     for folder in ("logs", "aside"):

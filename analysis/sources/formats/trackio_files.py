@@ -14,6 +14,7 @@ from analysis.sources.notation import whole
 from analysis.sources.source import LoggedRun, below, leaves, source
 from analysis.spec.validation import KEY_ALONE, Objection
 
+_FIX = "copy it again, with the file PROJECT.db-wal if there is one, or recover it with sqlite3's .recover"
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -45,9 +46,9 @@ class TrackioFiles:
                     if (of_run := whole(at)) is None or of_run < 0:
                         log.unused["the step is not a whole number, 0 or more"] += 1
                     else:
-                        log.add(of_run, leaves(json.loads(metrics)), f"row {row}")
+                        log.add(of_run, leaves(_object(path, metrics)), f"row {row}")
                 log.resolve(step)
-                config, alone = json.loads(configs.get(run_id, "{}")), [*called.values()].count(run_name) == 1
+                config, alone = _object(path, configs.get(run_id, "{}")), [*called.values()].count(run_name) == 1
                 labels = {"trackio.name": run_name, "trackio.group": config.get("_Group") or ""}
                 name = f"{project}/{run_name}" if alone else f"{project}/{run_name}/{run_id}"
                 yield LoggedRun(self.kind, name, config, log, labels, key=f"{project}/{run_id}")
@@ -70,5 +71,15 @@ def query(path: Path, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as database:
             yield from database.execute(sql, values)
     except sqlite3.DatabaseError as error:
-        fix = "copy it again, with the file PROJECT.db-wal if there is one, or recover it with sqlite3's .recover"
-        raise BadImport(Objection(str(path), KEY_ALONE, f"SQLite cannot read it ({error})", fix)) from error
+        raise BadImport(Objection(str(path), KEY_ALONE, f"SQLite cannot read it ({error})", _FIX)) from error
+
+
+def _object(path: Path, text: str) -> dict[str, Any]:
+    """A JSON object of a file. Raises BadImport for another text, as a damaged file has."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadImport(Objection(str(path), KEY_ALONE, f"no JSON object, but {text[:40]!r}", _FIX))
+    return value
