@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -94,8 +95,10 @@ def test_a_file_of_another_kind_is_never_overwritten(tmp_path):
     assert json.loads(path.read_text())["format"] == 2 and not (tmp_path / "runs").exists()
 
 
-def test_of_many_launches_at_once_none_loses_anothers_declaration(tmp_path):
-    many = 5
+def test_of_many_launches_at_once_none_loses_anothers_declaration(tmp_path, monkeypatch):
+    many, results = 3, freeze._results
+    # Each takes its time between what it has read and what it writes.
+    monkeypatch.setattr(freeze, "_results", lambda *given: time.sleep(0.05) or results(*given))
     start = threading.Barrier(many)
 
     def launch(plan):

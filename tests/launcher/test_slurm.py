@@ -88,12 +88,8 @@ def submitting(tmp_path, monkeypatch):
     """A scheduler with one run to submit, and a fake SLURM: squeue and sacct print the files of their names."""
     programs, launch = tmp_path / "bin", Launch()
     programs.mkdir()
-    for name, script in (
-        ("squeue", "/bin/cat {}"),
-        ("sacct", "/bin/cat {}"),
-        ("scancel", 'echo "$@" >> {}'),
-        ("srun", ""),
-    ):
+    scripts = {"squeue": "/bin/cat {}", "sacct": "/bin/cat {}", "scancel": 'echo "$@" >> {}', "srun": ""}
+    for name, script in scripts.items():
         (tmp_path / name).touch()
         program(programs / name, script.format(tmp_path / name))
     monkeypatch.setenv("PATH", str(programs))
