@@ -226,7 +226,7 @@ def test_the_largest_seed_is_planned():
     assert make("method=c0_grpo", "seed=4294967295").runs
 
 
-@pytest.mark.parametrize("name", [*RESERVED[:2], "Archive", ".index", "-x", "a/b", "a b", "a" * 101, "bnto", "é"])
+@pytest.mark.parametrize("name", [RESERVED[0], "Archive", "-x", "a b", "a" * 101, "bnto"])
 def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded, tmp_path):
     (line,) = refused("method=c0_grpo", f"experiment.name='{name}'", f"multirun={tmp_path}")
     worded(line)
