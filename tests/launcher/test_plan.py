@@ -305,7 +305,8 @@ def test_a_frozen_run_is_whole(tmp_path):
     folder = run_folder(tmp_path, run.id)
     config = read_config(folder)
     assert list(config) == ["format", "id", "identity", "base", *SECTIONS]
-    assert "allowed" not in yaml.safe_dump(config)
+    # What only describes the configuration is left out.
+    assert not re.search(r"\b(allowed|writes|requires|architecture):", yaml.safe_dump(config))
     assert read_state(folder).state == "planned"
     whole = completed(folder, config)
     assert whole.verl.actor_rollout_ref.rollout.n == config["verl"]["actor_rollout_ref"]["rollout"]["n"]

@@ -465,11 +465,6 @@ def demonstration(row, generator, random_fraction):
 """
 
 
-def test_a_sound_task_is_accepted(write_task, conf):
-    write_task(GOOD)
-    assert make("method=ptrw", "task=mine", conf=conf).runs
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -565,12 +560,6 @@ def test_a_later_file_drops_a_requirement_with_null(conf):
     assert refused(*words, conf=conf)
     assert make(*words, "trainer=several", conf=conf).runs
     assert refused(*words, "trainer=several", "model.resources.nodes=2", conf=conf)
-
-
-def test_what_only_describes_the_configuration_is_not_frozen():
-    for run in make("experiment=quickstart").runs.values():
-        assert not {"writes", "requires", "architecture", "allowed"} & {*run.config["method"], *run.config["trainer"]}
-        assert not {"requires", "architecture"} & set(run.config["model"])
 
 
 def test_overrides_of_a_group_can_be_set_on_the_command_line():
