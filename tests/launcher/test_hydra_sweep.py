@@ -461,26 +461,17 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
                     os.kill(os.getpid(), signal.SIGKILL)
     """
     write_program(tmp_path, task)
-    sweep(tmp_path, f"+mode={mode}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
+    own = ("hydra.sweeper.resumes=true", "hydra.sweeper.experiment.name=train")
+    words = (f"+mode={mode}", "hydra.job.chdir=true", *own)
+    sweep(tmp_path, *words)
     (run,) = runs(tmp_path)
     rows = logged(run)
     assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
-
-
-def test_metrics_of_another_tool_have_the_attempt_that_wrote_them(tmp_path: Path) -> None:
-    task = """
-        Path("progress.csv").write_text("step,score\\n1,1\\n2,4\\n")
-        if not (again := Path(hydra.utils.get_original_cwd(), "again")).exists():
-            again.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    write_program(tmp_path, task)
-    said = sweep(tmp_path, "hydra.job.chdir=true")
-    (run,) = runs(tmp_path)
-    assert [row["attempt"] for row in logged(run)] == [2, 2], said
-    assert "train: 1 of 1 runs are done" in sweep(tmp_path, "hydra.job.chdir=true")
+    # What is appended to a file is all of the attempt that wrote to it last.
+    assert [row["attempt"] for row in rows] == ([3] * 6 if mode == "a" else [1, 1, 2, 2, 3, 3])
+    assert "train: 1 of 1 runs are done" in sweep(tmp_path, *words)
     said = command(tmp_path, "status")
-    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "2"]
+    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "6"]
 
 
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
