@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -112,6 +113,7 @@ MODELS: Mapping[str, type[Any]] = {
 }
 
 
+@cache
 def documents() -> dict[str, dict[str, Any]]:
     """Every published schema by the name of its file."""
     cluster = _partial(TypeAdapter(Local | Ray | Slurm).json_schema())

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -92,9 +93,14 @@ def rank(module: str) -> int:
     return RANKS[package][::-1].index(rest.partition(".")[0])
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    """Every module that a file imports, ours by their own names, others as they are written."""
-    for node in ast.walk(tree):
+@cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))))
+
+
+def imports(module: str) -> Iterator[str]:
+    """Every module that one imports, ours by their own names, others as they are written."""
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -103,25 +109,23 @@ def imports(tree: ast.AST) -> Iterator[str]:
                 yield whole if whole in MODULES else node.module
 
 
-def named(tree: ast.AST) -> Iterator[str]:
-    """Every module of ours that a file names in a string: for importlib, or as a program for `python -m`."""
-    for node in ast.walk(tree):
+def named(module: str) -> Iterator[str]:
+    """Every module of ours that one names in a string: for importlib, or as a program for `python -m`."""
+    for node in nodes(module):
         if isinstance(node, ast.List):
             texts = [item.value if isinstance(item, ast.Constant) else None for item in node.elts]
             yield from (str(text) for flag, text in pairwise(texts) if flag == "-m" and text in RANKS)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAMED.fullmatch(node.value):
-            module = node.value.partition(":")[0].rstrip(".")
-            if module in MODULES:
-                yield module
+            yield node.value.partition(":")[0].rstrip(".")
 
 
+@cache
 def known(module: str) -> set[str]:
     """The modules of ours, in any package, that a module knows."""
-    tree = ast.parse(MODULES[module].read_text())
     package = module.partition(".")[0]
     # In the analysis `analysis.figures` is a key of a configuration.
-    strings = {other for other in named(tree) if package != "analysis" or not within(other, "analysis")}
-    return {other for other in {*imports(tree), *strings} if other in MODULES and other not in (module, package)}
+    strings = {other for other in named(module) if package != "analysis" or not within(other, "analysis")}
+    return MODULES.keys() & {*imports(module), *strings} - {module, package}
 
 
 def test_the_modules_that_a_package_lists_exist():
@@ -135,14 +139,14 @@ def test_every_module_stands_in_a_room():
             rank(module)  # ValueError: no such room
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module not in RANKS])
-def test_imports_run_down_the_ranks(module):
-    package, own = module.partition(".")[0], module.split(".")[:2]
-    for other in sorted(known(module)):
-        if within(other, package):
-            assert other.split(".")[:2] == own or rank(other) < rank(module), f"{module} -> {other} runs up"
-        elif not any(within(module, one) and within(other, to) for one, to in EXCEPTIONS):
-            assert any(within(module, one) and within(other, to) for one, to in BETWEEN), f"{module} -> {other}"
+def test_imports_run_down_the_ranks():
+    def runs_down(module: str, other: str) -> bool:
+        if within(other, module.partition(".")[0]):
+            return other.split(".")[:2] == module.split(".")[:2] or rank(other) < rank(module)
+        return any(within(module, one) and within(other, to) for one, to in {*BETWEEN, *EXCEPTIONS})
+
+    arrows = [(module, other) for module in MODULES if module not in RANKS for other in known(module)]
+    assert [f"{module} -> {other}" for module, other in arrows if not runs_down(module, other)] == []
 
 
 def test_the_trainer_has_few_rooms_and_few_arrows_between_them():
@@ -156,44 +160,35 @@ def test_the_trainer_has_few_rooms_and_few_arrows_between_them():
     assert not {(other, own) for own, other in arrows} & arrows
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if within(module, "launcher")])
-def test_the_launcher_knows_no_application(module):
+def test_the_launcher_knows_no_application():
     """It runs any Hydra application, so no module names this project's one, its trainer, or its algorithms."""
-    named_words = re.findall(r"trainer_ext|\bverls?\b|verl_|\bbnto|q_?star\b|\bq\*", MODULES[module].read_text(), re.I)
-    assert not named_words, f"{module} names {', '.join(sorted(set(named_words)))}"
+    words = re.compile(r"trainer_ext|\bverls?\b|verl_|\bbnto|q_?star\b|\bq\*", re.I)
+    named_words = {module: words.findall(path.read_text()) for module, path in MODULES.items()}
+    assert {module: found for module, found in named_words.items() if found and within(module, "launcher")} == {}
 
 
-@pytest.mark.parametrize("package", RANKS)
-def test_no_modules_import_each_other_in_a_circle(package):
-    graph = {
-        module: {other for other in imports(ast.parse(path.read_text())) if other in MODULES and other != module}
-        for module, path in MODULES.items()
-        if within(module, package)
-    }
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(" -> ".join(error.args[1]))
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {module: {*imports(module)} & MODULES.keys() - {module} for module in MODULES}
+    for package in RANKS:
+        own = {module: others for module, others in graph.items() if within(module, package)}
+        try:
+            TopologicalSorter(own).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_a_class_name_exists_once_in_the_analysis():
-    names = Counter(
-        node.name
-        for module, path in MODULES.items()
-        if within(module, "analysis")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
+    each = (node for module in MODULES if within(module, "analysis") for node in nodes(module))
+    names = Counter(node.name for node in each if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if any(within(module, place) for place in PURE)])
-def test_pure_modules_touch_nothing(module):
-    tree = ast.parse(MODULES[module].read_text())
-    assert not {other.split(".")[0] for other in imports(tree)} & IMPURE
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
-    calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    assert not calls & {"open", "print", "input"}
+def test_pure_modules_touch_nothing():
+    for module in (module for module in MODULES if any(within(module, place) for place in PURE)):
+        assert not {other.split(".")[0] for other in imports(module)} & IMPURE, module
+        assert not [node for node in nodes(module) if isinstance(node, ast.Global)], module
+        functions = [node.func for node in nodes(module) if isinstance(node, ast.Call)]
+        assert not {one.id for one in functions if isinstance(one, ast.Name)} & {"open", "print", "input"}, module
 
 
 def test_the_statistics_are_offered_by_name():

@@ -15,6 +15,7 @@ from launcher.config import installed_parts
 from launcher.config.hydra_compose import Composer
 from launcher.planning import planner
 from tests import registered
+from tests.trees import write
 
 ROOT = Path(__file__).parents[1]
 #: A name in backquotes ends the paragraph before each block of a file.
@@ -26,11 +27,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as the page has it."""
     folder = tmp_path_factory.mktemp("my-parts")
     files = dict(FILE.findall((ROOT / "docs/extending.md").read_text()))
-    for name, text in {**files, "my_parts/__init__.py": ""}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
     assert len(files) == 6
-    return folder
+    return write(folder, {**files, "my_parts/__init__.py": ""})
 
 
 @pytest.fixture(scope="module")

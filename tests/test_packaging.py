@@ -13,6 +13,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.trees import write
+
 ROOT = Path(__file__).parents[1]
 SOURCES = ("launcher", "analysis", "trainer_ext", "hydra_plugins", "conf")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -106,14 +108,9 @@ def test_the_wheel_holds_every_file_of_the_packages_and_the_configurations(wheel
 
 @pytest.mark.processes
 def test_a_program_is_swept_with_the_wheel_and_without_any_extra(wheel: Path, tmp_path: Path) -> None:
-    hiding, program = tmp_path / "hiding", tmp_path / "program"
-    for folder, files in (
-        (hiding, {"sitecustomize.py": HIDE}),
-        (program, {"train.py": PROGRAM, "config.yaml": "seed: 0\nlr: 1\n", "rlsweep.toml": ""}),
-    ):
-        folder.mkdir()
-        for name, text in files.items():
-            (folder / name).write_text(text)
+    hiding = write(tmp_path / "hiding", {"sitecustomize.py": HIDE})
+    files = {"train.py": PROGRAM, "config.yaml": "seed: 0\nlr: 1\n", "rlsweep.toml": ""}
+    program = write(tmp_path / "program", files)
     environment = {**os.environ, "PYTHONPATH": f"{hiding}{os.pathsep}{wheel}"}
 
     def called(*words: str, code: int) -> str:

@@ -54,12 +54,11 @@ def test_a_schema_refuses_what_a_plan_would(name, content):
 
 
 def test_a_file_may_say_a_part_of_what_it_inherits():
-    schemas = documents()
     for name, content in {
         "cluster": {"defaults": ["slurm", "_self_"], "partition": "gpu"},
         "experiment": {"experiment": {"groups": {"C2": None}}, "analysis": {"hypotheses": {"H": {"margin": 1}}}},
     }.items():
-        assert Draft202012Validator(schemas[f"{name}.json"]).is_valid(content)
+        assert Draft202012Validator(documents()[f"{name}.json"]).is_valid(content)
 
 
 def test_a_new_summary_changes_no_schema():

@@ -23,6 +23,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from launcher import files
@@ -153,29 +154,18 @@ class Sweep:
             time.sleep(self.rng.uniform(0, 3))
 
     def disturbances(self) -> list[Callable[[], None]]:
-        usual = [*[self.kill_worker] * 3, *[self.kill_launcher] * 2, self.interrupt, self.interrupt_twice]
+        kill, interrupt = partial(self.send, signal.SIGKILL), partial(self.send, signal.SIGINT, "launcher")
+        usual = [*[partial(kill, "worker")] * 3, *[partial(kill, "launcher")] * 2, interrupt, self.interrupt_twice]
         usual += [*[self.stop_a_moment] * 2, *[self.fill_disk] * 2]
-        return usual + ([self.kill_server, self.stop_long] if self.rng.random() < 0.3 else [])
+        return usual + ([partial(kill, "server"), self.stop_long] if self.rng.random() < 0.3 else [])
 
     def _one(self, role: str) -> list[int]:
         there = self.processes.of(role)
         return [self.rng.choice(there)] if there else []
 
-    def kill_worker(self) -> None:
-        self.tell("kill worker")
-        self.processes.signal(signal.SIGKILL, self._one("worker"))
-
-    def kill_launcher(self) -> None:
-        self.tell("kill launcher")
-        self.processes.signal(signal.SIGKILL, self._one("launcher"))
-
-    def kill_server(self) -> None:
-        self.tell("kill server")
-        self.processes.signal(signal.SIGKILL, self._one("server"))
-
-    def interrupt(self) -> None:
-        self.tell("interrupt")
-        self.processes.signal(signal.SIGINT, self._one("launcher"))
+    def send(self, number: signal.Signals, role: str) -> None:
+        self.tell(f"{number.name} to a {role}")
+        self.processes.signal(number, self._one(role))
 
     def interrupt_twice(self) -> None:
         self.tell("interrupt twice")

@@ -18,6 +18,8 @@ import pytest
 from launcher.run.folder import metrics_path, read_config, read_summary, runs_folder
 from launcher.run.lifecycle import RunState, find_state
 from tests.launcher.made import read_log
+from tests.results import logged
+from tests.trees import git, write
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -77,18 +79,19 @@ PROGRAM = """
 """
 
 
-def write_program(folder: Path, task: str, before: str = "", name: str | None = None) -> None:
-    """Write train.py with a program of @hydra.main: what stands before its task, and the body of the task."""
+def write_program(folder: Path, task: str, before: str = "", config: Mapping[str, Any] | None = None) -> None:
+    """Write train.py with a program of @hydra.main: what stands before its task, the body of the task, and its
+    configuration."""
     head = "import hydra, importlib, os, signal, sys, time\nfrom pathlib import Path\n" + textwrap.dedent(before)
+    head += f"\nfrom hydra.core.config_store import ConfigStore\nConfigStore.instance().store('own', {config or {}})\n"
     task = textwrap.indent(textwrap.dedent(task), "    ")
-    decorated = f"@hydra.main(version_base=None, config_path=None, config_name={name!r})\ndef main(config):\n{task}"
-    (folder / "train.py").write_text(f"{head}\n{decorated}\nif __name__ == '__main__':\n    main()\n")
+    decorated = f"@hydra.main(version_base=None, config_path=None, config_name='own')\ndef main(config):\n{task}"
+    write(folder, {"train.py": f"{head}\n{decorated}\nif __name__ == '__main__':\n    main()\n"})
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
-    return tmp_path
+    return write(tmp_path, {"train.py": PROGRAM})
 
 
 def start(
@@ -113,6 +116,19 @@ def runs(folder: Path) -> list[Path]:
     return sorted(runs_folder(folder / "multirun").glob("*"))
 
 
+def state(run: Path) -> RunState:
+    found = find_state(run)
+    assert found is not None
+    return found.state
+
+
+def returned(run: Path) -> Any:
+    """What the job of a run has returned."""
+    summary = read_summary(run)
+    assert summary is not None
+    return summary["value"]
+
+
 def printed(run: Path) -> list[dict[str, Any]]:
     logs = sorted((run / "attempts").glob("*/stdout.log"))
     return [json.loads(line) for log in logs for line in log.read_text().splitlines() if line.startswith("{")]
@@ -127,7 +143,7 @@ def test_a_sweep_runs_each_job_once_and_its_outputs_are_where_hydra_puts_them(fo
         assert output["cwd"] == str(folder) and place.parent == folder / "out" and place.resolve() == run / "job"
         assert (place / "train.log").read_text().count("[__main__][INFO] - x is") == 1
         assert (place / ".hydra" / "overrides.yaml").is_file()
-        assert read_summary(run)["value"]["twice"] in (2, 4)  # type: ignore[index]
+        assert returned(run)["twice"] in (2, 4)
     sweep(folder, "x=2.0,1e0", "seed=0,1")
     assert all(len(printed(run)) == 1 for run in runs(folder))
     sweep(folder, "x=1,2,3", "seed=0")
@@ -154,8 +170,7 @@ def test_a_sweep_prints_what_hydras_own_sweeper_prints(folder: Path) -> None:
 def test_only_a_function_that_returns_is_done(folder: Path) -> None:
     said = sweep(folder, "mode=OK,RAISE,EXIT,VANISH", "hydra.sweeper.cluster={name: local, breaker: null}", code=1)
     assert "1 done, 3 failed" in said and "ValueError: broken" in said and "SystemExit: 0" in said
-    states = [find_state(run) for run in runs(folder)]
-    assert sum(state is not None and state.state == RunState.DONE for state in states) == 1
+    assert [state(run) for run in runs(folder)].count(RunState.DONE) == 1
 
 
 @pytest.mark.parametrize("checkpoints", ["false", "true"])
@@ -169,26 +184,18 @@ def test_an_interrupted_job_continues_if_it_asks_and_begins_in_a_clean_folder_if
     process.send_signal(number)
     process.communicate()
     (run,) = runs(folder)
-    until(lambda: find_state(run).state in (RunState.PREEMPTED, RunState.RUNNING))  # type: ignore[union-attr]
+    until(lambda: state(run) in (RunState.PREEMPTED, RunState.RUNNING))
     (folder / "go").touch()
     if number == signal.SIGKILL:
         (plan,) = (folder / "multirun").glob("*/plan.json")
         command(folder, "resume", plan.parent.name)
     else:
         sweep(folder, *words)
-    assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4, 5, 6]
-    began = [row["began"] for row in read_log(metrics_path(run)).records]
-    assert began == ([0, 0, 0, 3, 3, 3] if checkpoints == "true" else [0] * 6)
+    # Of a job that watches and returns because it was asked to stop, the rest would be missing if it were done.
+    began = [0, 0, 0, 3, 3, 3] if checkpoints == "true" else [0] * 6
+    assert [(row["step"], row["began"]) for row in logged(run)] == [*enumerate(began, start=1)]
     assert (run / "job" / "step").read_text() == "6"
     assert (run / "attempts" / "1" / "job" / "step").exists() == (checkpoints == "false")
-
-
-def test_a_job_that_watches_and_returns_because_it_was_asked_to_stop_is_not_done(folder: Path) -> None:
-    process = start(folder, "steps=6", "checkpoints=true")
-    until(lambda: len(runs(folder)) == 1 and len(read_log(metrics_path(runs(folder)[0])).records) == 3)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert find_state(runs(folder)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("handler", ["sys.exit(1)", "asked.append(True)"])
@@ -205,22 +212,16 @@ def test_a_program_that_handles_sigterm_itself_is_interrupted(tmp_path: Path, ha
     until((tmp_path / "begun").exists)
     process.send_signal(signal.SIGINT)
     process.communicate()
-    assert find_state(runs(tmp_path)[0]).state == RunState.PREEMPTED  # type: ignore[union-attr]
+    assert state(runs(tmp_path)[0]) == RunState.PREEMPTED
     (tmp_path / "go").touch()
     sweep(tmp_path)
 
 
 def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None:
     (folder / "go").touch()
-    words = [
-        "steps=5",
-        "+hydra.sweeper.experiment.groups={A: {x: 1}, B: {x: 2}}",
-        "hydra.sweeper.experiment.baseline=A",
-        "hydra.sweeper.experiment.name=first",
-        "seed=0,1,2",
-        "hydra.sweeper.analysis.primary.metric=score",
-    ]
-    said = sweep(folder, *words)
+    own = ("experiment.baseline=A", "experiment.name=first", "analysis.primary.metric=score")
+    groups = "+hydra.sweeper.experiment.groups={A: {x: 1}, B: {x: 2}}"
+    said = sweep(folder, "steps=5", "seed=0,1,2", groups, *(f"hydra.sweeper.{word}" for word in own))
     assert (folder / "multirun" / "first" / "report" / "index.html").is_file() and "B" in said
 
 
@@ -245,8 +246,7 @@ def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "train.py", "steps=2", "hydra.run.dir=here"]
     subprocess.run(command, cwd=folder, env=environment, check=True)
-    lines = (folder / "here" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    assert [line["step"] for line in logged(folder / "here")] == [1, 2]
 
 
 def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -257,8 +257,7 @@ def edited_while_it_waits(folder: Path, process: subprocess.Popen[str]) -> None:
     (folder / "go").touch()
     said = process.communicate()[0]
     assert process.returncode == 0, said
-    values = sorted(read_summary(run)["value"]["twice"] for run in runs(folder))  # type: ignore[index]
-    assert values == [2, 4, 6]
+    assert sorted(returned(run)["twice"] for run in runs(folder)) == [2, 4, 6]
 
 
 @pytest.mark.parametrize("library", ["enum", "jaxlib"])  # of which no job is a fork
@@ -269,42 +268,36 @@ def test_an_edit_changes_no_job_of_the_launch(folder: Path, library: str) -> Non
     edited_while_it_waits(folder, process)
 
 
-def test_jobs_of_edited_code_are_named_also_in_a_copy_of_the_folder(tmp_path: Path, folder: Path) -> None:
-    study, copy = tmp_path / "study", tmp_path / "copy"
-    study.mkdir()
-    (folder / "train.py").rename(study / "train.py")
-    (study / "rlsweep.toml").touch()
+def test_jobs_of_edited_code_are_named_also_in_a_copy_of_the_folder(tmp_path: Path) -> None:
+    study, copy = write(tmp_path / "study", {"train.py": PROGRAM, "rlsweep.toml": ""}), tmp_path / "copy"
     first = sweep(study, "x=1,2")
     assert "no report, because hydra.sweeper.analysis.primary.metric names no metric" in first
     (record,) = (json.loads(path.read_text()) for path in (study / "multirun/code").glob("*.json"))
     assert record["root"] == str(study) and "./train.py" in record["modules"]
     shutil.copytree(study, copy)
     assert "other code" not in sweep(copy, "x=1,2")
-    script = copy / "train.py"
-    script.write_text(script.read_text().replace("2 * config.x", "3 * config.x"))
+    write(copy, {"train.py": PROGRAM.replace("2 * config.x", "3 * config.x")})
     said = sweep(copy, "x=1,2")
     assert "2 done by other code: train.py changed since. They stay as they are; hydra.sweeper.code=rerun runs" in said
     for project, changed in ((study, False), (copy, True)):
-        assert (
-            f"{project / 'train.py'}: then as the run used it, now changed"
-            in command(project, "verify", runs(project)[0].name)
-        ) == changed
+        said = command(project, "verify", runs(project)[0].name)
+        assert (f"{project / 'train.py'}: then as the run used it, now changed" in said) == changed
     name = "hydra.sweeper.experiment.name=more"
     assert "2 done by other code: train.py changed since; 1 run to run" in sweep(copy, "x=1,2,3", name, code=2)
     shutil.rmtree(study)
     sweep(copy, "x=1,2", "hydra.sweeper.code=rerun")
-    assert sorted(read_summary(run)["value"]["twice"] for run in runs(copy)) == [3.0, 6.0]
+    assert sorted(returned(run)["twice"] for run in runs(copy)) == [3.0, 6.0]
 
 
 def test_a_job_that_has_returned_is_not_done_twice(folder: Path) -> None:
     (folder / "go").touch()
     sweep(folder, "steps=4")
     (run,) = runs(folder)
-    state = json.loads((run / "state.json").read_text())
-    (run / "state.json").write_text(json.dumps({**state, "state": "preempted", "finished": None}))
+    written = json.loads((run / "state.json").read_text())
+    (run / "state.json").write_text(json.dumps({**written, "state": "preempted", "finished": None}))
     sweep(folder, "steps=4")
-    assert find_state(run).state == RunState.DONE and len(printed(run)) == 1  # type: ignore[union-attr]
-    assert [row["step"] for row in read_log(metrics_path(run)).records] == [1, 2, 3, 4]
+    assert state(run) == RunState.DONE and len(printed(run)) == 1
+    assert [row["step"] for row in logged(run)] == [1, 2, 3, 4]
     assert (run / "job" / "step").read_text() == "4"
 
 
@@ -318,8 +311,8 @@ def test_a_job_whose_process_dies_while_its_log_is_read_is_not_done_twice(tmp_pa
     write_program(tmp_path, task)
     sweep(tmp_path, "hydra.job.chdir=true")
     (run,) = runs(tmp_path)
-    assert (run / "job" / "calls").read_text() == "called\n" and find_state(run).attempt == 2  # type: ignore[union-attr]
-    assert [row["val/acc"] for row in read_log(metrics_path(run)).records] == [0.5, 0.75]
+    assert (run / "job" / "calls").read_text() == "called\n" and (run / "attempts" / "2").exists()
+    assert [row["val/acc"] for row in logged(run)] == [0.5, 0.75]
 
 
 def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
@@ -340,7 +333,7 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     """
     write_program(tmp_path, task, before)
     said = sweep(tmp_path, "+x=1,2", "hydra.sweeper.analysis.primary.metric=val/acc")
-    rows = [read_log(metrics_path(run)).records for run in runs(tmp_path)]
+    rows = [logged(run) for run in runs(tmp_path)]
     assert sorted((third["val/acc"], last["loss"]) for *_, third, last in rows) == [(3, 4), (6, 8)]
     assert "val/acc" in said
 
@@ -366,9 +359,9 @@ def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_call
         threading.Thread(target=compute, daemon=True).start()
     """
     write_program(tmp_path, "jaxlib.asked.put(config.x)\nreturn jaxlib.answers.get(timeout=20)", before)
-    (tmp_path / "jaxlib.py").write_text(textwrap.dedent(library))
+    write(tmp_path, {"jaxlib.py": library})
     sweep(tmp_path, "+x=1,2", "+hydra.callbacks.note._target_=__main__.Note")
-    assert sorted(read_summary(run)["value"] for run in runs(tmp_path)) == [2, 4]  # type: ignore[index]
+    assert sorted(returned(run) for run in runs(tmp_path)) == [2, 4]
     assert {path.name for path in tmp_path.glob("*.txt")} == {"2.txt", "4.txt"}
 
 
@@ -399,20 +392,20 @@ def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(tmp_pa
     (tmp_path / "jaxlib.py").touch()
     sweep(tmp_path, program=program)
     (run,) = runs(tmp_path)
-    assert read_summary(run)["value"] == [4, 9, 4, 9]  # type: ignore[index]
+    assert returned(run) == [4, 9, 4, 9]
 
 
-TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
-    "decorated": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
-    "renamed": "main = hydra.main(version_base=None, config_path=None)(doubled(task))",
-    "object": "main = hydra.main(version_base=None, config_path=None)(Twice(task))",
-    "closure": "main = hydra.main(version_base=None, config_path=None)(twice(task))",
-    "elsewhere": "from inner.beside import main",
-    "unguarded": "@hydra.main(version_base=None, config_path=None)\n@doubled\ndef main(config):\n    return config.x\n",
-}
-
-
+MAIN = "hydra.main(version_base=None, config_path=None)"
+DECORATED = f"@{MAIN}\n@doubled\ndef main(config):\n    return config.x\n"
 GUARD = "if __name__ == '__main__':\n    "
+TASKS = {  # what @hydra.main calls, in ways that a program may write it; each doubles x
+    "decorated": f"{DECORATED}\n{GUARD}main()",
+    "renamed": f"main = {MAIN}(doubled(task))\n{GUARD}main()",
+    "object": f"main = {MAIN}(Twice(task))\n{GUARD}main()",
+    "closure": f"main = {MAIN}(twice(task))\n{GUARD}main()",
+    "elsewhere": f"from inner.beside import main\n{GUARD}main()",
+    "unguarded": f"{DECORATED}\nmain()",
+}
 
 
 @pytest.mark.parametrize("form", TASKS)
@@ -436,23 +429,18 @@ def test_another_process_calls_the_function_that_hydra_called(tmp_path: Path, fo
             def __call__(self, config):
                 return 2 * self.function(config)
     """
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "__init__.py").touch()
-    (tmp_path / "inner" / "beside.py").write_text(textwrap.dedent(program) + TASKS["decorated"])
-    (tmp_path / "train.py").write_text(
-        "import sys; sys.path.insert(0, '/nowhere')\n"  # as `import ray` does
-        f"{textwrap.dedent(program)}{TASKS[form]}\n{'' if form == 'unguarded' else GUARD}main()\n"
-    )
+    program = textwrap.dedent(program)
+    train = "import sys; sys.path.insert(0, '/nowhere')\n"  # as `import ray` does
+    train += f"{program}{TASKS[form]}\n"
+    write(tmp_path, {"inner/__init__.py": "", "inner/beside.py": program + DECORATED, "train.py": train})
     sweep(tmp_path, "+x=2", "hydra.job.name=it")
     (run,) = runs(tmp_path)
-    assert read_summary(run)["value"] == 4  # type: ignore[index]
+    assert returned(run) == 4
     config = read_config(run)
     assert config["program"].startswith("inner/beside.py:" if form == "elsewhere" else "train.py:")
     again = f"from launcher.worker import hydra_job; from omegaconf import OmegaConf; start = {config['start']!r}"
     call = "print(hydra_job._loaded(start)(OmegaConf.create({'x': 3})))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{again}; {call}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", f"{again}; {call}"], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "6\n", done.stderr
 
 
@@ -473,35 +461,22 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
                     os.kill(os.getpid(), signal.SIGKILL)
     """
     write_program(tmp_path, task)
-    sweep(tmp_path, f"+mode={mode}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
+    own = ("hydra.sweeper.resumes=true", "hydra.sweeper.experiment.name=train")
+    words = (f"+mode={mode}", "hydra.job.chdir=true", *own)
+    sweep(tmp_path, *words)
     (run,) = runs(tmp_path)
-    rows = read_log(metrics_path(run)).records
+    rows = logged(run)
     assert [(row["step"], row["score"]) for row in rows] == [(1, 0), (2, 0), (3, 2), (4, 2), (5, 4), (6, 4)]
-
-
-def test_metrics_of_another_tool_have_the_attempt_that_wrote_them(tmp_path: Path) -> None:
-    task = """
-        Path("progress.csv").write_text("step,score\\n1,1\\n2,4\\n")
-        if not (again := Path(hydra.utils.get_original_cwd(), "again")).exists():
-            again.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    write_program(tmp_path, task)
-    said = sweep(tmp_path, "hydra.job.chdir=true")
-    (run,) = runs(tmp_path)
-    assert [row["attempt"] for row in read_log(metrics_path(run)).records] == [2, 2], said
-    assert "train: 1 of 1 runs are done" in sweep(tmp_path, "hydra.job.chdir=true")
+    # What is appended to a file is all of the attempt that wrote to it last.
+    assert [row["attempt"] for row in rows] == ([3] * 6 if mode == "a" else [1, 1, 2, 2, 3, 3])
+    assert "train: 1 of 1 runs are done" in sweep(tmp_path, *words)
     said = command(tmp_path, "status")
-    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "2"]
+    assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "6"]
 
 
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
-    before = """
-        from hydra.core.config_store import ConfigStore
-
-        ConfigStore.instance().store("config", {"x": 1, "save_path": "model.txt", "data": "data.txt"})
-    """
-    write_program(tmp_path, "Path(config.save_path).write_text(Path(config.data).read_text())", before, "config")
+    config = {"x": 1, "save_path": "model.txt", "data": "data.txt"}
+    write_program(tmp_path, "Path(config.save_path).write_text(Path(config.data).read_text())", config=config)
     (tmp_path / "data.txt").write_text("one")
     sweep(tmp_path, "x=1,2")
     sweep(tmp_path, "x=1,2")
@@ -513,12 +488,7 @@ def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_
 
 @pytest.mark.parametrize("end", ["raise ValueError", "os._exit(1)"])
 def test_the_same_runs_are_asked_for_again_whatever_jobs_have_written(tmp_path: Path, end: str) -> None:
-    before = """
-        from hydra.core.config_store import ConfigStore
-
-        names = {"save_path": "model_${x}.txt", "moved": "moved_${x}.txt", "results": "results.csv"}
-        ConfigStore.instance().store("config", {"x": 1, **names})
-    """
+    config = {"x": 1, "save_path": "model_${x}.txt", "moved": "moved_${x}.txt", "results": "results.csv"}
     task = f"""
         Path(config.save_path).write_text("begun")
         Path("new").write_text("1")
@@ -528,7 +498,7 @@ def test_the_same_runs_are_asked_for_again_whatever_jobs_have_written(tmp_path: 
         if not Path("go").exists():
             {end}
     """
-    write_program(tmp_path, task, before, "config")
+    write_program(tmp_path, task, config=config)
     (tmp_path / "results.csv").write_text("x\n")  # the second job begins after the first has written into it
     words = ["x=1,2", "hydra.sweeper.cluster={name: local, slots: 1, breaker: null}"]
     assert "other content" not in sweep(tmp_path, *words, code=1)
@@ -543,14 +513,8 @@ def test_the_same_runs_are_asked_for_again_whatever_jobs_have_written(tmp_path: 
 
 
 def test_an_input_that_nobody_knows_who_has_changed_stops_the_jobs_that_begin_later(tmp_path: Path) -> None:
-    before = """
-        from hydra.core.config_store import ConfigStore
-
-        ConfigStore.instance().store("config", {"x": 1, "data": "data.txt"})
-    """
-    write_program(
-        tmp_path, "open(config.data, 'r+').close()\nos.system(f'echo {config.x} > data.txt')", before, "config"
-    )
+    task = "open(config.data, 'r+').close()\nos.system(f'echo {config.x} > data.txt')"
+    write_program(tmp_path, task, config={"x": 1, "data": "data.txt"})
     (tmp_path / "data.txt").write_text("0")
     said = sweep(tmp_path, "x=1,2", "hydra.sweeper.cluster={name: local, slots: 1}", code=1)
     assert "data.txt has other content than when the run was planned" in said
@@ -582,11 +546,6 @@ REPEATED = {
 }
 
 
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=n@n.org", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def command(folder: Path, *words: str, code: int = 0) -> str:
     """A command of the installed program, which does not have the program's folder on its path."""
     environment = {**os.environ, "TMPDIR": str(folder.parent)}
@@ -600,20 +559,16 @@ def command(folder: Path, *words: str, code: int = 0) -> str:
 
 @pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.task"], ["-m", "pkg"]])
 def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list[str]) -> None:
-    folder = tmp_path / "my program"
-    for name, text in REPEATED.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(textwrap.dedent(text))
-    (folder / ".gitignore").write_text("multirun\n__pycache__\n")
+    folder = write(tmp_path / "my program", {**REPEATED, ".gitignore": "multirun\n__pycache__\n"})
     git(folder, "init", "-q")
     git(folder, "add", "pkg", "train.py", ".gitignore")
     git(folder, "commit", "-q", "-m", "all")
-    (folder / "pkg" / "rate.py").write_text("RATE = 3\n")  # the patch has it, and offsets.py, which is new
+    write(folder, {"pkg/rate.py": "RATE = 3\n"})  # the patch has it, and offsets.py, which is new
     sweep(folder, "x=1", program=program)
     (run,) = runs(folder)
     assert "other code" not in command(folder, "status")
     links = {link: link.readlink() for link in folder.rglob("*") if link.is_symlink()}
-    (folder / "pkg" / "rate.py").write_text("RATE = 4\n")
+    write(folder, {"pkg/rate.py": "RATE = 4\n"})
     (folder / "offsets.py").unlink()
     git(folder, "commit", "-q", "-a", "-m", "later")
     said = command(folder, "verify", run.name, "--run")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.trees import commit, git
+
 ROOT = Path(__file__).parents[2]
-NOT_THERE = "PYTHONPATH", "RLSWEEP_MULTIRUN"
 
 
 def call(folder: Path, *words: str, code: int = 0) -> str:
     """A command of the launcher, in a folder that is not the repository's."""
-    environment = {key: value for key, value in os.environ.items() if key not in NOT_THERE}
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=600)
+    own = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "RLSWEEP_MULTIRUN")}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=own, text=True, capture_output=True, timeout=600)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -44,10 +44,13 @@ def test_a_plain_study_has_a_report_after_one_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_study_is_planned_with_its_own_code_and_files(study: Path) -> None:
-    below = study / "data"
-    planned = json.loads(rlsweep(below, "plan", "experiment=first", "--json"))
-    assert len(planned["runs"]) == 6
+def test_a_study_is_planned_with_its_own_code_and_files_wherever_it_is(tmp_path: Path, study: Path) -> None:
+    rlsweep(tmp_path, "init", "elsewhere/my-study")
+
+    def ids(folder: Path) -> list[str]:
+        return [run["id"] for run in json.loads(rlsweep(folder, "plan", "experiment=first", "--json"))["runs"]]
+
+    assert len(ids(study / "data")) == 6 and ids(study / "data") == ids(tmp_path / "elsewhere" / "my-study")
     (study / "my_study" / "method.py").write_text("def x(:\n")
     assert "SyntaxError" in rlsweep(study, "plan", "experiment=first", code=2)
 
@@ -64,33 +67,21 @@ def test_a_file_that_hides_one_of_rlsweeps_is_named_with_it(study: Path) -> None
     assert rlsweep(study, "launch", "experiment=first", "no=1", code=2).startswith(f"{own} hides {hidden}\n")
 
 
-@pytest.mark.processes
-def test_ids_do_not_depend_on_the_folder(tmp_path: Path, study: Path) -> None:
-    rlsweep(tmp_path, "init", "elsewhere/my-study")
-
-    def ids(folder: Path) -> list[str]:
-        return [run["id"] for run in json.loads(rlsweep(folder, "plan", "experiment=first", "--json"))["runs"]]
-
-    assert ids(study) == ids(tmp_path / "elsewhere" / "my-study") != []
-
-
 @pytest.mark.train
 def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated_with_the_code_it_had(study: Path) -> None:
-    git = ["git", "-C", str(study), "-c", "user.name=n", "-c", "user.email=n@n.org"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
-        subprocess.run([*git, *words], check=True)
+    commit(study)
     method = study / "my_study" / "method.py"
     method.write_text(method.read_text() + "# changed\n")
     said = rlsweep(study, "launch", "experiment=first")
     assert "6 done" in said and (study / "multirun" / "first" / "report" / "index.html").is_file()
     (record,) = {path.read_text() for path in study.glob("multirun/launches/*.json")}
     used = json.loads(record)["record"]["user_code"][str(study / "my_study")]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert used["commit"] == commit and used["dirty"]
+    head = git(study, "rev-parse", "HEAD")
+    assert used["commit"] == head and used["dirty"]
     method.write_text("raise ImportError\n")
     run = next(path for path in (study / "multirun" / "runs").iterdir() if "tanh" in (path / "config.yaml").read_text())
     said = rlsweep(study / "data", "verify", run.name, "--run")
-    assert f"{study} at commit {commit[:12]} with {run / used['patch']}\n" in said and "40 steps are equal" in said
+    assert f"{study} at commit {head[:12]} with {run / used['patch']}\n" in said and "40 steps are equal" in said
     call(study, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
 
 

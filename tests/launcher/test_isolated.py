@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import subprocess
 import sys
-import textwrap
 import time
+from contextlib import closing
 
 import pytest
 
 from analysis.spec import registry as analysis_registry
+from launcher.__main__ import main
 from launcher.application.isolated import Ended, Isolated
 from tests import registered
-from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make, refusals, refused
 from trainer_ext import registry
+from trainer_ext.application import preflight
 
 TASK = """
 import ctypes, os, sys, threading, time
@@ -37,22 +38,14 @@ def demonstration(row, generator, random_fraction):
     return row.ground_truth
 """
 PLACES = {"at_import": 5, "in_rows": 9, "in_reward": 13}
-ENDINGS = [
-    "sys.exit(0)",
-    "os._exit(0)",
-    "os._exit(3)",
-    "ctypes.string_at(0)",
-    "raise KeyboardInterrupt",
-    "raise GeneratorExit",
-]
+ENDINGS = ["sys.exit(0)", "os._exit(0)", "ctypes.string_at(0)", "raise KeyboardInterrupt"]
 
 
 @pytest.fixture
 def mine(new_tasks, conf):
     """mine(in_reward=...) -> the folder of configurations with this task."""
-    (conf / "task/mine.yaml").write_text(
-        (conf / "task/sorting.yaml").read_text().replace("name: sorting", "name: mine")
-    )
+    shipped = (conf / "task/sorting.yaml").read_text()
+    (conf / "task/mine.yaml").write_text(shipped.replace("name: sorting", "name: mine"))
 
     def write(**code: str):
         (new_tasks / "mine.py").write_text(TASK.format(**{place: code.get(place, "pass") for place in PLACES}))
@@ -105,28 +98,22 @@ def test_code_that_does_not_end_has_a_limit_and_the_next_call_is_answered():
     child.close()
 
 
-def test_the_command_prints_json_alone_and_says_what_ended_the_code(tmp_path):
-    """As users start it, with a reward of a file."""
-    (tmp_path / "data.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
-    (tmp_path / "own.py").write_text("import os\n\ndef score(a, b, c, d=None):\n    print('x')\n    os._exit(0)\n")
-    words = ["task=file", f"task.train_path={tmp_path}/data.jsonl", f"task.reward={tmp_path}/own.py:score"]
-    command = [sys.executable, "-m", "launcher", "plan", "method=c0_grpo", *words, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{tmp_path}/own.py: line 5: " in done.stderr
-    whole = subprocess.run([*command[:4], "experiment=quickstart", "--json"], cwd=ROOT, capture_output=True, text=True)
-    assert json.loads(whole.stdout)["total"] == 15
+def test_the_command_prints_json_alone_and_says_what_ended_the_code(tmp_path, capfd):
+    lines = [f'{{"prompt": "{number}", "answer": "b"}}\n' for number in range(40)]
+    (tmp_path / "data.jsonl").write_text("".join(lines))
+    words = ["method=c0_ppo", "model=qwen2_5_0_5b", "model.resources.devices=0", "task=file", f"multirun={tmp_path}"]
+    words += [f"task.train_path={tmp_path}/data.jsonl", f"task.reward={tmp_path}/own.py:score"]
+    for end, code, total in (("return 1.0", 0, 1), ("os._exit(0)", 2, None)):
+        (tmp_path / "own.py").write_text(f"import os\n\ndef score(*_):\n    print('x')\n    {end}\n")
+        assert main(["plan", *words, "--json"]) == code
+        out, err = capfd.readouterr()
+        assert (json.loads(out)["total"] if total else out or None) == total
+        assert (f"{tmp_path}/own.py: line 5: " in err) == (total is None)
 
 
 @pytest.mark.parametrize(
     ("train", "test", "reward"),
-    [
-        ("ab", None, "import no_such_package"),
-        ("", None, ""),
-        ("s", None, ""),
-        ("s" * 9, None, ""),
-        ("abc", "cab", ""),
-    ],
+    [("ab", None, "import no_such_package"), ("", None, ""), ("s" * 9, None, ""), ("abc", "cab", "")],
 )
 def test_what_is_wrong_with_the_files_of_a_user_names_them(tmp_path, train, test, reward, worded):
     start = "{steps: 1, batch_size: 1, lr: 0.1, random_fraction: 0.0, seed: 0}"
@@ -165,15 +152,11 @@ FILES = {
 WRONG = [
     ("own.py", "return -advantages", "return (-advantages"),
     ("own.py", "import torch\n", "import toorch\n"),
-    ("own.py", "import torch\n", "import sys; sys.exit(0)\n"),
-    ("own.py", "torch.tanh", "torch.tahn"),
     ("own.py", "return -advantages", "ratio = ratio.detach(); return -advantages"),
     ("own.py", "return -advantages", "return -advantages[advantages >= 0]"),
     ("own.py", "mask ** power, {}", "1 / 0"),
     ("own.py", "mask ** power, {}", "mask.sum(), {}"),
-    ("own.py", '("tanh")', '("tan")'),
     ("own.py", "width)", "breadth)"),
-    ("trust_region/tanh.yaml", "width: 0.3", "width: 0.3\nheight: 2.0"),
     ("credit/late.yaml", "power", "pover"),
 ]
 
@@ -181,6 +164,7 @@ WRONG = [
 @pytest.fixture
 def package(tmp_path, conf, monkeypatch):
     """An installed package of two parts, and a folder of configurations with their files."""
+    importlib.import_module("torch")  # which each plan's own process would import anew
     registered.put_back(monkeypatch)
     for part in (registry.trust_region, registry.credit):
         monkeypatch.setattr(part, "_entries", dict(part._entries))
@@ -210,7 +194,7 @@ def test_a_plan_imports_the_methods_that_its_runs_import(package, conf, file, te
     worded(refusals(" ".join(OWN), conf))
 
 
-@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "import os; os._exit(0)", "1 / 0"])
+@pytest.mark.parametrize("code", ["import os; os._exit(0)", "1 / 0"])
 def test_a_package_of_the_report_that_cannot_be_imported_is_refused(package, conf, code, worded):
     points = package["own.py"].parent / "own-1.dist-info/entry_points.txt"
     points.write_text("[rlsweep.analysis]\nown = other\n")
@@ -220,13 +204,15 @@ def test_a_package_of_the_report_that_cannot_be_imported_is_refused(package, con
     worded(line)
 
 
-def test_every_choice_that_is_called_included_is_registered():
-    """What a plan does not import because it is the project's own."""
-    code = """
-        import trainer_ext.backends.in_process.trainer
-        from trainer_ext import registry
-        parts = {part.name: set(part) for part in (*registry.SINGLE, registry.credit)}
-        included = {name: set(choices.split()) for name, choices in registry.INCLUDED.items()}
-        assert parts == included, (parts, included)
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, check=True)
+def _registered() -> dict[str, str]:
+    return {part.name: " ".join(part) for part in (*registry.SINGLE, registry.credit)}
+
+
+def test_a_choice_that_nobody_registers_is_told_all_others_of_which_those_called_included_are_the_projects(package):
+    package["own.py"].write_text(METHOD.replace('("tanh")', '("tan")'))
+    regions = "asymmetric_clip clip gaussian none tan"
+    with closing(Isolated()) as child:
+        with pytest.raises(Ended, match=f"trust_region: must be one of {', '.join(regions.split())}$"):
+            child.call(60.0, preflight.check_choice, "trust_region", "tanh", {"width": 0.3}, ["width"])
+        own = {"trust_region": regions, "credit": "gradient_adaptive late temporal_decay"}
+        assert child.call(60.0, _registered) == {**registry.INCLUDED, **own}

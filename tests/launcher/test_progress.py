@@ -18,6 +18,7 @@ from launcher.run import catalog, lifecycle
 from launcher.run.folder import cache_folder, runs_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.status.standing import Index, remaining_seconds, stand
+from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
 
 
@@ -57,8 +58,7 @@ def test_a_run_in_a_queue_is_queued_until_it_runs(look, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [f"{run_id} queued   title of {run_id}" for run_id in ("aa", "bb", "cc")]
     assert sorted(lines[3:5]) == [f"{run_id} started  title of {run_id}" for run_id in ("aa", "bb")]
-    last = "0/3 ended; 1 queued; running: title of aa 4/10, title of bb preparing; about 26 s left"
-    assert lines[5:] == [last]
+    assert lines[5:] == ["0/3 ended; 1 queued; running: title of aa 4/10, title of bb preparing; about 26 s left"]
 
 
 def test_without_a_queue_a_run_that_was_submitted_has_started(look, tmp_path, capsys):
@@ -91,7 +91,6 @@ def test_a_command_without_an_experiment_or_a_method_explains_and_runs_nothing(t
     assert not (tmp_path / "multirun").exists()
 
 
-ROOT = Path(__file__).parents[2]
 LOST = [">&-", ">/dev/full", "| head -1 >/dev/null", ">&- 2>&-", ">/dev/full 2>&1", "<&- >&-"]
 
 
@@ -119,16 +118,21 @@ def multirun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("output", LOST)
+STATUS, RUNS = "-m launcher status study --multirun {}", "-m launcher runs --json --multirun {}"
+OTHERS = [
+    "-m launcher --help",
+    "-m launcher plan method=c0_grpo seed=0 multirun={}",
+    "-m analysis --help",
+    "launch.py --cfg job method=c0_grpo",
+]
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "output"),
     [
-        "-m launcher --help",
-        "-m launcher status study --multirun {}",
-        "-m launcher runs --json --multirun {}",
-        "-m launcher plan method=c0_grpo seed=0 multirun={}",
-        "-m analysis --help",
-        "launch.py --cfg job method=c0_grpo",
+        *((STATUS, output) for output in LOST),
+        *((RUNS, output) for output in (">/dev/full", ">/dev/full 2>&1", "| head -1 >/dev/null")),
+        *((command, output) for command in OTHERS for output in (">/dev/full", "<&- >&-")),
     ],
 )
 def test_a_command_ends_as_if_its_output_were_read(command: str, output: str, multirun: Path) -> None:
@@ -139,20 +143,18 @@ def test_a_command_ends_as_if_its_output_were_read(command: str, output: str, mu
     assert told if output == ">/dev/full" else done.stderr == "", done.stderr
 
 
-@pytest.mark.parametrize("output", LOST)
+@pytest.mark.parametrize("output", [">&- 2>&-", ">/dev/full"])
 def test_a_usage_error_keeps_its_exit_code(output: str, multirun: Path) -> None:
     assert in_shell(f"-m launcher status none --multirun {multirun}", output).returncode == 2
 
 
 def test_an_output_that_can_be_written_is_as_before(multirun: Path) -> None:
     code = """
-import sys
-import tempfile
+import subprocess, sys
 from launcher.project import drop_what_cannot_be_written
 drop_what_cannot_be_written()
 print("é", end=""); sys.stdout.write("1\\n")
 sys.stdout.flush(); sys.stdout.buffer.write(b"2\\n"); print("3", file=sys.stderr)
-import subprocess
 sys.stdout.flush(); subprocess.run(["echo", "4"]); print(sys.stdout.encoding, sys.stdout.isatty())
 """
     for options in ([], ["-u"]):

@@ -24,26 +24,16 @@ from launcher.run.folder import base_path, metrics_path, read_config, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.worker import provenance
+from tests.trees import commit, git, write
 
 ROOT = Path(__file__).parents[2]
-GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
-
-
-def git(tree: Path, *arguments: str) -> str:
-    return subprocess.run([*GIT, "-C", str(tree), *arguments], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A git tree with one commit."""
-    folder = tmp_path / "tree"
-    folder.mkdir()
-    git(folder, "init", "-q")
-    (folder / "old.py").write_text("a = 1\nb = 2\nc = 3\n")
-    (folder / "gone.py").write_text("x = 1\n")
-    (folder / ".gitignore").write_text("ignored/\n")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "first")
+    files = {"old.py": "a = 1\nb = 2\nc = 3\n", "gone.py": "x = 1\n", ".gitignore": "ignored/\n"}
+    commit(folder := write(tmp_path / "tree", files))
     return folder
 
 
@@ -56,12 +46,9 @@ def contents(tree: Path) -> dict[str, bytes]:
 
 
 def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: Path, tmp_path: Path) -> None:
-    (tree / "old.py").write_text("a = 1\nb = 'changed'\nc = 3\n")
+    new = {"new folder/méthode [1].py": "eos_token=tokenizer.eos_token\n", "empty.py": "", "staged.py": "s = 1\n"}
+    write(tree, {"old.py": "a = 1\nb = 'changed'\nc = 3\n", **new})
     (tree / "gone.py").unlink()
-    (tree / "new folder").mkdir()
-    (tree / "new folder" / "méthode [1].py").write_text("eos_token=tokenizer.eos_token\n")
-    (tree / "empty.py").touch()
-    (tree / "staged.py").write_text("s = 1\n")
     git(tree, "add", "staged.py")
     before = git(tree, "status", "--porcelain")
     found = provenance.collect(tree, "command")
@@ -74,12 +61,8 @@ def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: 
 
 
 def test_data_and_results_are_named_or_left_out_of_the_patch(tree: Path) -> None:
-    (tree / "large.txt").write_bytes(b"x" * (provenance.LARGEST_FILE + 1))
-    (tree / "weights.bin").write_bytes(b"\0\1")
-    (tree / "ignored").mkdir()
-    (tree / "ignored" / "i.py").touch()
-    (tree / "multi run").mkdir()
-    (tree / "multi run" / "r.json").write_text("{}")
+    data = {"large.txt": "x" * (provenance.LARGEST_FILE + 1), "weights.bin": "\0\1"}
+    write(tree, {**data, "ignored/i.py": "", "multi run/r.json": "{}"})
     found = provenance.collect(tree, "command", tree / "multi run")
     left_out = [f"large.txt ({provenance.LARGEST_FILE + 1} bytes)", "weights.bin (binary)"]
     assert found.record["patch"]["left_out"] == left_out
@@ -89,27 +72,17 @@ def test_data_and_results_are_named_or_left_out_of_the_patch(tree: Path) -> None
 def test_new_files_that_may_hold_secrets_are_left_out_and_named_and_the_patch_is_private(
     tree: Path, tmp_path: Path
 ) -> None:
-    def write(name: str, mode: int = 0o644) -> None:
-        (tree / name).parent.mkdir(exist_ok=True)
-        (tree / name).write_text(f"{SECRET_VALUE}\n")
-        (tree / name).chmod(mode)
-
-    write(".env")
-    write("mine.txt", 0o600)
-    write("closed/a.txt")
+    secret = [".env", "closed/a.txt", "credentials.json", "mine.txt", "staged.pem"]
+    write(tree, {**dict.fromkeys(secret, f"{SECRET_VALUE}\n"), "code.py": "x = 1\n"})
+    (tree / "mine.txt").chmod(0o600)
     (tree / "closed").chmod(0o700)
-    write("credentials.json")
-    write("staged.pem")
     git(tree, "add", "credentials.json", "staged.pem")
     git(tree, "add", "--intent-to-add", ".env")
-    (tree / "code.py").write_text("x = 1\n")
     before = git(tree, "status", "--porcelain")
     found = provenance.collect(tree, "command")
     assert git(tree, "status", "--porcelain") == before
     assert SECRET_VALUE not in text(found) and "+x = 1" in text(found)
-    assert [line.partition(" ")[0] for line in found.record["patch"]["left_out"]] == [
-        ".env", "closed/a.txt", "credentials.json", "mine.txt", "staged.pem",
-    ]  # fmt: skip
+    assert [line.partition(" ")[0] for line in found.record["patch"]["left_out"]] == secret
     warning = found.warning()
     assert warning is not None and ".env (named like" in warning and "mine.txt (only its owner" in warning
     launch_record.keep_patches(tmp_path, found.patches)
@@ -133,7 +106,7 @@ def test_a_umask_that_makes_every_file_private_leaves_none_out(tree: Path) -> No
 def test_a_clean_tree_has_no_patch_and_a_folder_without_git_no_commit(tree: Path, tmp_path: Path) -> None:
     clean = provenance.collect(tree, "command")
     assert (clean.record["dirty"], clean.patch) == (False, None)
-    assert clean.record["commit"] == git(tree, "rev-parse", "HEAD").strip()
+    assert clean.record["commit"] == git(tree, "rev-parse", "HEAD")
     (tmp_path / "none").mkdir()
     none = provenance.collect(tmp_path / "none", "command")
     assert (none.record["commit"], none.record["dirty"], none.patch) == (None, None, None)
@@ -152,8 +125,7 @@ def test_the_record_says_what_a_run_depends_on(tree: Path, monkeypatch: pytest.M
 
 def test_a_worker_takes_the_gpus_of_its_launchs_host_and_asks_on_another() -> None:
     launched = {**provenance.here({}), "devices": {"visible": None, "gpus": ["of the launch"]}}
-    own = State("id", "running", host=os.uname().nodename)
-    assert provenance.here({**launched, "host": own.host})["devices"]["gpus"] == ["of the launch"]
+    assert provenance.here({**launched, "host": os.uname().nodename})["devices"]["gpus"] == ["of the launch"]
     assert provenance.here({**launched, "host": "elsewhere"})["devices"]["gpus"] != ["of the launch"]
 
 
@@ -163,21 +135,12 @@ def test_a_worker_takes_the_gpus_of_its_launchs_host_and_asks_on_another() -> No
 @pytest.fixture
 def outside(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in a git tree with a package that imports another one, in a folder without git; and a reward."""
-    (tree / "code" / "first_pkg" / "ignored").mkdir(parents=True)
-    (tree / "code" / "first_pkg" / "__init__.py").write_text("RATE = 1\n")
-    (tree / "code" / "first_pkg" / "loss.py").write_text(
-        "def f(*_):\n    import json, torch, second_pkg.deep\n    return 1.0\n"
-    )
-    (tree / "code" / "first_pkg" / "ignored" / "words.txt").write_text("words")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", "package")
-    second = tmp_path / "no_git" / "second_pkg"
-    second.mkdir(parents=True)
-    (second / "__init__.py").touch()
-    (second / "deep.py").write_text("X = 1\n")
-    (tree / "rewards.py").write_text("import beside\n\ndef f(*_): return beside.VALUE\n")
-    (tree / "beside.py").write_text("VALUE = 1.0\n")
-    for place in (tree / "code", second.parent):
+    loss = "def f(*_):\n    import json, torch, second_pkg.deep\n    return 1.0\n"
+    write(tree / "code/first_pkg", {"__init__.py": "RATE = 1\n", "loss.py": loss, "ignored/words.txt": "words"})
+    commit(tree)
+    write(tree, {"rewards.py": "import beside\n\ndef f(*_): return beside.VALUE\n", "beside.py": "VALUE = 1.0\n"})
+    second = write(tmp_path / "no_git", {"second_pkg/__init__.py": "", "second_pkg/deep.py": "X = 1\n"})
+    for place in (tree / "code", second):
         monkeypatch.syspath_prepend(place)
     return tree / "code"
 
@@ -210,12 +173,12 @@ def test_the_users_code_is_what_runs_import_directly_or_not(outside: Path, tmp_p
 def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_its_content(
     outside: Path, tmp_path: Path
 ) -> None:
-    (outside / "first_pkg" / "loss.py").write_text("import second_pkg\n# changed\n")
-    (outside.parent / "old.py").write_text("# not imported\n")
+    changed = {"code/first_pkg/loss.py": "import second_pkg\n# changed\n", "old.py": "# not imported\n"}
+    write(outside.parent, changed)
     found = provenance.collect(ROOT, "command", None, used("first_pkg.loss:f"))
     second, first = found.record["user_code"].values()
     assert second["commit"] is None and len(second["digest"]) == 16
-    assert first["commit"] == git(outside, "rev-parse", "HEAD").strip()
+    assert first["commit"] == git(outside, "rev-parse", "HEAD")
     assert (first["repository"], first["dirty"]) == (str(outside.parent), True)
     patch = found.patches[first["patch"]]
     assert "# changed" in patch and "not imported" not in patch
@@ -260,10 +223,8 @@ def test_no_secret_of_the_environment_survives(secret: str, name: str, around: t
     assert [variable for _, variable in secrets.within({"a": [{"b": secret}]}, environment)] == [name]
 
 
-def test_source_code_is_masked_only_where_a_literal_is_added() -> None:
-    """test_secrets.py has what is masked."""
-    text = "+max_token = 5\n+replace(mine, token='another')\n"
-    assert secrets.mask_patch(text, {}) == text
+def test_only_what_a_patch_adds_is_masked() -> None:
+    """test_secrets.py has what that is."""
     old = "-api_key = 'abcdef123456'\n api_key = 'abcdef123456'\n"
     assert secrets.mask_patch(old, {}) == old  # in the commit already, and the patch must apply
 
@@ -329,31 +290,19 @@ def test_metrics_are_compared_to_the_last_bit_but_for_the_clock(tmp_path: Path) 
 @pytest.mark.train
 def test_the_printed_steps_give_the_run_again_from_a_dirty_tree(tmp_path: Path) -> None:
     tree = tmp_path / "pro ject"
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        capture_output=True,
-        check=True,
-    ).stdout
-    for name in map(os.fsdecode, filter(None, listed.split(b"\0"))):
+    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0"):
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, tree / name)
-    git(tree, "init", "-q")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", "all")
+    commit(tree)
     # A method that no commit has, with one new file and one change.
     text = (tree / "conf/method/ptrw.yaml").read_text().replace("name: ptrw", "name: mine")
     (tree / "conf/method/mine.yaml").write_text(f"# {SECRET_VALUE}\n{text}")
     train = tree / "trainer_ext/train.py"
     train.write_text(train.read_text() + "\n# changed\n")
     small = ["trainer.steps=3", "task.warm_start.steps=2", "verl.data.train_batch_size=4"]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "JUDGE_TOKEN": SECRET_VALUE,
-        "TMPDIR": str(tmp_path),
-    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JUDGE_TOKEN": SECRET_VALUE}
+    environment["TMPDIR"] = str(tmp_path)
     environment.pop("PYTHONPATH", None)
 
     def shell(command: str) -> subprocess.CompletedProcess[str]:

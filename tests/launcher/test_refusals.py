@@ -22,7 +22,6 @@ from trainer_ext.application import other_names, verl_tree
 COMMAND_LINE = """
 method=nosuch
 experiment=nosuch
-method=bnto_minimal method.gamma=x
 experiment=quickstart method.rho=-1
 method.gama=1 experiment=bnto_main
 metod.gamma=1
@@ -31,13 +30,11 @@ method=ptrw method.trust_region=clip
 method/trust_regoin=clip
 experiment=quickstart method=ptrw
 task=gsm8k task.train_path=./nosuch.jsonl
-model=qwen2_5_1_5b model.path=/nosuch/model
 model=qwen2_5_1_5b model.path=docs/nosuch
 model=qwen2_5_1_5b model.path=no/such/model
 model=qwen2_5_1_5b model.path=README.md
 verl.algorithm.adv_estimator=rloo
 method=[ptrw,asymmetric_clip]
-method=[amic,gspo]
 task=[sorting,expression]
 task=[]
 method/credit=[nosuch]
@@ -83,14 +80,11 @@ method=off_policy method/alpha=entropy
 method=rejection method/weights=raw
 method=[q_star,off_policy]
 method=dpo method/trust_region=clip
-method=[sft,ptrw]
 method=q_star method.solver=bisection
 scale=tiny,full
-scale=nosuch
 verl.data.train_batch_sise=1
 verl.data.train_batch_size=many
 verl.data.shuffle=1
-verl.trainer.project_name=1
 trainer.stepz=3
 trainer.steps=0
 verl.data.train_batch_size=64.0
@@ -125,16 +119,13 @@ experiment.seeds=0,1,2
 seed=[0,1]
 'groups.C1.overrides={a: 1}'
 cluster.partition=main
-cluster.address=auto
 trainer.ranks=2
-cluster.partition=a,b
 analysis.metrics=a/b,c/d
 model.resources.devices=8
 method=grpo
 model=qwen
 lr=1e-4
 seeds=0,1
-steps=10
 cluster.gres=gpu:1
 experiment=conf/experiment/bnto_main.yaml
 verl.trainer.n_gpus_per_node=8
@@ -150,7 +141,6 @@ def test_a_bad_command_line_is_refused_in_one_line(words, worded):
 #: What is sound by itself, and cannot start, or cannot be used by a library, a run or a report.
 VALUES = """
 method=q_star task=gsm8k model=tiny
-experiment=bnto_main model.resources.devices=8
 experiment=bnto_main model.resources.nodes=2
 experiment=bnto_main model=llama_30b
 method=q_decode task=gsm8k_short model=gpt2
@@ -184,12 +174,10 @@ method=c0_grpo method/advantage=verl verl.actor_rollout_ref.rollout.n=1
 method=c0_grpo model.heads=3
 method=c0_ppo method.critic_warmup=120
 method=c0_grpo trainer.eval_every=1 trainer.split.test=0
-experiment=quickstart trainer.split.validation=0
 trainer=verl_ray method=c0_grpo trainer.ranks=3
 method=c0_grpo verl.actor_rollout_ref.actor.optim.override_optimizer_config.momentum=0.9
 method=c0_grpo,ptrw
 experiment=quickstart experiment.name=bnto_main
-method=ptrw experiment.name=quickstart
 experiment=bnto_main model=qwen2_5_7b model.resources.devices=1
 experiment=qstar_long model.resources.device_memory_gb=26 experiment.groups.q_star=null
 method=ptrw model.hidden_size=4096 model.intermediate_size=8192 model.heads=32
@@ -197,19 +185,15 @@ method=c0_grpo seed=4294967296
 method=c0_grpo 'experiment.seeds={start: 4, max: 100000000000, until: decided}'
 method=c0_grpo task=reasoning_gym task.seed=9223372036854775808
 experiment=quickstart analysis.alpha=2
-experiment=quickstart analysis.primry=3
 experiment=quickstart 'analysis.time_to=[{at: x}]'
 experiment=quickstart verl.actor_rollout_ref.rollout.temperature=0
 experiment=quickstart method.loss_agg_mode=foo
 method=[dr_grpo,c0_ppo]
 experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expresion: [0, 1], sorting: [0, 1]}'
-experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expression: [0, 1]}'
 experiment=quickstart task=expression,sorting seed=0 'analysis.select={tasks: best}'
 method=c0_grpo budget.device_hours=0
 method=c0_grpo rerun=all
-method=c0_grpo accept_code=1
 method=c0_grpo rerun=changed accept_code=true
-method=c0_grpo model.resources.cpus=half
 method=c0_grpo model.resources.memory_gb=0
 method=c0_grpo model.resources.time=soon
 method=c0_grpo experiment.seeds={start:1,max:12,until:decided}
@@ -218,7 +202,6 @@ method=c0_grpo experiment.seeds={start:4,maxx:12,until:decided}
 method=c0_grpo analysis.sequential={start:4,max:8,until:decided} experiment.seeds=[0,1]
 method=c0_grpo experiment.seeds={start:4,batch:4,max:12,until:decided} seed=+5
 experiment=bnto_main,quickstart scale=tiny seed=+5
-experiment=qstar_mvp hypothesis=[bnto,qstar_quick]
 experiment=bnto_main scale=tiny experiment.groups.C3=null
 experiment=bnto_main scale=tiny analysis.hypotheses.H1_no_collapse.kind=rnage
 experiment=bnto_main scale=tiny analysis.hypotheses.H1_wH.metric=wH_per_token
@@ -243,9 +226,7 @@ def test_the_largest_seed_is_planned():
     assert make("method=c0_grpo", "seed=4294967295").runs
 
 
-@pytest.mark.parametrize(
-    "name", [*RESERVED, "Archive", "RUNS", ".index", "-x", "a/b", "a b", "..", "a" * 101, "bnto", "é"]
-)
+@pytest.mark.parametrize("name", [RESERVED[0], "Archive", "-x", "a b", "a" * 101, "bnto"])
 def test_an_experiment_cannot_have_the_name_of_another_folder(name, worded, tmp_path):
     (line,) = refused("method=c0_grpo", f"experiment.name='{name}'", f"multirun={tmp_path}")
     worded(line)
@@ -270,14 +251,11 @@ zip: {z: {trainer.steps: [3], method.clip_low: [0.1, 0.2]}}
 zip: {z: {trainer.steps: [3, 3], method.clip_low: [0.1, 0.1]}}
 zip: [1]
 zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6]}}, factors: {trainer.steps: [3]}
-zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6], method.gamma: [1, 2]}}
 zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6], seed: [1, 2]}}
-zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6], task: [sorting, nosuch]}}
 zip: {z: {trainer.steps: [5, 0], method.clip_low: [0.1, 0.2]}}
 exclude: {group: A}
 exclude: [{}]
 zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6]}}, exclude: [{trainer.stepz: 5}]
-zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6]}}, exclude: [{trainer.steps: 7}]
 exclude: [{group: B}]
 zip: {z: {method.clip_low: [0.1, 0.2], trainer.steps: [5, 6]}}, exclude: [{trainer.steps: 5, method.clip_low: 0.2}]
 exclude: [{group: A}]
@@ -286,13 +264,10 @@ groups: {A: {method: [ptrw, asymmetric_clip]}}
 groups: {A: {methud: ptrw}}
 factors: {method.gamma: [1]}
 factors: {trainer.steps: 3}
-factors: {trainer.steps: [3, 3]}
 factors: {method.clip_low: [1, 1.0]}
 hydra: {run: {dir: x}}
-trianer: {steps: 3}
 task: sorting
 multirun: [a]
-verl: 5
 groups: {A: {method: c0_grpo, overrides: {task: sorting}}}
 baseline: [A]
 groups: {1: {method: c0_grpo}, '1': {method: c0_grpo}}
@@ -301,7 +276,6 @@ defaults: [bad, _self_]
 factors: {method: [ptrw]}
 factors: {scale: [tiny]}
 factors: {method/credit: [[nosuch]]}
-factors: {task: [[sorting, expression]]}
 method: {credit: {temporal_decay: {gamma: 0.9}}}
 groups: {A: {method: q_star, overrides: {method/target: none}}}
 groups: {A: {method: q_star, overrides: {method/target: nosuch}}}
@@ -320,12 +294,13 @@ seeds: [true]
 analysys: {alpha: 0.1}
 tracking: null
 cluster: {retry: 3}
-hypothesis: [bnto]
-groups: {A: {method: ptrw, overrides: {model: gpt2}}}
 factors: {verl: [3]}
 trainer: {stepz: 3}
 verl: {daat: {}}
 groups: {A: {method: bnto_minimal, overrides: {method.rho: -1}}}
+groups: {A: {method: c0_grpo}, B: {method: ptrw}}, baseline: null
+groups: {A: {method: c0_grpo}, B: {method: c0_grpo, overrides: {method.clip_low: 0.2}}}
+groups: {A: {method: c0_grpo}, B: {method: c0_grpo, may_equal: C}}
 """
 
 
@@ -363,7 +338,6 @@ MISTAKES = [
     "experiment:\n\tname: bad\n",
     "defaults:\n  - override /hydra/launcher: joblib\n  - _self_\n" + BAD,
     "defaults:\n  - /hydra/job_logging: none\n  - _self_\n" + BAD,
-    "hydra:\n  run: {dir: x}\n" + BAD,
     "steps: 5\n" + BAD,
 ]
 
@@ -373,7 +347,6 @@ MISTAKES = [
     [
         *(("experiment/bad", f"# @package _global_\n{text}", "experiment=bad") for text in MISTAKES),
         ("task/mine", "task: {name: mine}", "task=mine"),
-        ("scale/mine", "trainer: {steps: 9}", "scale=mine"),
         ("method/trust_region/mine", "trust_region: mine", "method/trust_region=mine"),
         ("method/hot", "defaults: [q_star, _self_]\nname: hot\ntemperature: 0", "method=hot"),
         ("method/half", "defaults: [q_star, _self_]\nname: half\nalpha_value: 0.5", "method=half"),
@@ -384,10 +357,6 @@ MISTAKES = [
         ("method/both", "defaults: [sft, {override smoothing: ema}, _self_]\nname: both", "method=both"),
         ("method/mine", "", "method=mine"),
         ("method/mine", "5", "method=mine"),
-        ("method/mine", "[1]", "method=mine"),
-        ("method/mine", "defaults: [mine]", "method=mine"),
-        ("experiment/bad", "a: {b", "experiment=bad"),
-        ("experiment/bad", "a:\n\t- b", "experiment=bad"),
         ("experiment/bad", "", "experiment=bad"),
         ("experiment/bad", "# @package _global_\nexperiment: {name: bad, groups: {}}", "experiment=bad"),
         ("experiment/bad", "# 1\n# @package _global_\ndefaults:\n  - override /model: tiny", "experiment=bad"),
@@ -427,29 +396,15 @@ def test_a_name_that_another_file_has_is_refused_for_this_file_alone(conf, worde
     assert make("experiment=quickstart", conf=conf).experiments[0].name == "quickstart"
 
 
-@pytest.mark.parametrize(
-    ("clip", "more", "runs"),
-    [
-        (0.2, {}, 0),  # its runs are those of A
-        (0.2, {"may_equal": "C"}, 0),
-        (0.2, {"may_equal": "A"}, 1),
-        (0.1, {}, 2),
-    ],
-)
-def test_two_groups_with_the_same_runs_are_refused_unless_the_file_says_so(conf, clip, more, runs, worded):
-    groups = {**ONE, "B": {"method": "c0_grpo", "overrides": {"method.clip_low": clip}, **more}}
-    write_experiment(conf, groups, baseline="A")
-    if runs:
-        assert len(make("experiment=bad", conf=conf).runs) == runs
-    else:
-        (line,) = refusals("experiment=bad", conf)
-        worded(line)
+@pytest.mark.parametrize(("other", "runs"), [({"may_equal": "A"}, 1), ({"overrides": {"method.clip_low": 0.1}}, 2)])
+def test_two_groups_may_have_the_same_runs_if_the_file_says_so(conf, other, runs):
+    write_experiment(conf, {**ONE, "B": {"method": "c0_grpo", **other}}, baseline="A")
+    assert len(make("experiment=bad", conf=conf).runs) == runs
 
 
 def test_an_objection_to_some_runs_names_their_group_and_levels_with_a_fix_for_them(conf):
-    micro, groups = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", {}
-    for name, method in {"GRPO": "c0_grpo", "DPO": "dpo"}.items():
-        groups[name] = {"method": method, "overrides": {}}
+    micro = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    groups = {"GRPO": {"method": "c0_grpo"}, "DPO": {"method": "dpo", "overrides": {}}}
     actor = {"ppo_mini_batch_size": 2, "ppo_micro_batch_size_per_gpu": 3}
     verl = {"data": {"train_batch_size": 5}, "actor_rollout_ref": {"rollout": {"n": 3}, "actor": actor}}
     write_experiment(conf, groups, verl=verl)
@@ -463,12 +418,6 @@ def test_an_objection_to_some_runs_names_their_group_and_levels_with_a_fix_for_t
     assert make("experiment=bad", conf=conf).runs
     (line,) = refused("experiment=bad", "verl.actor_rollout_ref.rollout.n=3,4,6", conf=conf)
     assert "(with group=GRPO and verl.actor_rollout_ref.rollout.n=4)" in line
-
-
-def test_several_groups_of_a_file_need_a_baseline(conf, worded):
-    write_experiment(conf, {**ONE, "B": {"method": "ptrw"}}, baseline=None)
-    (line,) = refusals("experiment=bad", conf)
-    worded(line)
 
 
 def test_a_launch_without_a_file_has_a_name_of_its_own_whatever_its_seeds():
@@ -516,19 +465,12 @@ def demonstration(row, generator, random_fraction):
 """
 
 
-def test_a_sound_task_is_accepted(write_task, conf):
-    write_task(GOOD)
-    assert make("method=ptrw", "task=mine", conf=conf).runs
-
-
 @pytest.mark.parametrize(
     "text",
     [
         GOOD.replace("def rows(section):", "def rows(section:"),
-        f"import nosuch_module\n{GOOD}",
         GOOD.replace('[Row("1>", "1")]', 'section["nosuch"]'),
         GOOD.replace('[Row("1>", "1")]', "[]"),
-        GOOD.replace('Row("1>", "1")', 'Row("1>", 1)'),
         GOOD.replace('[Row("1>", "1")]', '[Row("1>", "1"), Row("2>", 2)]'),
         GOOD.replace('"1")]', '"1", "dev")]'),
         GOOD.replace("float(solution_str", "nosuch(solution_str"),
@@ -536,7 +478,7 @@ def test_a_sound_task_is_accepted(write_task, conf):
         GOOD.replace("def compute_score", "def score"),
         GOOD.partition("def demonstration")[0],
     ],
-    ids=range(11),
+    ids=range(9),
 )
 def test_a_task_that_cannot_be_used_is_named_with_its_line(text, write_task, conf, worded):
     write_task(text)
@@ -562,10 +504,8 @@ def own(tmp_path):
     (tmp_path / "rewards.py").write_text(SCORE)
     lines = [{"prompt": f"{n}?", "answer": "2", "level": 3} for n in range(40)]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    model = "model=pretrained model.path=of/somebody"
-    return (
-        f"method=ptrw task=file task.train_path={tmp_path}/own.jsonl task.reward={tmp_path}/rewards.py:graded {model}"
-    )
+    task = f"task=file task.train_path={tmp_path}/own.jsonl task.reward={tmp_path}/rewards.py:graded"
+    return f"method=ptrw {task} model=pretrained model.path=of/somebody"
 
 
 @pytest.mark.parametrize(
@@ -585,7 +525,6 @@ def test_a_reward_of_a_file_brings_its_metrics(own, words):
         "task.reward=exact",
         "task.prompt=question",
         "task.train_path=own.json",
-        "task.train_path=nosuch.jsonl",
         "method=q_star",
         "model=tiny",
     ],
@@ -601,10 +540,9 @@ def test_own_data_and_rewards_that_cannot_be_used_are_named(own, change, worded)
         (SCORE.replace('level"]', 'levels"]'), ""),
         (SCORE.replace("return {", "return {,"), ""),
         (SCORE.replace("score", "points"), ""),
-        (SCORE.replace("extra_info[", "str(extra_info)["), ""),
         ("import time\n\n\ndef graded(*_):\n    time.sleep(60)\n", "task.reward_timeout_s=0.1"),
     ],
-    ids=["key", "syntax", "score", "type", "time"],
+    ids=["key", "syntax", "score", "time"],
 )
 def test_a_reward_that_fails_is_named_with_its_line(own, tmp_path, text, more, worded):
     (tmp_path / "rewards.py").write_text(text)
@@ -622,12 +560,6 @@ def test_a_later_file_drops_a_requirement_with_null(conf):
     assert refused(*words, conf=conf)
     assert make(*words, "trainer=several", conf=conf).runs
     assert refused(*words, "trainer=several", "model.resources.nodes=2", conf=conf)
-
-
-def test_what_only_describes_the_configuration_is_not_frozen():
-    for run in make("experiment=quickstart").runs.values():
-        assert not {"writes", "requires", "architecture", "allowed"} & {*run.config["method"], *run.config["trainer"]}
-        assert not {"requires", "architecture"} & set(run.config["model"])
 
 
 def test_overrides_of_a_group_can_be_set_on_the_command_line():

@@ -119,6 +119,7 @@ KEPT = {
         pad_token = "<|reserved_special_token_128009|>"
         tokenizer_path = "models/gpt2-medium-355M"
         max_tokens, token_id = 4096, 128009
+        replace(mine, token='another')
         revision = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
         digest = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
         run_id = "143f293000ba01fd"

@@ -29,6 +29,7 @@ from launcher.worker import worker
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import make_run, read_log
+from tests.trees import git, write
 from tests.waiting import DEADLINE
 
 SHAPE = Shape(memory_gb=1, time_s=60)
@@ -36,13 +37,17 @@ KEYS = ("partition", "account", "qos", "constraint", "gpu_type", "max_running", 
 SETTINGS = {**dict.fromkeys(KEYS), "poll_s": 0, "signal_delay_s": 5, "setup": []}
 
 
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
 def array(folder: Path, *command: str, settings=SETTINGS, shape=SHAPE, **more) -> Array:
     return Array("rlsweep-0-0", command, 1, shape, folder, folder, settings, **more)
 
 
 def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path, monkeypatch):
-    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ $1 != sh ]; do shift; done\nexec "$@"\n')
-    (tmp_path / "srun").chmod(0o755)
+    program(tmp_path / "srun", 'while [ $1 != sh ]; do shift; done\nexec "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -83,10 +88,10 @@ def submitting(tmp_path, monkeypatch):
     """A scheduler with one run to submit, and a fake SLURM: squeue and sacct print the files of their names."""
     programs, launch = tmp_path / "bin", Launch()
     programs.mkdir()
-    for name, script in (("squeue", "/bin/cat {}"), ("sacct", "/bin/cat {}"), ("scancel", 'echo "$@" >> {}')):
+    scripts = {"squeue": "/bin/cat {}", "sacct": "/bin/cat {}", "scancel": 'echo "$@" >> {}', "srun": ""}
+    for name, script in scripts.items():
         (tmp_path / name).touch()
-        (programs / name).write_text(f"#!/bin/sh\n{script.format(tmp_path / name)}\n")
-        (programs / name).chmod(0o755)
+        program(programs / name, script.format(tmp_path / name))
     monkeypatch.setenv("PATH", str(programs))
     folder = make_run(tmp_path, "ab12", RunState.SUBMITTED, steps=0)
     record = launch_record.write(tmp_path, launch)
@@ -120,32 +125,25 @@ def test_jobs_are_cancelled_by_id_and_name(tmp_path, submitting):
     system.cancel({"7_0": "rlsweep-0-0", "8": "rlsweep-0-1"}, waiting=True)
     system.cancel({"8": "rlsweep-0-1"}, waiting=False)
     lines = (tmp_path / "scancel").read_text().splitlines()
-    assert lines == [
-        "--name=rlsweep-0-0 --state=PENDING 7_0",
-        "--name=rlsweep-0-1 --state=PENDING 8",
-        "--name=rlsweep-0-1 8",
-    ]
+    waiting = [f"--name=rlsweep-0-{number} --state=PENDING {id}" for number, id in ((0, "7_0"), (1, "8"))]
+    assert lines == [*waiting, "--name=rlsweep-0-1 8"]
 
 
 # It puts the job into squeue's file, and then does what {end} says.
-SBATCH = """#!/bin/sh
+SBATCH = """
 [ ! -f "$1" ] || exec < "$1"
 while read -r line; do case "$line" in "#SBATCH --job-name="*) name="${{line#*=}}";; esac; done
 [ -z "$name" ] || echo "9|$name|PENDING||None" > {squeue}
-{end}
-"""
+{end}"""
 
 
 def fake_sbatch(tmp_path: Path, end: str) -> None:
-    for name, text in (("sbatch", SBATCH.format(squeue=tmp_path / "squeue", end=end)), ("srun", "#!/bin/sh\n")):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
+    program(tmp_path / "bin/sbatch", SBATCH.format(squeue=tmp_path / "squeue", end=end))
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        "exec /bin/sleep 600",
         "/bin/sleep 600",  # the child holds the pipe when the script is gone
         "trap '' TERM; while :; do /bin/sleep 1; done",
         "echo Submitted batch job 9; exec /bin/sleep 600",
@@ -154,24 +152,23 @@ def fake_sbatch(tmp_path: Path, end: str) -> None:
 def test_an_sbatch_that_accepts_and_does_not_return_is_ended_and_its_job_adopted(
     tmp_path, submitting, monkeypatch, capfd, end
 ):
-    scheduler = submitting
-    monkeypatch.setattr(system, "LIMIT_S", 1.0)
-    monkeypatch.setattr(system, "TELL_S", 0.2)
+    monkeypatch.setattr(system, "LIMIT_S", 0.5)
+    monkeypatch.setattr(system, "TELL_S", 0.1)
     fake_sbatch(tmp_path, end)
-    assert scheduler.poll(0) == [] and scheduler.jobs == ["9"]
+    # Not five seconds from SIGTERM to SIGKILL, as in `timeout -k 5 LIMIT sbatch ...`.
+    program(tmp_path / "bin/timeout", '[ "$1 $2" = "-k 5" ] && shift 2 && exec /usr/bin/timeout -k 0.1 "$@"')
+    assert submitting.poll(0) == [] and submitting.jobs == ["9"]
     said = capfd.readouterr().err
-    assert "waiting for sbatch, which has not returned for 0.2 s; it is ended after 1 s" in said
-    assert "sbatch did not return within 1 s" in said and "ab12 is already job 9" in said and "refused" not in said
+    assert "waiting for sbatch, which has not returned for 0.1 s; it is ended after 0.5 s" in said
+    assert "sbatch did not return within 0.5 s" in said and "ab12 is already job 9" in said and "refused" not in said
 
 
 def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_path, submitting, monkeypatch, capfd):
-    scheduler = submitting
-    monkeypatch.setattr(system, "LIMIT_S", 0.5)
-    fake_sbatch(tmp_path, "exec /bin/sleep 600")
-    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
-    assert scheduler.poll(0) == [] and scheduler.jobs == []
+    monkeypatch.setattr(system, "LIMIT_S", 0.3)
+    program(tmp_path / "bin/sbatch", "exec /bin/sleep 600")
+    assert submitting.poll(0) == [] and submitting.jobs == []
     fake_sbatch(tmp_path, "echo Submitted batch job 9")
-    assert scheduler.poll(0) == [] and scheduler.jobs == ["9"]
+    assert submitting.poll(0) == [] and submitting.jobs == ["9"]
     assert "SLURM answers again" in capfd.readouterr().err
 
 
@@ -184,16 +181,15 @@ def test_an_sbatch_that_submits_nothing_and_does_not_return_is_asked_again(tmp_p
     ],
 )
 def test_a_refusal_always_has_a_reason(tmp_path, submitting, end, said):
-    scheduler = submitting
     fake_sbatch(tmp_path, end)
     with pytest.raises(SchedulerError, match=said):
-        scheduler.poll(0)
+        submitting.poll(0)
 
 
 def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, submitting, monkeypatch):
-    monkeypatch.setattr(system, "LIMIT_S", 0.5)
+    monkeypatch.setattr(system, "LIMIT_S", 0.3)
     fake_sbatch(tmp_path, "exec /bin/sleep 600")
-    with pytest.raises(Unanswered, match=r"sbatch did not return within 0.5 s"):
+    with pytest.raises(Unanswered, match=r"sbatch did not return within 0.3 s"):
         system.refusal(array(tmp_path))
     fake_sbatch(tmp_path, "exit 2")
     assert system.refusal(array(tmp_path)) == "exit code 2 without a message"
@@ -238,7 +234,6 @@ def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
 def users(tmp_path, monkeypatch):
     """A git tree with a package, of which git ignores a file, and a reward that imports a module beside it; and data
     that git ignores."""
-    tree = tmp_path / "us er"
     texts = {
         "copied_pkg/__init__.py": "RATE = len(open(__path__[0] + '/words.txt').read())\n",
         "copied_pkg/words.txt": "words",
@@ -248,10 +243,8 @@ def users(tmp_path, monkeypatch):
         "beside.py": "VALUE = 1.0\n",
         "data/x.jsonl": json.dumps({"prompt": "1?", "answer": "1"}) + "\n",
     }
-    for name, text in texts.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text)
-    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    tree = write(tmp_path / "us er", texts)
+    git(tree, "init", "-q")
     monkeypatch.syspath_prepend(tree)
     monkeypatch.setenv("PYTHONPATH", str(tree))
     monkeypatch.chdir(tree)
@@ -282,8 +275,9 @@ class Queued:
         return state.state, state.message, [line["value"] for line in read_log(metrics_path(self.folder)).records]
 
 
-def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users, tmp_path):
-    queued = Queued(tmp_path / "m", f"task.train_path={users}/data/x.jsonl", f"task.reward={users}/rewards.py:f")
+def test_a_queued_run_has_the_data_of_the_launchs_folder_and_the_code_before_any_edit(users, tmp_path):
+    queued = Queued(tmp_path / "m", "task.train_path=data/x.jsonl", "task.reward=rewards.py:f")
+    assert read_config(queued.folder)["task"]["train_path"] == str(users / "data/x.jsonl")
     for name in ("copied_pkg/__init__.py", "rewards.py", "beside.py"):
         (users / name).write_text("RATE = VALUE = 70.0\n\ndef f(*_):\n    return VALUE\n")
     assert queued.run() == (RunState.DONE, None, [6.0])
@@ -297,19 +291,10 @@ def test_an_edit_of_the_users_code_after_submission_changes_no_queued_run(users,
         content.check(read_config(queued.folder))  # without the copy, the run is refused
 
 
-def test_a_queued_run_finds_its_data_in_the_folder_of_the_launch(users, tmp_path):
-    queued = Queued(tmp_path / "m", "task.train_path=data/x.jsonl", "task.reward=rewards.py:f")
-    assert queued.run() == (RunState.DONE, None, [6.0])
-    assert read_config(queued.folder)["task"]["train_path"] == str(users / "data/x.jsonl")
-
-
 def test_a_copy_of_the_project_has_neither_large_nor_ignored_files(tmp_path, monkeypatch):
-    tree = tmp_path / "tree"
-    for name in ("launcher/__init__.py", "data/x.bin", "large.jsonl", "new.py", "multirun/r"):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text("x" * (9 << 20 if name == "large.jsonl" else 10))
-    (tree / ".gitignore").write_text("data/\n")
-    subprocess.run(["git", "init", "-q", str(tree)], check=True)
+    small = dict.fromkeys(("launcher/__init__.py", "data/x.bin", "new.py", "multirun/r"), "x" * 10)
+    tree = write(tmp_path / "tree", {**small, "large.jsonl": "x" * (9 << 20), ".gitignore": "data/\n"})
+    git(tree, "init", "-q")
     copy = code_snapshot.copy(tree, tmp_path / "copy", tree / "multirun")
     assert {path.name for path in copy.iterdir()} == {"launcher", "large.jsonl", "new.py", ".gitignore"}
     assert (copy / "large.jsonl").resolve() == tree / "large.jsonl"

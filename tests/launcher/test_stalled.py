@@ -46,14 +46,10 @@ def watchdog(tmp_path, monkeypatch):
 
 def test_only_the_time_without_a_step_counts(watchdog):
     watched, clock, _ = watchdog
-    for _ in range(20):  # a step in every other beat
+    for beat in range(1, 43):  # with a step in every other one, and at the end none
         clock[0] += HEARTBEAT_S
-        assert watched.beat() is None
-        clock[0] += HEARTBEAT_S
-        watched.stepped()
-        assert watched.beat() is None
-    for _ in range(2):
-        clock[0] += HEARTBEAT_S
+        if beat <= 40 and beat % 2 == 0:
+            watched.stepped()
         assert watched.beat() is None
     clock[0] += HEARTBEAT_S
     assert "no step for 15 s, after 20 steps of this attempt; see" in watched.beat()
@@ -142,9 +138,8 @@ def test_a_worker_that_was_stopped_for_longer_than_the_limit_goes_on_and_one_tha
     """The timer of a process that hangs does not expire while it, or its whole group, is stopped."""
     attempt_folder(tmp_path, 1).mkdir(parents=True)
     command = [sys.executable, "-c", HANGING, str(tmp_path)]
-    with subprocess.Popen(
-        [*command, "1"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as stopped:
+    more = {"cwd": ROOT, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "1"], **more, start_new_session=True) as stopped:
         assert stopped.stdout.readline() == "begun\n"
         send = os.killpg if group else os.kill
         send(stopped.pid, signal.SIGSTOP)
@@ -153,10 +148,8 @@ def test_a_worker_that_was_stopped_for_longer_than_the_limit_goes_on_and_one_tha
         assert (stopped.stdout.readline(), stopped.wait()) == ("ended\n", 0)
     assert not stacks_path(tmp_path, 1).exists()
     if not group:
-        hanging = subprocess.run([*command, "600"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        assert (
-            hanging.returncode == -signal.SIGKILL and "most recent call first" in stacks_path(tmp_path, 1).read_text()
-        )
+        assert subprocess.run([*command, "600"], **more).returncode == -signal.SIGKILL
+        assert "most recent call first" in stacks_path(tmp_path, 1).read_text()
 
 
 @pytest.mark.processes

@@ -81,16 +81,7 @@ def squares(last: int) -> list[tuple[int, float]]:
 
 def sync(multirun: Path, environment: dict[str, str], *arguments: str) -> tuple[int, Any, str]:
     """`python -m launcher sync --json`: exit code, document, standard error."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "launcher", "sync", "--json", "--multirun", str(multirun)]
-    with subprocess.Popen(
-        [*command, *arguments],
-        cwd=ROOT,
-        env=client_environment(environment, multirun),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(multirun, environment, "--json", *arguments) as process:
         try:
             said, errors = process.communicate(timeout=DEADLINE)
         except subprocess.TimeoutExpired:  # Python and, in wandb-core, Go print their stacks: where does it hang?
@@ -101,6 +92,18 @@ def sync(multirun: Path, environment: dict[str, str], *arguments: str) -> tuple[
             said, errors = process.communicate()
             raise AssertionError(f"sync has not ended after {DEADLINE:g} s:\n{said}\n{errors}") from None
     return process.returncode, json.loads(said) if said else None, errors
+
+
+def started(multirun: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-m", "launcher", "sync", "--multirun", str(multirun), *arguments],
+        cwd=ROOT,
+        env=client_environment(environment, multirun),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def client_environment(environment: dict[str, str], home: Path) -> dict[str, str]:
@@ -152,8 +155,9 @@ def test_tensorboard_has_every_step_once_after_a_resume(tmp_path: Path) -> None:
     folder = tracked(tmp_path, RUN, steps=0, state=RunState.RUNNING)
     first = tracking.start(folder, {}, 1, {"tensorboard": True})
     for step in range(1, 6):
-        log(folder, range(step, step + 1), offset=0.5 if step > 3 else 0.0)
-        first.log(step, {"value": step**2 + (0.5 if step > 3 else 0.0)})
+        offset = 0.5 if step > 3 else 0.0
+        log(folder, range(step, step + 1), offset)
+        first.log(step, {"value": step**2 + offset})
     first.close(RunState.LOST)
     make_checkpoint(folder, 3)
     attempts.prepare(folder, 2)
@@ -179,14 +183,8 @@ def test_sync_sends_every_step_once_with_its_labels_and_configuration(folder: Pa
     assert run.column("entropy") == [(2, {"_type": "histogram", "values": [3, 4], "bins": [0.0, 1.0, 2.0]})]
     assert [row["_timestamp"] for row in run.rows()] == [1.7e9 + step for step in (1, 2, 3)]
     assert run.exit_code == 0
-    named = {key: run.variables[key] for key in ("project", "groupName", "jobType", "displayName", "tags")}
-    assert named == {
-        "project": "rlsweep",
-        "groupName": "alone",
-        "jobType": "grpo",
-        "displayName": "grpo lr=0.1 seed 7",
-        "tags": ["alone/grpo", "shared/grpo"],
-    }
+    named = [run.variables[key] for key in ("project", "groupName", "jobType", "displayName", "tags")]
+    assert named == ["rlsweep", "alone", "grpo", "grpo lr=0.1 seed 7", ["alone/grpo", "shared/grpo"]]
     assert json.loads(run.variables["config"])["method"]["value"] == {"name": "grpo"}
 
 
@@ -240,20 +238,12 @@ def test_an_upload_that_the_server_refuses_is_told_and_made_good(tmp_path: Path,
 def test_a_sync_killed_in_the_middle_is_made_good_by_the_next(tmp_path: Path, server: WandbServer) -> None:
     tracked(tmp_path, RUN, steps=400)
     server.stall = True
-    process = subprocess.Popen(
-        [sys.executable, "-m", "launcher", "sync", "--multirun", str(tmp_path)],
-        cwd=ROOT,
-        env=client_environment(server.environment, tmp_path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = started(tmp_path, server.environment)
     try:
         until(lambda: RUN in server.runs and server.runs[RUN].history)
-        process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
-        process.wait()
+        process.wait()  # its service may still hold the pipes
     there = len(server.runs[RUN].history)
     assert 0 < there < 400 and server.runs[RUN].exit_code is None
     server.stall = False
@@ -283,16 +273,9 @@ wandb.check_credentials()
 service.suspend()
 print(service.pid)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=client_environment(server.environment, tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not psutil.pid_exists(int(done.stdout))
+    environment = client_environment(server.environment, tmp_path)
+    pid = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=environment, timeout=DEADLINE)
+    assert not psutil.pid_exists(int(pid))
 
 
 # ---------------------------------------------------------------- W&B: while running
