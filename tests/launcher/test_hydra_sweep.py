@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import rlsweep
 from launcher.run.folder import metrics_path, read_config, read_summary, runs_folder
 from launcher.run.lifecycle import RunState, find_state
 from tests.launcher.made import read_log
@@ -233,12 +235,37 @@ def test_a_report_compares_groups_by_what_the_program_logs(folder: Path) -> None
         ("experiment.baseline=a", "must be one of the groups: train"),
         ("seed_key=sed", "no job's configuration has this key. Fix: write hydra.sweeper.seed_key=seed"),
         ("seed_key=no", "Fix: name the key of the seed, such as seed"),
+        ("experiment.name=Runs", "which cannot be archive, bases, cache, code, launches, runs, verdicts"),
     ],
 )
 def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, word: str, said: str) -> None:
     refused = sweep(folder, "x=1,2", "hydra.sweeper.analysis.primary.metric=score", f"hydra.sweeper.{word}", code=2)
     assert said in refused and "Fix: " in refused and "Traceback" not in refused, refused
     assert not (folder / "multirun").exists()
+
+
+def test_values_that_differ_each_time_and_infinite_levels_make_no_other_runs(tmp_path: Path) -> None:
+    resolvers = """
+        import uuid
+        from omegaconf import OmegaConf
+        OmegaConf.register_new_resolver("uuid", lambda: uuid.uuid4().hex)
+        OmegaConf.register_new_resolver("once", lambda: uuid.uuid4().hex, use_cache=True)
+    """
+    write_program(tmp_path, "pass", resolvers, {"id": "${uuid:}", "kept": "${once:}", "name": "${id}-${lr}", "lr": 1.0})
+    said = sweep(tmp_path, "lr=0.5,inf")
+    assert "These keys get another value each time, so they are no part of a run: id, kept, name" in said
+    assert ": 2 of 2 runs are done" in sweep(tmp_path, "lr=0.5,inf")
+
+
+def test_what_a_program_logs_keeps_the_keys_of_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rlsweep.log(np.int64(3), {"acc": np.float32(0.5), "step": 7, "attempt": 9, "time": 0.0})
+    for step in (-1, 1.5, "x"):
+        with pytest.raises(ValueError, match="must be an integer, 0 or more"):
+            rlsweep.log(step, {})  # type: ignore[arg-type]
+    (line,) = logged(tmp_path)
+    assert line.pop("time") > 1e9
+    assert line == {"step": 3, "acc": 0.5, "log/step": 7, "log/attempt": 9, "log/time": 0.0}
 
 
 def test_a_program_alone_logs_beside_its_own_output(folder: Path) -> None:
