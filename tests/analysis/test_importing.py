@@ -733,6 +733,14 @@ def test_a_blank_in_the_name_of_a_metric_is_an_underscore(tmp_path: Path, name: 
     assert points(run, "val_acc_(%)") == HALF
 
 
+def test_metrics_that_would_share_a_name_are_refused(tmp_path: Path) -> None:
+    row = json.dumps({"step": 1, "my acc": 0.1, "my_acc": 0.9})
+    (tmp_path / "logs" / "a").mkdir(parents=True)
+    (tmp_path / "logs" / "a" / "metrics.jsonl").write_text(row + "\n")
+    with pytest.raises(BadImport, match="my acc and my_acc would both be written under this name"):
+        import_runs(asked(tmp_path / "logs", tmp_path / "multirun" / "x", metrics=("my acc",)))
+
+
 ODD = "betas: !!python/tuple [0.9]\nact: !!python/name:m.f ''\nm: !!python/object:m.C {a: 1}\nday: 2024-01-01\n"
 
 

@@ -244,17 +244,19 @@ def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, wo
     assert not (folder / "multirun").exists()
 
 
-def test_values_that_differ_each_time_and_infinite_levels_make_no_other_runs(tmp_path: Path) -> None:
+def test_values_that_differ_each_time_and_too_large_numbers_make_no_other_runs(tmp_path: Path) -> None:
     resolvers = """
         import uuid
         from omegaconf import OmegaConf
         OmegaConf.register_new_resolver("uuid", lambda: uuid.uuid4().hex)
         OmegaConf.register_new_resolver("once", lambda: uuid.uuid4().hex, use_cache=True)
     """
-    write_program(tmp_path, "pass", resolvers, {"id": "${uuid:}", "kept": "${once:}", "name": "${id}-${lr}", "lr": 1.0})
-    said = sweep(tmp_path, "lr=0.5,inf")
+    config = {"id": "${uuid:}", "kept": "${once:}", "name": "${id}-${lr}", "lr": 1.0}
+    write_program(tmp_path, "import rlsweep\nrlsweep.log(1, {'acc': 10**400})", resolvers, config)
+    asked = ("lr=0.5,inf", "hydra.sweeper.analysis.primary.metric=acc")
+    said = sweep(tmp_path, *asked)
     assert "These keys get another value each time, so they are no part of a run: id, kept, name" in said
-    assert ": 2 of 2 runs are done" in sweep(tmp_path, "lr=0.5,inf")
+    assert ": 2 of 2 runs are done" in sweep(tmp_path, *asked)
 
 
 def test_what_a_program_logs_keeps_the_keys_of_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
