@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher import files
 from launcher.run.folder import FORMAT, checkpoint_name, checkpoints_folder, metrics_path, run_folder
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import State, write_state
+from launcher.worker import worker
 
 METRIC = "analysis/reward_sum_mean"
 
@@ -42,6 +46,13 @@ def make_run(multirun: Path, run_id: str, state: str, steps: int = 4, value: flo
     attempt = fields.pop("attempt", 1 if steps else 0)
     write_state(folder, State(run_id, state, attempt=attempt, **fields))
     return folder
+
+
+def execute(folder: Path, train: str) -> int:
+    """Do one attempt at a frozen run in this process, whose output stays where it goes; the exit code of a worker."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "_redirect", lambda _: None)
+        return worker.execute(folder, train, Launch(record={"commit": None}))
 
 
 def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: str = "python launch.py -m") -> None:
