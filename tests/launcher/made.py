@@ -55,8 +55,10 @@ def execute(folder: Path, train: str) -> int:
         return worker.execute(folder, train, Launch(record={"commit": None}))
 
 
-def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: str = "python launch.py -m") -> None:
-    """A plan.json of 10 steps that names these runs by group."""
+def make_plan(
+    multirun: Path, name: str, groups: dict[str, list[str]], /, command: str = "python launch.py -m", **more: Any
+) -> None:
+    """A plan.json of 10 steps that names these runs by group, with further keys."""
     entries = [
         {"id": run_id, "group": group, "seed": seed, "factors": {}}
         for group, ids in groups.items()
@@ -64,6 +66,7 @@ def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: 
     ]
     analysis = {"primary": {"metric": METRIC, "summary": "final"}}
     document = {"format": 1, "experiment": name, "command": command, "steps": 10, "analysis": analysis, "runs": entries}
+    document |= more
     (multirun / name).mkdir(parents=True, exist_ok=True)
     files.write_json(multirun / name / "plan.json", document)
 

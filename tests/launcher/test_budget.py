@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import math
 import os
 import random
 from dataclasses import dataclass, field
@@ -145,18 +146,10 @@ def test_the_budget_is_passed_by_no_more_than_the_grace_of_running_attempts(tmp_
     def spent(at: float) -> float:
         return sum(UNITS * max(0.0, min(end, at) - start) for start, end in attempts)
 
-    ends = max(end for _, end in attempts)
-    total = spent(ends)
-    for start, _ in attempts:
+    for start, _ in attempts:  # what is spent beyond the limit is then the rest of those that were running
         assert spent(start) < limit, "an attempt started when the budget was used up"
-    if total > limit:
-        low, high = min(start for start, _ in attempts), ends
-        for _ in range(100):
-            low, high = (low, (low + high) / 2) if spent((low + high) / 2) >= limit else ((low + high) / 2, high)
-        grace = sum(UNITS * (end - max(start, high)) for start, end in attempts if start <= high < end)
-        assert total - limit <= grace * (1 + 1e-6)
     states = [read_state(run_folder(tmp_path, f"{number:02d}")) for number in range(12)]
-    assert sum(sum(state.device_seconds.values()) for state in states) == pytest.approx(total)
+    assert sum(sum(state.device_seconds.values()) for state in states) == pytest.approx(spent(math.inf))
     unfinished = [state.id for state in states if state.state in RESUMABLE]
     assert sorted(outcome.left_out) == unfinished and bool(unfinished) == (outcome.tripped is not None)
     assert all(state.state in (RunState.PLANNED, *RESUMABLE) for state in states if state.id in outcome.left_out)

@@ -250,6 +250,13 @@ def test_measured_times_are_found_under_another_spelling(project):
     assert Application().kinds(content.settled(one))[0] != Application().kinds(one)[0]
 
 
+def limits(experiment):
+    """The limits of the answer of an experiment's report."""
+    sweep = read_sweep(experiment)
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    return answer(study(sweep, asked)).limits
+
+
 def test_a_report_says_that_an_older_version_did_not_record_the_content_of_a_model(project):
     data = project / "x.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
@@ -267,36 +274,25 @@ def test_a_report_says_that_an_older_version_did_not_record_the_content_of_a_mod
     folder.rename(folder.with_name("a" * 16))
     said = f"1 run done by an older version, which did not record the content of {data}"
     (folder.with_name("a" * 16) / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(9)))
-    sweep = read_sweep(planned.multirun / "adhoc")
-    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    limits = answer(study(sweep, asked)).limits
-    assert any(line.startswith(said) for line in limits)
-
-
-# ---------------------------------------------------------------- the hub
-
-
-@pytest.fixture
-def hub_cache(tmp_path, monkeypatch):
-    """Put a model into the hub's cache at a commit."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-
-    def put(commit, *names):
-        folder = tmp_path / "hub" / "models--org--mine"
-        (folder / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / "snapshots" / commit / name).write_text("{}")
-        (folder / "refs").mkdir(exist_ok=True)
-        (folder / "refs" / "main").write_text(commit)
-        return folder / "snapshots" / commit
-
-    return put
+    assert any(line.startswith(said) for line in limits(planned.multirun / "adhoc"))
 
 
 WHOLE = ("config.json", "tokenizer.json", "model.safetensors")
 
 
-def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_code(tmp_path, hub_cache):
+def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_code(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def hub_cache(commit, *names):
+        """Put a model into the hub's cache at a commit."""
+        snapshot, head = (tmp_path / "hub/models--org--mine" / name for name in (f"snapshots/{commit}", "refs/main"))
+        for folder in (snapshot, head.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (snapshot / name).write_text("{}")
+        head.write_text(commit)
+        return snapshot
+
     config = configured()
     config["model"]["path"] = "org/mine"
     folder = run_folder(tmp_path / "m", "a")
@@ -438,16 +434,6 @@ def test_plan_names_the_files_and_the_choice(half_done, said, worded):
     assert (other["runs"], other["accepted"], list(other["changes"])) == (done, False, [HEALTH])
 
 
-# ---------------------------------------------------------------- the report
-
-
-def plan_with_groups(multirun, name, groups):
-    make_plan(multirun, name, groups)
-    path = multirun / name / "plan.json"
-    named = {group: {"label": group, "method": "c0_grpo"} for group in groups}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "groups": named, "baseline": "A"}))
-
-
 def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_path):
     file = tmp_path / "rewards.py"
     helper = tmp_path / "beside_the_rewards.py"
@@ -467,17 +453,16 @@ def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path, worded):
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": one, "a2": two, "b0": one, "b1": None}.items()):
         own = {"1": code_id} if code_id else {}
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code=own)
-    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]})
-    sweep = read_sweep(tmp_path / "study")
-    mixed = mixed_code(sweep)
+    groups = {group: {"label": group, "method": "c0_grpo"} for group in "AB"}
+    make_plan(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]}, groups=groups, baseline="A")
+    mixed = mixed_code(read_sweep(tmp_path / "study"))
     assert mixed is not None and mixed.names == (HEALTH,)
     assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
     assert (mixed.accepted, mixed.unknown) == (None, 1)
-    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    worded(answer(study(sweep, asked)).limits[0])
+    worded(limits(tmp_path / "study")[0])
     choice = {"time": 5.0, "difference": "d", "changes": {HEALTH: ["", ""]}, "codes": [two]}
     (tmp_path / "study" / code.CHOICES).write_text(json.dumps(choice) + "\n")
     again = mixed_code(read_sweep(tmp_path / "study"))
     assert again is not None and again.accepted == 5.0
-    plan_with_groups(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
+    make_plan(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]}, groups=groups, baseline="A")
     assert mixed_code(read_sweep(tmp_path / "same")) is None

@@ -140,13 +140,6 @@ def test_commands_that_only_look_load_no_heavy_library(multirun):
     assert not loaded & {"hydra", "omegaconf", "torch", "verl", "pandas", "numpy", "wandb", "rich", "pydantic"}
 
 
-@pytest.mark.bash
-def test_a_reader_that_has_seen_enough_is_no_error(multirun):
-    command = f"{sys.executable} -m launcher logs aa11 --multirun {multirun} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # ---------------------------------------------------------------- completion
 
 

@@ -124,9 +124,6 @@ def test_a_plan_shows_what_is_saved(tmp_path, said):
     assert "1 run continues a run from step 160 on\n" in said(plan)
 
 
-# ---------------------------------------------------------------- other code
-
-
 def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
     finished(tmp_path, code_id=record(tmp_path, **{HEALTH: "0" * 16}))
     with pytest.raises(InvalidPlan, match=f"1 with a checkpoint by other code: {HEALTH} changed since"):
@@ -214,9 +211,6 @@ def test_without_the_checkpoint_the_run_begins_from_its_first_step(tmp_path):
     state = prefix.adopt(folder, read_state(folder))
     assert (state.prefix, state.prefix_step, latest_checkpoint(folder)) == (None, None, None)
     assert not metrics_path(folder).exists()
-
-
-# ---------------------------------------------------------------- as a user
 
 
 SMALL = ("method=c0_grpo", "seed=0,1", "trainer.checkpoint_every=2", "cluster.slots=2")
