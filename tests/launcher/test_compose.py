@@ -69,16 +69,16 @@ def test_verls_tree_composes_to_what_hydra_composes(overrides):
     assert_hydras_own(Composer(verl_tree.config_folder(), "ppo_trainer"), overrides)
 
 
-KEYS = st.sampled_from(["a", "b", "other"])
+KEYS = st.sampled_from(["a", "other"])
 VALUES = st.recursive(
-    st.sampled_from([None, True, 0, 1.5, "x", "", "???", "${other}", "${missing}"]),
+    st.sampled_from([None, True, 1.5, "x", "???", "${other}", "${missing}"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=6,
 )
 TREES = st.dictionaries(KEYS, VALUES, max_size=3)
 
 
-@settings(max_examples=120)
+@settings(max_examples=100)
 @given(st.lists(TREES, min_size=2, max_size=3))
 def test_merging_plain_values_is_merging_nodes_or_left_to_hydra(trees):
     merged = {}
