@@ -24,14 +24,15 @@ _numbers = count()
 
 @dataclass
 class Batch:
-    """A system; resources and settings with which a job starts at once; fields of an array that it never accepts; and a
-    folder that its nodes see."""
+    """A system; resources and settings with which a job starts at once; fields of an array that it never accepts; a
+    folder that its nodes see; and the seconds in which all that it may start at a time has surely started."""
 
     system: System
     shape: Shape
     settings: Mapping[str, Any]
     impossible: Mapping[str, Any]
     folder: Path
+    pause: float = 0.5
 
     def submit(self, script: str, size: int = 1, **more: Any) -> tuple[str, list[str]]:
         """Submit jobs that execute a shell script in the folder; their name and their ids."""
@@ -69,7 +70,7 @@ def test_a_job_that_fails_is_told_from_one_that_ends_well(batch: Batch) -> None:
 
 
 def test_no_more_jobs_of_an_array_run_at_a_time_than_it_says(batch: Batch) -> None:
-    script = f"touch on.${INDEX}; ls on.* | wc -l >> counts; sleep 0.5; rm on.${INDEX}"
+    script = f"touch on.${INDEX}; ls on.* | wc -l >> counts; sleep {batch.pause}; rm on.${INDEX}"
     name, ids = batch.submit(script, size=4, throttle=2)
     for id in ids:
         batch.wait(id, name, Phase.ENDED)
@@ -100,7 +101,7 @@ def test_a_job_of_another_name_is_neither_cancelled_nor_told(batch: Batch) -> No
 
 
 def test_a_job_waits_for_others_whatever_their_end(batch: Batch) -> None:
-    first, (before,) = batch.submit("sleep 1; touch before; exit 1")
+    first, (before,) = batch.submit(f"sleep {2 * batch.pause}; touch before; exit 1")
     name, (id,) = batch.submit("test -e before", after=[before])
     assert batch.wait(id, name, Phase.ENDED, Phase.FAILED).phase == Phase.ENDED
     assert batch.wait(before, first, Phase.FAILED)

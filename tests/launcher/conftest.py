@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launcher.__main__ import main
 from launcher.planning.plan import Plan
 from launcher.run import lifecycle
 from tests import registered, results
@@ -61,6 +62,17 @@ def planned_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str
     return planned
 
 
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """said(WORDS, MULTIRUN, code=0) -> what a command prints, perhaps about this folder; it must end with the code."""
+
+    def printed(words: str, multirun: Path | None = None, code: int = 0) -> str:
+        assert main([*words.split(), *(["--multirun", str(multirun)] if multirun else [])]) == code
+        return capsys.readouterr().out
+
+    return printed
+
+
 class Sweeps:
     """Starts launchers on one multirun folder."""
 
@@ -71,16 +83,9 @@ class Sweeps:
 
     def start(self, *overrides: str, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.launcher.drive", str(self.multirun), *overrides]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._started.append(process)
-        return process
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self._started.append(subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, **pipes))
+        return self._started[-1]
 
     def start_held(self, *overrides: str, **environment: str) -> subprocess.Popen[str]:
         """Start a launcher whose runs wait before their sixth step until `release`, or until they are asked to stop."""

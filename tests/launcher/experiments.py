@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,24 +54,20 @@ def refusal(call: Callable[[], Any]) -> list[str]:
     return lines
 
 
-def in_brief(lines: Iterable[str]) -> Iterator[str]:
-    """Lines for the golden file: of a long list of names, which grows with the included files, the ends."""
-
-    def ends(names: re.Match[str]) -> str:
-        each = names[0].split(", ")
-        return ", ".join([*each[:3], "...", *each[-3:]])
-
-    return (re.sub(r"(?:[\w/.-]+, ){7,}[\w/.-]+", ends, line) for line in lines)
-
-
 def rows(table: str) -> list[str]:
     """The lines of a table of commands or settings, a case each."""
     return table.strip().splitlines()
 
 
 def refusals(words: str, conf: Path | None = None) -> Iterator[str]:
-    """The lines that refuse a command, for the golden file; it is quoted as for a shell."""
-    return in_brief(refused(*shlex.split(words), conf=conf))
+    """The lines that refuse a command, which is quoted as for a shell, for the golden file: of a long list of names,
+    which grows with the included files, they have the ends."""
+
+    def ends(names: re.Match[str]) -> str:
+        each = names[0].split(", ")
+        return ", ".join([*each[:3], "...", *each[-3:]])
+
+    return (re.sub(r"(?:[\w/.-]+, ){7,}[\w/.-]+", ends, line) for line in refused(*shlex.split(words), conf=conf))
 
 
 def by_group(planned: Plan) -> dict[str, int]:
@@ -96,8 +92,7 @@ def write_experiment(conf: Path, groups: Mapping[str, Any], name: str = "bad", *
     """An experiment's file, with the first group as baseline; keys of `experiment` go there, others beside it."""
     baseline = str(next(iter(groups))) if isinstance(groups, Mapping) and groups else None
     declared = {"name": name, "groups": groups, "factors": {}, "seeds": [0], "baseline": baseline}
-    declared |= {
-        key: more.pop(key) for key in ("factors", "zip", "exclude", "seeds", "baseline", "scales") if key in more
-    }
+    own = more.keys() & {"factors", "zip", "exclude", "seeds", "baseline", "scales"}
+    declared |= {key: more.pop(key) for key in own}
     text = yaml.safe_dump({"experiment": declared, **more})
     (conf / f"experiment/{name}.yaml").write_text(f"# @package _global_\n{text}")

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from launcher import files
 from launcher.run.folder import FORMAT, checkpoint_name, checkpoints_folder, metrics_path, run_folder
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import State, write_state
+from launcher.worker import worker
 
 METRIC = "analysis/reward_sum_mean"
 
@@ -44,8 +48,17 @@ def make_run(multirun: Path, run_id: str, state: str, steps: int = 4, value: flo
     return folder
 
 
-def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: str = "python launch.py -m") -> None:
-    """A plan.json of 10 steps that names these runs by group."""
+def execute(folder: Path, train: str) -> int:
+    """Do one attempt at a frozen run in this process, whose output stays where it goes; the exit code of a worker."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "_redirect", lambda _: None)
+        return worker.execute(folder, train, Launch(record={"commit": None}))
+
+
+def make_plan(
+    multirun: Path, name: str, groups: dict[str, list[str]], /, command: str = "python launch.py -m", **more: Any
+) -> None:
+    """A plan.json of 10 steps that names these runs by group, with further keys."""
     entries = [
         {"id": run_id, "group": group, "seed": seed, "factors": {}}
         for group, ids in groups.items()
@@ -53,6 +66,7 @@ def make_plan(multirun: Path, name: str, groups: dict[str, list[str]], command: 
     ]
     analysis = {"primary": {"metric": METRIC, "summary": "final"}}
     document = {"format": 1, "experiment": name, "command": command, "steps": 10, "analysis": analysis, "runs": entries}
+    document |= more
     (multirun / name).mkdir(parents=True, exist_ok=True)
     files.write_json(multirun / name / "plan.json", document)
 

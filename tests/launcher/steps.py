@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -88,6 +89,18 @@ def train(config: Any, run: Any) -> dict[str, Any]:
             raise Preempted(f"stopped after step {step}")
     print("walked")
     return {"steps": config["trainer"]["steps"], "train_seconds": time.monotonic() - began}
+
+
+BETTER = {"ptrw": 10.0, "gspo": 1.0}  # standard deviations of the luck of each run
+
+
+def judged(config: Any, run: Any) -> dict[str, Any]:
+    """Log in each step the reward of the method, and the luck of the run."""
+    method, steps = config["method"]["name"], config["trainer"]["steps"]
+    reward = BETTER.get(method, 0.0) + random.Random(f"{method} {config['seed']}").gauss(0, 1)
+    for step in range(1, steps + 1):
+        run.log(step, {"analysis/reward_sum_mean": reward})
+    return {"steps": steps, "train_seconds": 0.1}
 
 
 def rewarded(config: Any, run: Any) -> dict[str, Any]:

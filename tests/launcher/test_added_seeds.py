@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main as analysis
-from launcher.__main__ import main
 from launcher.execution import sweep
 from launcher.planning import added_seeds, freeze
 from launcher.planning.plan import Plan
@@ -74,27 +73,22 @@ def test_a_fixed_number_may_become_another_one_but_no_rule(words: tuple[str, ...
     worded(refused(*words, RULE))
 
 
-@pytest.mark.parametrize("recorded", [True, False])
 def test_a_plan_that_drops_seeds_with_results_says_so_with_the_command_that_keeps_them(
-    words: tuple[str, ...], recorded: bool, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], said: Callable[..., str]
 ) -> None:
-    plan = make(*words, "seed=0,1,2,3,4")
-    folder = plan.multirun / "looks"
+    plan, fewer = make(*words, "seed=0,1,2,3,4"), make(*words, "seed=0,1")
     freeze.freeze(plan)
-    if not recorded:  # as by an older version
-        (folder / "hypotheses.json").unlink()
-    assert freeze.declaration_warnings(make(*words, "seed=0,1")) == []  # without a result
+    assert freeze.declaration_warnings(fewer) == []  # without a result
     with_results(plan)
-    if not recorded:
-        (folder / "hypotheses.json").unlink()
-    fewer = [*words, "seed=0,1"]
-    (line,) = freeze.declaration_warnings(make(*fewer))
+    (line,) = freeze.declaration_warnings(fewer)
     assert line.startswith("looks: Changed after 1 of 15 runs were done: seeds = 0, 1 (declared: 0, 1, 2, 3, 4). ")
     assert line.endswith(" seed=0,1,2,3,4") and "To keep every seed: python launch.py -m " in line
-    assert main(["plan", *fewer]) == 0 and line in capsys.readouterr().out
-    assert freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4")) == []
-    (line,) = freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
-    assert "alpha = 0.1 (declared: 0.05)" in line and "keep" not in line
+    assert line in said(f"plan {' '.join(words)} seed=0,1")
+    assert freeze.declaration_warnings(plan) == []
+    (changed,) = freeze.declaration_warnings(make(*words, "seed=0,1,2,3,4", "analysis.alpha=0.1"))
+    assert "alpha = 0.1 (declared: 0.05)" in changed and "keep" not in changed
+    (plan.multirun / "looks/hypotheses.json").unlink()  # as by an older version
+    assert freeze.declaration_warnings(fewer) == [line]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +137,7 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
         return planner.make(ROOT, [*words, RULE], SHIPPED, added)
 
     def launch(grow: Callable[[planner.AddedSeeds], Plan] | None) -> tuple[dict[str, list[int]], str]:
-        assert sweep.sweep(ROOT, again(), "tests.launcher.judged:train", again=grow).code == 0
+        assert sweep.sweep(ROOT, again(), "tests.launcher.steps:judged", again=grow).code == 0
         return seeds_of(again()), capfd.readouterr().out
 
     first, said = launch(None)  # as a launch that was killed before it asked the analysis

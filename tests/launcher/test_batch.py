@@ -13,7 +13,7 @@ from launcher.planning import planner
 from launcher.run import launch_record
 from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import FailureKind, RunState, read_state, write_state
+from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.schedulers.batch import scheduler as batch_scheduler
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Phase, Refusal, Refused, Unanswered
@@ -41,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def batch(fake, tmp_path: Path) -> Batch:
-    return Batch(fake, SHAPE, SETTINGS, {"shape": Shape(cpus=1000)}, tmp_path)
+    return Batch(fake, SHAPE, SETTINGS, {"shape": Shape(cpus=1000)}, tmp_path, pause=0.1)
 
 
 class Held:
@@ -173,9 +173,8 @@ def test_a_node_on_which_jobs_fail_before_they_begin_is_left_out_of_later_arrays
         held.show(f"0_{place}", phase=Phase.FAILED, node=node)
     ended = launched.poll()
     assert [end.failure_kind for end in ended] == ["node_failure", "node_failure", "lost"]
-    assert (
-        f"on n1 before the run began; see {tmp_path}/launches/{launched.launch.token}/jobs/0_0.log" in ended[0].message
-    )
+    log = f"{tmp_path}/launches/{launched.launch.token}/jobs/0_0.log"
+    assert f"on n1 before the run began; see {log}" in ended[0].message
     launched.scheduler.submit(launched.folders[0], launched.launch.token)
     launched.poll()
     assert held.arrays[-1].exclude == {"n1", "n2", "n3"}
@@ -184,15 +183,11 @@ def test_a_node_on_which_jobs_fail_before_they_begin_is_left_out_of_later_arrays
 @pytest.mark.parametrize(
     ("shown", "kind", "message"),
     [
-        (
-            {"phase": Phase.ENDED, "failure_kind": FailureKind.EXTERNALLY_CANCELLED, "state": "qdel"},
-            "revoked",
-            "its job 0_0 was cancelled (qdel)",
-        ),
+        ({"phase": Phase.ENDED, "failure_kind": "revoked", "state": "qdel"}, "revoked", "job 0_0 was cancelled (qdel)"),
         ({"phase": Phase.ENDED, "state": "DONE", "node": "n1"}, "lost", "Held reports DONE for its job 0_0 on n1, and"),
-        ({"phase": Phase.STUCK, "failure_kind": FailureKind.NODE_FAILURE, "state": "H"}, "node_failure", "reports H"),
+        ({"phase": Phase.STUCK, "failure_kind": "node_failure", "state": "H"}, "node_failure", "reports H"),
     ],
-)  # fmt: skip
+)
 def test_the_system_says_how_a_job_ended_whose_run_says_nothing(tmp_path, held, shown, kind, message):
     launched = Launched(tmp_path, held, 1)
     launched.poll()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -17,13 +16,15 @@ from launcher.__main__ import main
 from launcher.commands.resume import _overrides, reset
 from launcher.planning import freeze
 from launcher.run import lifecycle, stop_request
-from launcher.run.folder import checkpoints, metrics_path, run_folder
+from launcher.run.folder import checkpoints, run_folder
 from launcher.run.lifecycle import Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
 from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
-from tests.launcher.made import make_checkpoint, make_plan, make_run
+from tests.launcher.made import execute, make_checkpoint, make_plan, make_run
+from tests.launcher.steps import Preempted
 from tests.launcher.test_sweep import SMALL
-from tests.waiting import DEADLINE, ended, until
+from tests.results import only_state
+from tests.waiting import ended, until
 
 
 def test_an_unknown_run_is_named(tmp_path):
@@ -40,14 +41,11 @@ def test_a_running_run_saves_a_checkpoint_and_is_not_taken_up_again(sweeps):
     sweeps.release()
     ended(launcher, 1)
     state = sweeps.states()[victim.name]
-    assert state["error"] is None
-    assert state["state"] == "cancelled" and re.match(
-        r"cancelled by \S+ on \S+ at \d{4}-\d\d-\d\d \d\d:\d\d", state["cause"]
-    )
+    assert (state["error"], state["state"]) == (None, "cancelled")
+    assert re.match(r"cancelled by \S+ on \S+ at \d{4}-\d\d-\d\d \d\d:\d\d", state["cause"])
     last = [step for step, _ in sweeps.values()[victim.name]][-1]
     assert max(path.name for path in victim.glob("checkpoints/*")) == f"step_{last:06d}"
-    others = {state["state"] for name, state in sweeps.states().items() if name != victim.name}
-    assert others == {"done"}
+    assert {state["state"] for name, state in sweeps.states().items() if name != victim.name} == {"done"}
     _, output = sweeps.run(*SMALL)
     assert "RAN \n" in output
 
@@ -57,62 +55,62 @@ def test_a_request_reaches_a_worker_that_no_signal_can_reach(sweeps):
     """As on another host: only the file system is shared."""
     launcher = sweeps.start_held(*SMALL, "seed=0")
     victim = until(sweeps.logging)[0]
-    owner = lifecycle.read_claim(victim)
     with lifecycle.locked(victim):
-        stop_request.ask(victim, owner, FailureKind.CANCELLED, "somebody elsewhere")
+        stop_request.ask(victim, lifecycle.read_claim(victim), FailureKind.CANCELLED, "somebody elsewhere")
     launcher.communicate()
-    assert (sweeps.states()[victim.name]["state"], sweeps.states()[victim.name]["cause"]) == (
-        "cancelled",
-        "somebody elsewhere",
-    )
+    state = only_state(sweeps.multirun)
+    assert (state["state"], state["cause"]) == ("cancelled", "somebody elsewhere")
+
+
+def asked_to_stop(config, run):
+    """A training whose worker is asked to stop, for the reason that the run's folder has."""
+    run.log(1, {"value": 1})
+    with lifecycle.locked(run.folder):
+        kind = FailureKind((run.folder / "reason").read_text())
+        stop_request.send(run.folder, lifecycle.read_claim(run.folder), kind, "the cluster")
+    until(run.stop_requested)
+    raise Preempted("stopped after step 1")
 
 
 @pytest.mark.parametrize(
     ("kind", "state", "code"),
     [
         (FailureKind.NODE_FAILURE, RunState.LOST, WorkerExit.PREEMPTED),
-        (FailureKind.LOST, RunState.LOST, WorkerExit.PREEMPTED),
         (FailureKind.EXTERNALLY_CANCELLED, RunState.PREEMPTED, WorkerExit.PREEMPTED),
         (FailureKind.CANCELLED, RunState.CANCELLED, WorkerExit.CANCELLED),
     ],
 )
 def test_a_worker_that_was_asked_to_stop_ends_as_it_says(tmp_path, kind, state, code):
-    planned = make("method=c0_grpo", "seed=0", "trainer.steps=10000", f"multirun={tmp_path}")
+    planned = make("method=c0_grpo", "seed=0", f"multirun={tmp_path}")
     freeze.freeze(planned)
     folder = run_folder(tmp_path, next(iter(planned.runs)))
-    command = [sys.executable, "-m", "launcher.worker", str(folder), "--train", "tests.launcher.steps:train"]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "STEPS_SECONDS": "0.05"})
-    until(lambda: metrics_path(folder).exists())
-    with lifecycle.locked(folder):
-        stop_request.send(folder, lifecycle.read_claim(folder), kind, "the cluster")
-    assert process.wait(DEADLINE) == code
+    (folder / "reason").write_text(kind)
+    assert execute(folder, f"{__name__}:asked_to_stop") == code
     ended = read_state(folder)
     assert (ended.state, ended.failure_kind, ended.message) == (state, kind, "the cluster")
 
 
 @pytest.mark.processes
 def test_a_cancelled_run_whose_worker_dies_is_cancelled(sweeps):
-    launcher = sweeps.start(
-        *SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END=json.dumps({"0": "hang"}), STEPS_SECONDS="0"
-    )
+    launcher = sweeps.start(*SMALL, "seed=0", "cluster.grace_s=0.5", STEPS_END='{"0": "hang"}')
     victim = until(sweeps.logging)[0]
     assert stop_request.cancel(sweeps.multirun, victim.name) == "asked"
     launcher.communicate()
-    state = sweeps.states()[victim.name]
+    state = only_state(sweeps.multirun)
     assert state["state"] == "cancelled" and state["cause"].endswith("; signal 9 (SIGKILL)")
 
 
 @pytest.mark.processes
 def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_again(sweeps):
-    code, output = sweeps.run(*SMALL, "seed=0", "cluster.retry.exception=3", STEPS_END=json.dumps({"0": "late"}))
+    code, output = sweeps.run(*SMALL, "seed=0", "cluster.retry.exception=3", STEPS_END='{"0": "late"}')
     assert code == 1, output
-    (state,) = sweeps.states().values()
+    state = only_state(sweeps.multirun)
     assert (state["state"], state["cause"], state["attempt"]) == ("cancelled", "too late", 1)
 
 
 @pytest.mark.processes
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
-    sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END=json.dumps({"0": "exit"}))
+    sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END='{"0": "exit"}')
     (folder,) = (sweeps.multirun / "runs").iterdir()
     dead = Claim(lifecycle.hostname(), 2**30, 1, lifecycle.boot_id(), "dead", 1)
     stop_request.ask(folder, dead, FailureKind.CANCELLED, "nobody wants it")
@@ -120,7 +118,8 @@ def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))
         write_state(folder, State(folder.name, state, attempt=1))
         assert sweeps.run(*SMALL, "seed=0")[0] == 1
-        assert (sweeps.states()[folder.name]["state"], sweeps.states()[folder.name]["attempt"]) == ("cancelled", 1)
+        found = only_state(sweeps.multirun)
+        assert (found["state"], found["attempt"]) == ("cancelled", 1)
 
 
 @pytest.fixture
@@ -139,18 +138,15 @@ def states(multirun):
     return {name: read_state(run_folder(multirun, name)).state for name in ("done", "wait", "half", "fail", "memo")}
 
 
-def test_waiting_runs_are_cancelled_at_once_and_ended_ones_stay(multirun, capsys):
-    assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 0
-    answers = json.loads(capsys.readouterr().out)
+def test_waiting_runs_are_cancelled_at_once_and_ended_ones_stay(multirun, said):
+    answers = json.loads(said("cancel study --json", multirun))
     assert answers == {"done": "done", "wait": "cancelled", "half": "cancelled", "fail": "failed", "memo": "failed"}
     assert states(multirun)["wait"] == states(multirun)["half"] == RunState.CANCELLED
     assert [step for step, _ in checkpoints(run_folder(multirun, "half"))] == [4]
 
 
-def test_some_runs_are_cancelled_by_their_ids_and_the_answer_says_so(multirun, capsys):
-    assert main(["cancel", "wa", "hal", "--multirun", str(multirun)]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out == ["wait cancelled", "half cancelled", "2 runs: 2 cancelled"]
+def test_some_runs_are_cancelled_by_their_ids_and_the_answer_says_so(multirun, said):
+    assert said("cancel wa hal", multirun).splitlines() == ["wait cancelled", "half cancelled", "2 runs: 2 cancelled"]
     assert states(multirun)["fail"] == RunState.FAILED
 
 
@@ -160,19 +156,13 @@ def test_one_wrong_word_cancels_nothing(multirun, capsys):
     assert "did you mean study?" in capsys.readouterr().err and states(multirun) == before
 
 
-def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, capsys):
+def test_of_a_thousand_runs_the_answer_fits_on_a_screen(tmp_path, said):
     ids = [f"r{number:04d}" for number in range(60)]
     for run_id in ids:
         make_run(tmp_path, run_id, RunState.PLANNED, steps=0)
     make_plan(tmp_path, "wide", {"A": ids})
-    assert main(["cancel", "wide", "--multirun", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = said("cancel wide", tmp_path).splitlines()
     assert len(lines) < 24 and lines[-1] == "60 runs: 60 cancelled"
-
-
-def retry(multirun, *words):
-    command = [sys.executable, "-m", "launcher", "resume", *words, "--multirun", str(multirun)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_a_run_that_is_to_run_again_has_no_cause_and_no_counts(multirun):
@@ -208,16 +198,18 @@ def test_the_folder_of_a_command_is_named_once(multirun):
 
 
 @pytest.mark.processes  # waits for what does not answer
-def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, capsys):
+def test_a_stopped_process_that_holds_a_lock_keeps_no_other_run_from_its_end(multirun, said):
     with lifecycle.locked(run_folder(multirun, "wait")), lifecycle.locked(run_folder(multirun, "fail")):
-        assert main(["cancel", "study", "--json", "--multirun", str(multirun)]) == 1
-        answers = json.loads(capsys.readouterr().out)
+        answers = json.loads(said("cancel study --json", multirun, code=1))
         with pytest.raises(lifecycle.Locked):
             reset(multirun, "fail")
     assert (answers["wait"], answers["half"]) == ("locked", "cancelled")
-    assert {name: state for name, state in states(multirun).items() if name in ("done", "wait", "fail", "memo")} == {
-        **{"done": RunState.DONE, "wait": RunState.PLANNED, "fail": RunState.FAILED, "memo": RunState.FAILED}
-    }
+    assert [*states(multirun).values()] == ["done", "planned", "cancelled", "failed", "failed"]
+
+
+def retry(multirun, *words):
+    command = [sys.executable, "-m", "launcher", "resume", *words, "--multirun", str(multirun)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_with_nothing_to_retry_nothing_runs(multirun):

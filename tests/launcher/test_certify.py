@@ -153,14 +153,10 @@ def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: 
 @pytest.mark.train
 @pytest.mark.timeout(600)
 def test_training_in_one_process_is_equal_wherever_it_is_killed(tmp_path: Path) -> None:
-    small = [
-        "task.train_prompts=20",
-        "verl.data.train_batch_size=4",
-        "task.warm_start.steps=20",
-        "trainer.eval_prompts=4",
-    ]
-    words = ["experiment=quickstart", "trainer.steps=5", "trainer.checkpoint_every=2", f"multirun={tmp_path}", *small]
-    command(ROOT, "certify", *words, "verl.actor_rollout_ref.actor.ppo_mini_batch_size=2", "--kills", "4")
+    words = "experiment=quickstart trainer.steps=5 trainer.checkpoint_every=2 trainer.eval_prompts=4 "
+    words += "task.train_prompts=20 task.warm_start.steps=20 "
+    words += "verl.data.train_batch_size=4 verl.actor_rollout_ref.actor.ppo_mini_batch_size=2"
+    command(ROOT, "certify", *words.split(), f"multirun={tmp_path}", "--kills", "4")
     certificate = json.loads((tmp_path / "quickstart" / certify.NAME).read_text())
     assert (certificate["equal"], certificate["edges"]) == (8, 3 * 3 + 2)
     assert {"data order", "prompts", "weights", "optimizer", "state", "evaluations"} < {*certificate["compared"]}

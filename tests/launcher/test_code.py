@@ -15,7 +15,6 @@ from analysis.findings.study import study
 from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from launcher import files
-from launcher.__main__ import main
 from launcher.config import content, identity
 from launcher.errors import InvalidPlan
 from launcher.execution import checks
@@ -51,22 +50,18 @@ def width(x):
 @pytest.mark.parametrize(
     ("after", "same"),
     [
-        (TEXT, True),
         (TEXT.replace("A module", "Another module").replace("Of x.", "Of y, and\n    of z."), True),
         (TEXT.replace("    return", "    # why\n\n    return").replace("2 * x", "(2\n        * x)"), True),
         (TEXT.replace('    """Of x."""\n', ""), True),
         (TEXT.replace("2 * x", "3 * x"), False),
-        (TEXT.replace("2 * x", "x * 2"), False),
-        (TEXT.replace("import math", "import cmath"), False),
         (TEXT + 'NAME = "x"\n', False),
-        (TEXT.replace("2 * x", '"two"'), False),
     ],
 )
 def test_comments_docstrings_and_layout_are_no_change_and_everything_else_is(tmp_path, after, same):
     (tmp_path / "one.py").write_text(TEXT)
     (tmp_path / "two.py").write_text(after)
     one, two = code.hashes(tmp_path / "one.py"), code.hashes(tmp_path / "two.py")
-    assert (one[1] == two[1]) is same and (one[0] == two[0]) is (after == TEXT)
+    assert one[0] != two[0] and (one[1] == two[1]) is same
 
 
 def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
@@ -76,29 +71,23 @@ def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
         assert digest == syntax
 
 
-def record(multirun, **changes):
+HEALTH = "trainer_ext/methods/health.py"
+
+
+def record(multirun, libraries=None, **changed):
     """A record of the present code with other hashes for some of its modules; its id."""
-    modules = {"trainer_ext/methods/health.py": "", "trainer_ext/metrics.py": "", "launcher/text.py": ""}
-    now = {name: code.hashes(ROOT / name) for name in modules}
-    files = {name: changes.get(name, both[0]) for name, both in now.items()}
-    syntax = {name: changes.get(name, both[1]) for name, both in now.items()}
-    libraries = {**code.versions(), **changes.get("libraries", {})}
-    return code.keep(multirun, Code(modules=files, syntax=syntax, libraries=libraries, data=changes.get("data", {})))
+    now = {name: code.hashes(ROOT / name) for name in (HEALTH, "trainer_ext/metrics.py", "launcher/text.py")}
+    both = [{name: changed.get(name, hashes[place]) for name, hashes in now.items()} for place in (0, 1)]
+    return code.keep(multirun, Code(*both, libraries={**code.versions(), **(libraries or {})}))
 
 
 def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
     assert code.changes(code.read(tmp_path, record(tmp_path))) == {}
-    changed = code.changes(code.read(tmp_path, record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})))
-    assert (
-        list(changed) == ["trainer_ext/methods/health.py"] and changed["trainer_ext/methods/health.py"][0] == "0" * 16
-    )
     # The launcher computes nothing.
-    assert code.changes(code.read(tmp_path, record(tmp_path, **{"launcher/text.py": "0" * 16}))) == {}
-    gone = Code(modules={"trainer_ext/no_such.py": "1", "no_such_package/x.py": "2"})
-    assert code.changes(gone) == {
-        "no_such_package/x.py": ("2", code.GONE),
-        "trainer_ext/no_such.py": ("1", code.GONE),
-    }
+    other = record(tmp_path, **{HEALTH: "0" * 16, "launcher/text.py": "0" * 16})
+    assert code.changes(code.read(tmp_path, other)) == {HEALTH: ("0" * 16, code.hashes(ROOT / HEALTH)[1])}
+    gone = {"trainer_ext/no_such.py": "1", "no_such_package/x.py": "2"}
+    assert code.changes(Code(modules=gone)) == {name: (was, code.GONE) for name, was in gone.items()}
     then = code.changes(code.read(tmp_path, record(tmp_path, libraries={"torch": "1.0"})))
     assert then == {"torch": ("1.0", code.versions()["torch"])}
     assert code.said("torch", then["torch"]) == f"torch 1.0 is {code.versions()['torch']}"
@@ -116,7 +105,7 @@ def test_the_syntax_or_the_bytes_alone_do_not_make_a_change(file, syntax, names)
 
 def test_only_modules_of_ours_and_the_users_are_recorded():
     kept = provenance.loaded_code({})
-    assert "trainer_ext/methods/health.py" not in kept.modules or "trainer_ext.methods.health" in sys.modules
+    assert HEALTH not in kept.modules or "trainer_ext.methods.health" in sys.modules
     assert kept.modules["launcher/run/code.py"] == code.hashes(ROOT / "launcher/run/code.py")[0]
     assert "tests/launcher/test_code.py" in kept.modules
     tops = {name.partition("/")[0] for name in kept.modules}
@@ -163,7 +152,7 @@ def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
     for name in ("file", "question", "a.txt"):
         (tmp_path / name).write_text("")
     texts = {"path": "openai/gsm8k", "long": "x" * 5000, "null": "a\0b", "user": "~nobody9/x", "column": "question"}
-    words = configured(**texts, root="/", here="./", deep={"paths": ["b.txt", 3]})
+    words = configured(**texts, root="/", here="./")
     assert content.settled(words) == words
     assert list(content.settled(configured(deep={"paths": ["a.txt", "b.txt", 3]}))["inputs"]) == [f"{tmp_path}/a.txt"]
 
@@ -261,6 +250,13 @@ def test_measured_times_are_found_under_another_spelling(project):
     assert Application().kinds(content.settled(one))[0] != Application().kinds(one)[0]
 
 
+def limits(experiment):
+    """The limits of the answer of an experiment's report."""
+    sweep = read_sweep(experiment)
+    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
+    return answer(study(sweep, asked)).limits
+
+
 def test_a_report_says_that_an_older_version_did_not_record_the_content_of_a_model(project):
     data = project / "x.jsonl"
     data.write_text('{"question": "1", "answer": "#### 1"}\n')
@@ -278,36 +274,25 @@ def test_a_report_says_that_an_older_version_did_not_record_the_content_of_a_mod
     folder.rename(folder.with_name("a" * 16))
     said = f"1 run done by an older version, which did not record the content of {data}"
     (folder.with_name("a" * 16) / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(9)))
-    sweep = read_sweep(planned.multirun / "adhoc")
-    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    limits = answer(study(sweep, asked)).limits
-    assert any(line.startswith(said) for line in limits)
-
-
-# ---------------------------------------------------------------- the hub
-
-
-@pytest.fixture
-def hub_cache(tmp_path, monkeypatch):
-    """Put a model into the hub's cache at a commit."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-
-    def put(commit, *names):
-        folder = tmp_path / "hub" / "models--org--mine"
-        (folder / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / "snapshots" / commit / name).write_text("{}")
-        (folder / "refs").mkdir(exist_ok=True)
-        (folder / "refs" / "main").write_text(commit)
-        return folder / "snapshots" / commit
-
-    return put
+    assert any(line.startswith(said) for line in limits(planned.multirun / "adhoc"))
 
 
 WHOLE = ("config.json", "tokenizer.json", "model.safetensors")
 
 
-def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_code(tmp_path, hub_cache):
+def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_code(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def hub_cache(commit, *names):
+        """Put a model into the hub's cache at a commit."""
+        snapshot, head = (tmp_path / "hub/models--org--mine" / name for name in (f"snapshots/{commit}", "refs/main"))
+        for folder in (snapshot, head.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (snapshot / name).write_text("{}")
+        head.write_text(commit)
+        return snapshot
+
     config = configured()
     config["model"]["path"] = "org/mine"
     folder = run_folder(tmp_path / "m", "a")
@@ -325,10 +310,8 @@ def test_a_model_of_the_hub_is_pinned_to_its_commit_and_another_commit_is_other_
     changed = code.changes(code.read(tmp_path / "m", made.code["1"]))
     assert changed["models/org/mine"] == ("c1" * 20, "d2" * 20)
     assert code.said("models/org/mine", changed["models/org/mine"]) == "models/org/mine c1c1c1c1c1c1 is d2d2d2d2d2d2"
-    records = [
-        provenance.loaded_code(config, commits)
-        for commits in (used, provenance.hub_commits(config, fresh.code_ids(), folder))
-    ]
+    later = provenance.hub_commits(config, fresh.code_ids(), folder)
+    records = [provenance.loaded_code(config, commits) for commits in (used, later)]
     assert code.between(records) == ["models/org/mine"]
     (first / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=f"hf download org/mine --revision {'c1' * 20}"):
@@ -347,7 +330,7 @@ def half_done(tmp_path):
     planned = make(*WORDS, f"multirun={tmp_path}")
     freeze.freeze(planned)
     done = list(planned.runs)[:2]
-    other = record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
+    other = record(tmp_path, **{HEALTH: "0" * 16})
     for run_id in done:
         write_state(run_folder(tmp_path, run_id), State(run_id, RunState.DONE, attempt=1, code={"1": other}))
     return tmp_path, done
@@ -374,11 +357,11 @@ def test_runs_are_not_added_to_runs_of_other_code_until_the_user_chooses(half_do
     assert read_state(run_folder(multirun, done[0])).state == RunState.DONE  # nothing was written until here
     checks.carry_out(accepting, others)
     (choice,) = code.choices(multirun / "adhoc")
-    assert choice["runs"] == done and list(choice["changes"]) == ["trainer_ext/methods/health.py"]
+    assert choice["runs"] == done and list(choice["changes"]) == [HEALTH]
     assert f"accepted as difference {choice['difference']}" in capsys.readouterr().out
     assert decide(plan_of(multirun)) == {}  # accepted once and for all
     # Another difference is another question.
-    again = record(multirun, **{"trainer_ext/methods/health.py": "1" * 16})
+    again = record(multirun, **{HEALTH: "1" * 16})
     write_state(run_folder(multirun, done[0]), State(done[0], RunState.DONE, attempt=1, code={"1": again}))
     with pytest.raises(InvalidPlan, match="1 done by other code"):
         decide(plan_of(multirun))
@@ -441,27 +424,14 @@ def test_the_choice_is_not_part_of_the_command_that_retry_repeats(tmp_path):
     assert with_choice.experiments == without.experiments and with_choice.runs == without.runs
 
 
-def test_plan_names_the_files_and_the_choice(half_done, capsys, worded):
+def test_plan_names_the_files_and_the_choice(half_done, said, worded):
     multirun, done = half_done
-    assert main(["plan", *WORDS, f"multirun={multirun}"]) == 0
-    worded(line for line in capsys.readouterr().out.splitlines() if "code" in line)
-    assert main(["plan", *WORDS, f"multirun={multirun}", "rerun=changed", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    plan = f"plan {' '.join(WORDS)} multirun={multirun}"
+    worded(line for line in said(plan).splitlines() if "code" in line)
+    document = json.loads(said(f"{plan} rerun=changed --json"))
     assert (document["done"], document["new"]) == (0, 2)
     (other,) = document["experiments"]["adhoc"]["other_code"]
-    assert (
-        other["runs"] == done and not other["accepted"] and list(other["changes"]) == ["trainer_ext/methods/health.py"]
-    )
-
-
-# ---------------------------------------------------------------- the report
-
-
-def plan_with_groups(multirun, name, groups):
-    make_plan(multirun, name, groups)
-    path = multirun / name / "plan.json"
-    named = {group: {"label": group, "method": "c0_grpo"} for group in groups}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "groups": named, "baseline": "A"}))
+    assert (other["runs"], other["accepted"], list(other["changes"])) == (done, False, [HEALTH])
 
 
 def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_path):
@@ -479,21 +449,20 @@ def test_a_reward_from_a_file_is_part_of_the_code_and_its_change_is_noticed(tmp_
 
 
 def test_a_report_knows_which_seeds_were_made_by_which_code(tmp_path, worded):
-    one, two = record(tmp_path), record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16})
+    one, two = record(tmp_path), record(tmp_path, **{HEALTH: "0" * 16})
     for number, (run_id, code_id) in enumerate({"a0": one, "a1": one, "a2": two, "b0": one, "b1": None}.items()):
         own = {"1": code_id} if code_id else {}
         make_run(tmp_path, run_id, RunState.DONE, finished=float(number), code=own)
-    plan_with_groups(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]})
-    sweep = read_sweep(tmp_path / "study")
-    mixed = mixed_code(sweep)
-    assert mixed is not None and mixed.names == ("trainer_ext/methods/health.py",)
+    groups = {group: {"label": group, "method": "c0_grpo"} for group in "AB"}
+    make_plan(tmp_path, "study", {"A": ["a0", "a1", "a2"], "B": ["b0", "b1"]}, groups=groups, baseline="A")
+    mixed = mixed_code(read_sweep(tmp_path / "study"))
+    assert mixed is not None and mixed.names == (HEALTH,)
     assert [[run.id for run in runs] for runs in mixed.versions] == [["a0", "a1", "b0"], ["a2"]]
     assert (mixed.accepted, mixed.unknown) == (None, 1)
-    asked = settings(sweep.plan["analysis"], "plan.json", sweep.groups, sweep.baseline)
-    worded(answer(study(sweep, asked)).limits[0])
-    choice = {"time": 5.0, "difference": "d", "changes": {"trainer_ext/methods/health.py": ["", ""]}, "codes": [two]}
+    worded(limits(tmp_path / "study")[0])
+    choice = {"time": 5.0, "difference": "d", "changes": {HEALTH: ["", ""]}, "codes": [two]}
     (tmp_path / "study" / code.CHOICES).write_text(json.dumps(choice) + "\n")
     again = mixed_code(read_sweep(tmp_path / "study"))
     assert again is not None and again.accepted == 5.0
-    plan_with_groups(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]})
+    make_plan(tmp_path, "same", {"A": ["a0", "a1"], "B": ["b0", "b1"]}, groups=groups, baseline="A")
     assert mixed_code(read_sweep(tmp_path / "same")) is None

@@ -8,20 +8,20 @@ import time
 
 import pytest
 
-from launcher.__main__ import main
 from launcher.commands import gc as command
 from launcher.commands.gc import Policy
-from launcher.planning import freeze, planner
+from launcher.planning import freeze
 from launcher.run import lifecycle
 from launcher.run.folder import checkpoints, checkpoints_folder, run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
-from tests.launcher.conftest import ROOT
+from tests.launcher.experiments import make
 from tests.launcher.made import age, make_checkpoint, make_plan, make_run
 
 
-def gc(multirun, capsys, *words):
-    assert main(["gc", "--json", "--multirun", str(multirun), *words]) == 0
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def gc(multirun, said):
+    """gc(WORDS) -> what it lists or deletes."""
+    return lambda words="": json.loads(said(f"gc --json {words}", multirun))
 
 
 def paths(multirun, document):
@@ -30,6 +30,12 @@ def paths(multirun, document):
 
 def everything(multirun):
     return {path for path in multirun.rglob("*") if path.name != ".lock"}
+
+
+def gone_since(before, multirun):
+    """The paths that are gone, without those below another."""
+    gone = before - everything(multirun)
+    return {os.path.relpath(path, multirun) for path in gone if not gone & {*path.parents}}
 
 
 @pytest.fixture
@@ -69,17 +75,16 @@ LISTED = {
 }
 
 
-def test_it_lists_first_and_deletes_only_what_it_listed(multirun, capsys):
+def test_it_lists_first_and_deletes_only_what_it_listed(multirun, gc):
     before = everything(multirun)
-    listed = gc(multirun, capsys)
+    listed = gc()
     assert paths(multirun, listed) == LISTED and not listed["deleted"] and everything(multirun) == before
     sizes = {item["path"].split("runs/")[-1]: item["bytes"] for item in listed["items"]}
     assert sizes["done/checkpoints/step_000002"] == 300 and sizes["done/checkpoints/.tmp-step_000006-77"] == 70
-    deleted = gc(multirun, capsys, "--delete")
+    deleted = gc("--delete")
     assert deleted["deleted"] and paths(multirun, deleted) == LISTED and deleted["bytes"] == listed["bytes"]
-    gone = {os.path.relpath(path, multirun) for path in before - everything(multirun)}
-    assert {path for path in gone if not any(path.startswith(f"{one}/") for one in LISTED)} == LISTED
-    assert gc(multirun, capsys)["items"] == []
+    assert gone_since(before, multirun) == LISTED
+    assert gc()["items"] == []
 
 
 def own(multirun, run_id):
@@ -127,28 +132,25 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_what_is_deleted_depends_on_owners_plans_and_options(multirun, capsys, case):
+def test_what_is_deleted_depends_on_owners_plans_and_options(multirun, gc, case):
     change, words, expected = OTHERWISE[case]
     change(multirun)
     before = everything(multirun)
-    assert paths(multirun, gc(multirun, capsys, "--delete", *words.split())) == expected
-    gone = {os.path.relpath(path, multirun) for path in before - everything(multirun)}
-    assert {path for path in gone if not any(path.startswith(f"{other}/") for other in expected)} == expected
+    assert paths(multirun, gc(f"--delete {words}")) == expected
+    assert gone_since(before, multirun) == expected
 
 
 def test_a_run_that_got_an_owner_or_a_plan_since_the_list_is_left_alone(multirun):
     policy = Policy()
     found = command.find(multirun, policy)
-    failed = run_folder(multirun, "failed")
-    with lifecycle.locked(failed):
-        lifecycle.acquire(failed, 2)
+    own(multirun, "failed")
     make_plan(multirun, "late", {"A": ["orphan"]})
     gone = {os.path.relpath(one.path, multirun) for one in command.delete(multirun, found, policy)}
     assert gone == LISTED - {"runs/orphan", "runs/failed/checkpoints/step_000002"}
     assert run_folder(multirun, "orphan").is_dir()
 
 
-def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun, capsys):
+def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun, gc):
     launches, done = multirun / "launches", run_folder(multirun, "done")
     kept = {f"launches/{token}{ending}" for token in ("aa", "bb", "cc") for ending in ("", ".closed", ".ray.log")}
     for path in kept:
@@ -164,48 +166,48 @@ def test_what_a_scheduler_kept_of_a_launch_goes_when_its_runs_are_done(multirun,
     failed = run_folder(multirun, "failed")
     write_state(failed, read_state(failed).replace(launch_id="bb", finished=1e9))
     offered = {path for path in kept if "bb" not in path}
-    assert paths(multirun, gc(multirun, capsys)) - LISTED == offered
+    assert paths(multirun, gc()) - LISTED == offered
     # Its job may be in the queue again.
     write_state(done, read_state(done).replace(state=RunState.PREEMPTED))
-    assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
+    assert paths(multirun, gc()) & kept == {path for path in kept if "cc" in path}
     write_state(done, read_state(done).replace(state=RunState.SUBMITTED))
-    assert not paths(multirun, gc(multirun, capsys)) & kept
+    assert not paths(multirun, gc()) & kept
     # Its report may wait for the last run.
     write_state(done, read_state(done).replace(state=RunState.DONE, finished=time.time()))
-    assert paths(multirun, gc(multirun, capsys)) & kept == {path for path in kept if "cc" in path}
+    assert paths(multirun, gc()) & kept == {path for path in kept if "cc" in path}
     write_state(done, read_state(done).replace(finished=1e9))
-    deleted = gc(multirun, capsys, "--delete")
+    deleted = gc("--delete")
     assert {item["bytes"] for item in deleted["items"] if item["path"].endswith("launches/aa")} == {90}
     assert {path for path in kept if (multirun / path).exists()} == kept - offered
 
 
-def test_the_answer_fits_on_a_screen(multirun, capsys):
+def test_the_answer_fits_on_a_screen(multirun, said):
     for number in range(60):
         folder = make_run(multirun, f"r{number:03d}", RunState.DONE)
         make_checkpoint(folder, 1)
         make_checkpoint(folder, 2)
-    assert main(["gc", "--multirun", str(multirun)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = said("gc", multirun).splitlines()
     assert len(lines) < 24 and "nothing was deleted; add --delete to delete them" in lines[-1]
 
 
-def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, capsys):
-    planned = planner.make(ROOT, ["method=ptrw", f"multirun={tmp_path}"])
+def test_a_run_that_is_being_planned_again_is_not_offered(tmp_path, said):
+    planned = make("method=ptrw", f"multirun={tmp_path}")
     freeze.freeze(planned)
     (tmp_path / "adhoc-ptrw/plan.json").unlink()
-    (run_id,) = planned.runs
-    age(run_folder(tmp_path, run_id) / "config.yaml")
-    assert paths(tmp_path, gc(tmp_path, capsys)) >= {f"runs/{run_id}"}
+    folder = run_folder(tmp_path, *planned.runs)
+    age(folder / "config.yaml")
+    assert str(folder) in said("gc --json", tmp_path)
     # As the next launcher does, before it writes its plan.json.
     freeze.freeze(planned)
     (tmp_path / "adhoc-ptrw/plan.json").unlink()
-    assert gc(tmp_path, capsys)["items"] == []
+    assert json.loads(said("gc --json", tmp_path))["items"] == []
 
 
-def test_a_run_whose_lock_somebody_holds_is_left_as_it_is(multirun, capsys):
+def test_a_run_whose_lock_somebody_holds_is_left_as_it_is(multirun, gc, monkeypatch):
+    monkeypatch.setattr(lifecycle, "PATIENCE_S", 0.1)
     place = checkpoints_folder(run_folder(multirun, "done"))
     before = sorted(path.name for path in place.iterdir())
     with lifecycle.locked(run_folder(multirun, "done")):
-        gone = paths(multirun, gc(multirun, capsys, "--delete"))
+        gone = paths(multirun, gc("--delete"))
     assert gone and not any(path.startswith("runs/done/") for path in gone)
     assert sorted(path.name for path in place.iterdir()) == before

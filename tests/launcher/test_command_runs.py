@@ -43,46 +43,25 @@ def multirun(tmp_path):
     return tmp_path
 
 
-def listed(multirun, capsys, *words):
-    assert main(["runs", *words, "--json", "--multirun", str(multirun)]) == 0
-    return json.loads(capsys.readouterr().out)["runs"]
+@pytest.fixture
+def ids(multirun, said):
+    """ids(WORDS) -> the ids that `runs` lists."""
+    return lambda words: [run["id"] for run in json.loads(said(f"runs {words} --json", multirun))["runs"]]
 
 
-def ids(multirun, capsys, *words):
-    return [run["id"] for run in listed(multirun, capsys, *words)]
-
-
-def test_a_run_has_its_place_state_job_step_and_folder(multirun, capsys):
-    runs = {run["id"]: run for run in listed(multirun, capsys, "study")}
+def test_a_run_has_its_place_state_job_step_and_folder(multirun, said):
+    runs = {run["id"]: run for run in json.loads(said("runs study --json", multirun))["runs"]}
     assert list(runs) == ["a1", "a2", "b1", "b2", "b3"]
-    assert runs["b1"] == {
-        "id": "b1",
-        "experiment": "study",
-        "group": "B",
-        "factors": {"sigma": 0.2},
-        "seed": 0,
-        "state": "submitted",
-        "kind": None,
-        "cause": None,
-        "job": "77_1",
-        "step": 0,
-        "folder": str(run_folder(multirun, "b1")),
-    }
+    place = {"experiment": "study", "group": "B", "factors": {"sigma": 0.2}, "seed": 0}
+    ended = {"state": "submitted", "kind": None, "cause": None, "job": "77_1", "step": 0}
+    assert runs["b1"] == {"id": "b1", **place, **ended, "folder": str(run_folder(multirun, "b1"))}
     assert (runs["a2"]["cause"], runs["a2"]["kind"], runs["a2"]["job"]) == ("no", "exception", "77_0")
     assert (runs["a1"]["step"], runs["a1"]["job"], runs["b3"]["state"]) == (10, None, "new")
 
 
-def test_a_run_of_several_experiments_that_is_named_by_its_id_is_listed_once(multirun, capsys):
-    assert ids(multirun, capsys, "a1") == ["a1"]
-    assert sorted(ids(multirun, capsys)) == ["a1", "a1", "a2", "b1", "b2", "b3"]
-
-
-def test_all_lists_the_runs_that_no_plan_names(multirun, capsys):
-    assert "cc" not in ids(multirun, capsys)
-    assert ids(multirun, capsys, "--all")[-1] == "cc"
-    assert ids(multirun, capsys, "again", "--all") == ["a1", "cc"]
-    assert main(["runs", "--all", "--multirun", str(multirun)]) == 0
-    assert "cc " in capsys.readouterr().out
+def test_all_lists_the_runs_that_no_plan_names(multirun, ids, said):
+    assert ids("--all")[-1] == "cc" and ids("again --all") == ["a1", "cc"]
+    assert "cc " in said("runs --all", multirun)
 
 
 DAMAGED = {
@@ -104,46 +83,37 @@ def test_a_plan_that_cannot_be_read_is_named_and_the_others_work(multirun, capsy
     else:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     catalog.warn.cache_clear()
-    for words in (["status"], ["runs"], ["logs", "study"], ["logs", "a2"], ["gc"], ["status", "study"]):
-        assert main([*words, "--multirun", str(multirun)]) in ((1,) if words[0] == "status" else (0,)), words
+    for words in ("status", "runs", "logs study", "logs a2", "gc", "status study"):
+        assert main([*words.split(), "--multirun", str(multirun)]) == ("status" in words), words
         said = capsys.readouterr()
-        assert "Traceback" not in said.err and (words[0] == "gc" or "study" in said.out or "a2" in said.out)
-        assert said.err.count("left out: ") == (words == ["status"])  # once in a process
-    for words in (["status", "again"], ["runs", "again"], ["logs", "again"], ["cancel", "again"]):
-        assert main([*words, "--multirun", str(multirun)]) == 2
+        assert "Traceback" not in said.err and (words == "gc" or "study" in said.out or "a2" in said.out)
+        assert said.err.count("left out: ") == (words == "status")  # once in a process
+    for command in ("status", "runs", "logs", "cancel"):
+        assert main([command, "again", "--multirun", str(multirun)]) == 2
         assert "again/plan.json" in (said := capsys.readouterr().err) and "Fix: repeat its command" in said
     assert set(labels(multirun)) == {"a1", "a2", "b1", "b2", "b3"}
 
 
-def test_people_read_a_line_for_each_run(multirun, capsys):
-    assert main(["runs", "study", "--multirun", str(multirun)]) == 0
-    heading, *lines, last = capsys.readouterr().out.splitlines()
+def test_people_read_a_line_for_each_run(multirun, said):
+    heading, *lines, last = said("runs study", multirun).splitlines()
     assert heading.split() == ["id", "group", "factors", "seed", "state", "job", "step", "folder"]
     assert lines[2].split() == ["b1", "B", "sigma=0.2", "0", "queued", "77_1", "0", str(run_folder(multirun, "b1"))]
     assert last == "5 runs"
-    main(["runs", "--multirun", str(multirun)])
-    assert "experiment" in capsys.readouterr().out.splitlines()[0]
+    assert "experiment" in said("runs", multirun).splitlines()[0]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        ([], ["a1", "a1", "a2", "b1", "b2", "b3"]),
-        (["again"], ["a1"]),
-        (["cc"], ["cc"]),
-        (["study", "study", "a1"], ["a1", "a2", "b1", "b2", "b3", "a1"]),
-    ],
+    [("", "a1 a1 a2 b1 b2 b3"), ("again", "a1"), ("cc", "cc"), ("study study a1", "a1 a2 b1 b2 b3 a1")],
 )
-def test_names_choose_the_runs(multirun, capsys, words, expected):
-    assert ids(multirun, capsys, *words) == expected
+def test_names_choose_the_runs(ids, words, expected):
+    assert ids(words) == expected.split()
 
 
-def test_status_names_the_jobs_and_says_queued(multirun, capsys):
-    main(["status", "study", "--multirun", str(multirun)])
-    out = capsys.readouterr().out
+def test_status_names_the_jobs_and_says_queued(multirun, said):
+    out = said("status study", multirun, code=1)
     assert "1 queued" in out.splitlines()[0] and "jobs: 77 (1 queued)" in out and "submitted" not in out
-    main(["status", "study", "--json", "--multirun", str(multirun)])
-    document = json.loads(capsys.readouterr().out)["study"]
+    document = json.loads(said("status study --json", multirun, code=1))["study"]
     assert document["jobs"] == {"77": {"submitted": 1}} and document["states"]["submitted"] == 1
 
 
@@ -189,82 +159,69 @@ def one(sweep, state):
     return run_id
 
 
-def logs(multirun, capsys, *words):
-    code = main(["logs", *words, "--multirun", str(multirun)])
-    return code, capsys.readouterr().out
-
-
 @pytest.mark.processes
-def test_of_a_failed_run_the_cause_comes_first_then_the_traceback_once(ended, capsys):
+def test_of_a_failed_run_the_cause_comes_first_then_the_traceback_once(ended, said):
     run_id = one(ended, "failed")
-    code, output = logs(ended.multirun, capsys, run_id[:6])
+    output = said(f"logs {run_id[:6]}", ended.multirun)
     first, *rest = output.splitlines()
-    assert code == 0
     assert first.startswith(f"{run_id} c0_grpo seed 1: failed (exception), attempt 1 on ")
     assert first.endswith(": ValueError: seed 1 ends here")
     assert rest[0] == "Traceback (most recent call last):"
     assert output.count("Traceback") == 1 and output.count("ValueError: seed 1 ends here") == 2
-    _, document = logs(ended.multirun, capsys, run_id, "--json")
-    told = json.loads(document)[run_id]
+    told = json.loads(said(f"logs {run_id} --json", ended.multirun))[run_id]
     assert (told["name"], told["state"], told["kind"]) == ("c0_grpo seed 1", "failed", "exception")
     assert told["error"]["type"] == "ValueError" and "ValueError: seed 1 ends here" in "".join(told["lines"])
     assert told["log"].endswith("/attempts/1/stderr.log")
 
 
 @pytest.mark.processes
-def test_of_an_experiment_the_failed_runs_are_shown_on_one_screen(ended, capsys, monkeypatch):
-    _, output = logs(ended.multirun, capsys, "adhoc")
-    assert one(ended, "failed") in output and one(ended, "diverged") in output and one(ended, "done") not in output
+def test_of_an_experiment_the_failed_runs_are_shown_on_one_screen(ended, said, monkeypatch):
+    output = said("logs adhoc", ended.multirun)
+    not_done = {one(ended, "failed"), one(ended, "diverged")}
+    assert all(run_id in output for run_id in not_done) and one(ended, "done") not in output
     assert "ValueError: seed 1 ends here" in output
-    assert json.loads(logs(ended.multirun, capsys, "adhoc", "--json")[1]).keys() == {
-        one(ended, "failed"),
-        one(ended, "diverged"),
-    }
+    assert json.loads(said("logs adhoc --json", ended.multirun)).keys() == not_done
     monkeypatch.setenv("LINES", "8")
-    _, short = logs(ended.multirun, capsys, "adhoc")
+    short = said("logs adhoc", ended.multirun)
     assert len(short.splitlines()) <= 8 and "1 more failed" in short
 
 
-def test_a_traceback_that_many_runs_share_is_shown_once(tmp_path, capsys):
+def test_a_traceback_that_many_runs_share_is_shown_once(tmp_path, said):
     same = {"type": "E", "message": "x", "traceback": 'File "a.py", line 1\n    f()\n    ^^^\nE: x'}
     for run_id, error in (("f1", same), ("f2", same), ("f3", {**same, "traceback": "E: another"})):
         make_run(tmp_path, run_id, RunState.FAILED, message="E: x", error=error, finished=1.0)
     make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
-    _, output = logs(tmp_path, capsys, "study")
+    output = said("logs study", tmp_path)
     assert output.count('File "a.py", line 1') == 1 and "^^^" not in output and "E: another" in output
     assert all(f"{run_id} A seed {seed}: failed" in output for seed, run_id in enumerate(("f1", "f2", "f3")))
 
 
-def test_the_newest_failure_comes_first(tmp_path, capsys):
+def test_the_newest_failure_comes_first(tmp_path, said):
     for number in (1, 3, 2):
         make_run(tmp_path, f"f{number}", RunState.FAILED, message=f"E: {number}", finished=float(number))
     make_plan(tmp_path, "study", {"A": ["f1", "f2", "f3"]})
-    _, output = logs(tmp_path, capsys, "study")
-    assert [line.split()[0] for line in output.splitlines() if ": failed: E" in line] == ["f3", "f2", "f1"]
+    lines = said("logs study", tmp_path).splitlines()
+    assert [line.split()[0] for line in lines if ": failed: E" in line] == ["f3", "f2", "f1"]
     make_run(tmp_path, "a1", RunState.DONE)
     make_plan(tmp_path, "fine", {"A": ["a1"]})
-    assert "no run has failed" in logs(tmp_path, capsys, "fine")[1]
+    assert "no run has failed" in said("logs fine", tmp_path)
 
 
-def test_the_last_attempt_is_shown_and_its_traceback_once(tmp_path, capsys):
+def test_the_last_attempt_is_shown_and_its_traceback_once(tmp_path, said):
     error = {"type": "E", "message": "2", "traceback": "Traceback of 2"}
     folder = make_run(tmp_path, "f1", RunState.FAILED, attempt=2, message="E: 2", error=error)
     for attempt in (1, 2):
         place = attempt_folder(folder, attempt)
         place.mkdir(parents=True)
         (place / "stderr.log").write_text(f"words of {attempt}\nTraceback of {attempt}\n")
-    assert logs(tmp_path, capsys, "f1")[1].splitlines()[1:] == [
-        "Traceback of 2",
-        f"--- {attempt_folder(folder, 2)}/stderr.log",
-        "words of 2",
-    ]
+    shown = ["Traceback of 2", f"--- {attempt_folder(folder, 2)}/stderr.log", "words of 2"]
+    assert said("logs f1", tmp_path).splitlines()[1:] == shown
 
 
 @pytest.mark.parametrize(
     ("content", "count", "lines"),
     [
         (b"", 5, []),
-        (b"a\nb\nc\n", 2, ["b", "c"]),
         (b"a\nb\nc", 2, ["b", "c"]),
         (b"a\n", 0, []),
         (b"\xff\xfe\n", 1, ["\N{REPLACEMENT CHARACTER}" * 2]),
@@ -280,17 +237,6 @@ def test_the_last_lines_of_a_file(tmp_path, content, count, lines):
     assert last_lines(tmp_path / "absent", count) == []
 
 
-def status(counted, capsys, *words):
-    """Exit code and the JSON object."""
-    code = main(["status", *words, "--json", "--multirun", str(counted)])
-    return code, json.loads(capsys.readouterr().out)
-
-
-def screen(counted, capsys, *words):
-    main(["status", *words, "--multirun", str(counted)])
-    return capsys.readouterr().out
-
-
 @pytest.fixture
 def counted(tmp_path):
     """Two groups: what is done took 2 s a step, of 10 steps a run."""
@@ -302,24 +248,23 @@ def counted(tmp_path):
     return tmp_path
 
 
-def test_states_metric_and_work_left_are_counted_by_group(counted, capsys, worded):
-    code, document = status(counted, capsys, "study")
-    study = document["study"]
-    assert (code, study["total"]) == (0, 5)
+def test_states_metric_and_work_left_are_counted_by_group(counted, said, worded):
+    study = json.loads(said("status study --json", counted))["study"]
+    assert study["total"] == 5
     assert study["states"] == {"new": 1, "planned": 1, "done": 2, "preempted": 1}
     assert study["groups"] == {"A": {"done": 2}, "B": {"new": 1, "planned": 1, "preempted": 1}}
     assert study["metric"]["name"] == METRIC and study["metric"]["last"] == {"A": 0.5, "B": 0.5}
     # Six steps of b1 and ten each of b2 and b3, at 2 s; nobody is at it, so nobody knows until when.
     assert (study["work_seconds"], study["remaining_seconds"]) == (52.0, None)
-    worded(screen(counted, capsys, "study"))
+    worded(said("status study", counted))
 
 
-def test_a_run_that_says_running_but_has_no_owner_is_lost(counted, capsys):
+def test_a_run_that_says_running_but_has_no_owner_is_lost(counted, said):
     folder = run_folder(counted, "b1")
     write_state(folder, read_state(folder).replace(state=RunState.RUNNING, attempt=2))
-    _, document = status(counted, capsys, "study")
-    assert document["study"]["states"]["lost"] == 1
-    (failure,) = document["study"]["failures"]
+    study = json.loads(said("status study --json", counted))["study"]
+    assert study["states"]["lost"] == 1
+    (failure,) = study["failures"]
     assert (failure["state"], failure["example"], failure["runs"]) == ("lost", "b1", 1)
 
 
@@ -334,34 +279,32 @@ def test_a_running_run_has_its_own_number_of_steps(tmp_path):
     assert now.running == {"c1": RunningRun(3, 6, 6.0)}  # the longest run of the experiment has 10
 
 
-def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(counted, capsys, worded):
+def test_failures_are_grouped_by_cause_and_name_the_command_that_shows_more(counted, said, worded):
     for number in range(3):
         failed = {"failure_kind": "exception", "message": f"ValueError: batch of {number} at 0x7f{number}"}
         make_run(counted, f"f{number}", RunState.FAILED, finished=float(number), **failed)
     make_run(counted, "g0", RunState.DIVERGED, message="Diverged: value is not finite", failure_kind="diverged")
     make_plan(counted, "bad", {"F": ["f0", "f1", "f2", "g0"]})
-    code, document = status(counted, capsys, "bad")
-    first, second = document["bad"]["failures"]
-    assert code == 1
+    first, second = json.loads(said("status bad --json", counted, code=1))["bad"]["failures"]
     assert (first["runs"], first["kind"], first["example"]) == (3, "exception", "f2")
     assert (second["runs"], second["state"], second["example"]) == (1, "diverged", "g0")
-    worded(screen(counted, capsys, "bad"))
+    worded(said("status bad", counted, code=1))
 
 
-def test_without_a_name_each_experiment_is_a_row(counted, capsys, worded):
+def test_without_a_name_each_experiment_is_a_row(counted, said, worded):
     make_plan(counted, "other", {"A": ["a1"]})
-    assert set(status(counted, capsys)[1]) == {"study", "other"}
-    worded(screen(counted, capsys))
-    worded(screen(counted / "empty", capsys))
-    assert status(counted / "empty", capsys) == (0, {})
+    assert set(json.loads(said("status --json", counted))) == {"study", "other"}
+    worded(said("status", counted))
+    worded(said("status", counted / "empty"))
+    assert json.loads(said("status --json", counted / "empty")) == {}
 
 
-def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, capsys, worded):
+def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, said, worded):
     groups = {f"G{number:03d}": [f"r{number:03d}"] for number in range(100)}
     for (run_id,) in groups.values():
         make_run(tmp_path, run_id, RunState.PLANNED if run_id == "r050" else RunState.DONE)
     make_plan(tmp_path, "wide", groups)
-    worded(screen(tmp_path, capsys, "wide"))
+    worded(said("status wide", tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,17 @@ import signal
 import pytest
 
 from launcher import files
-from launcher.__main__ import main
 from launcher.errors import InvalidPlan
 from launcher.execution import checks
 from launcher.planning import freeze
-from launcher.run import code, lifecycle
-from launcher.run.folder import (
-    checkpoints,
-    histograms_path,
-    latest_checkpoint,
-    metrics_path,
-    read_config,
-    responses_path,
-    run_folder,
-)
+from launcher.run import code
+from launcher.run.folder import checkpoints, latest_checkpoint, metrics_path, read_config, run_folder
 from launcher.run.lifecycle import RunState, find_state, read_state, write_state
 from launcher.worker import prefix
 from tests.launcher.experiments import make
 from tests.launcher.made import make_checkpoint
 from tests.launcher.steps import walk
-from tests.launcher.test_code import record
+from tests.launcher.test_code import HEALTH, decide, record
 from tests.waiting import ended, until
 
 OPTIM = "verl.actor_rollout_ref.actor.optim"
@@ -40,16 +31,11 @@ def plan_of(multirun, *words, steps=160, method="c0_grpo"):
     return make(f"method={method}", "experiment.name=adhoc", f"trainer.steps={steps}", *words, f"multirun={multirun}")
 
 
-def decide(plan):
-    return checks.decide(plan, lifecycle.find_states(plan.multirun, plan.runs))
-
-
 def finished(multirun, *words, steps=160, code_id=None, **more):
     """A done run of so many steps, with its last checkpoint."""
     planned = plan_of(multirun, *words, steps=steps, **more)
     freeze.freeze(planned)
-    (run_id,) = planned.runs
-    folder = run_folder(multirun, run_id)
+    folder = run_folder(multirun, *planned.runs)
     own = {"1": code_id} if code_id else {}
     write_state(folder, read_state(folder).replace(state=RunState.DONE, attempt=1, code=own))
     make_checkpoint(folder, steps)
@@ -128,27 +114,19 @@ def test_a_checkpoint_that_was_deleted_is_named_and_the_next_shorter_run_is_take
     assert "although 160 steps are done, because the checkpoint of step 160 was deleted" in said
 
 
-def test_a_plan_shows_what_is_saved(tmp_path, capsys):
-    words = ["method=c0_grpo", "experiment.name=adhoc", "seed=0,1", "trainer.steps=320", f"multirun={tmp_path}"]
-    assert main(["plan", *words, "--json"]) == 0
-    before = json.loads(capsys.readouterr().out)
+def test_a_plan_shows_what_is_saved(tmp_path, said):
+    plan = f"plan method=c0_grpo experiment.name=adhoc seed=0,1 trainer.steps=320 multirun={tmp_path}"
+    before = json.loads(said(f"{plan} --json"))
     finished(tmp_path)
-    assert main(["plan", *words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(said(f"{plan} --json"))
     assert list(found["continued"].values()) == [160]
     assert before["device_hours"] - found["device_hours"] == pytest.approx(160 * 0.15 / 3600)
-    assert main(["plan", *words]) == 0
-    said = capsys.readouterr().out
-    assert "1 run continues a run from step 160 on\n" in said
-
-
-# ---------------------------------------------------------------- other code
+    assert "1 run continues a run from step 160 on\n" in said(plan)
 
 
 def test_a_prefix_of_other_code_is_refused_run_anew_or_accepted(tmp_path):
-    finished(tmp_path, code_id=record(tmp_path, **{"trainer_ext/methods/health.py": "0" * 16}))
-    refused = r"1 with a checkpoint by other code: trainer_ext/methods/health\.py changed since"
-    with pytest.raises(InvalidPlan, match=refused):
+    finished(tmp_path, code_id=record(tmp_path, **{HEALTH: "0" * 16}))
+    with pytest.raises(InvalidPlan, match=f"1 with a checkpoint by other code: {HEALTH} changed since"):
         decide(plan_of(tmp_path, steps=320))
     anew = plan_of(tmp_path, "rerun=changed", steps=320)
     (why,) = anew.restarts.values()
@@ -167,24 +145,23 @@ def prepared(tmp_path):
     """The folder of a done run with logs, and that of a frozen run that continues it."""
     source = finished(tmp_path, "trainer.eval_every=40")
     lines = [{"step": step, "attempt": 1, "name": "entropy"} for step in range(16, 161, 16)]
-    histograms_path(source).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (source / "histograms.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shown = [{"step": step, "attempt": 1, "id": str(one)} for step in (40, 80, 120, 160) for one in range(4)]
-    responses_path(source).write_text("".join(json.dumps(line) + "\n" for line in shown))
+    (source / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in shown))
     (source / "evaluations").mkdir()
     for step in (40, 80, 120, 160):
         (source / "evaluations" / f"{step:06d}.json.gz").write_bytes(b"e")
     longer = plan_of(tmp_path, "trainer.eval_every=40", "trainer.eval_responses=3", steps=320)
     freeze.freeze(longer)
-    (run_id,) = longer.runs
-    return source, run_folder(tmp_path, run_id)
+    return source, run_folder(tmp_path, *longer.runs)
 
 
 def test_the_folder_is_whole_by_itself(tmp_path):
     source, folder = prepared(tmp_path)
     state = prefix.adopt(folder, read_state(folder))
     assert metrics_path(folder).read_text() == metrics_path(source).read_text()
-    assert [line["step"] for line in files.json_lines(histograms_path(folder))] == [32, 64, 96, 128, 160]
-    assert [line["id"] for line in files.json_lines(responses_path(folder))] == ["0", "1", "2"] * 4
+    assert [line["step"] for line in files.json_lines(folder / "histograms.jsonl")] == [32, 64, 96, 128, 160]
+    assert [line["id"] for line in files.json_lines(folder / "responses.jsonl")] == ["0", "1", "2"] * 4
     assert len(list((folder / "evaluations").iterdir())) == 4
     assert [step for step, _ in checkpoints(folder)] == [160] and state.prefix == source.name
     shutil.rmtree(source)
@@ -234,9 +211,6 @@ def test_without_the_checkpoint_the_run_begins_from_its_first_step(tmp_path):
     state = prefix.adopt(folder, read_state(folder))
     assert (state.prefix, state.prefix_step, latest_checkpoint(folder)) == (None, None, None)
     assert not metrics_path(folder).exists()
-
-
-# ---------------------------------------------------------------- as a user
 
 
 SMALL = ("method=c0_grpo", "seed=0,1", "trainer.checkpoint_every=2", "cluster.slots=2")

@@ -23,15 +23,14 @@ from launcher.errors import Usage
 from launcher.planning import freeze
 from launcher.run import evaluations
 from launcher.run.folder import histograms_path, metrics_path, responses_path, run_folder
-from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import read_state, write_state
-from launcher.worker import worker
 from launcher.worker.attempt import Attempt
+from tests.launcher import made
 from tests.launcher.experiments import make
 from tests.launcher.made import read_log
 
 STEPS, SNAPSHOTS = 12, (3, 5, 8, 10, 11)
-CASES = 300
+CASES = 100
 COPIES: Path | None = None  # where `train` leaves the run's folder as a crash after a step would
 
 
@@ -87,9 +86,7 @@ def folder_of(planned) -> Path:
 
 
 def execute(planned) -> int:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker, "_redirect", lambda _: None)
-        return worker.execute(folder_of(planned), f"{__name__}:train", Launch(record={"commit": None}))
+    return made.execute(folder_of(planned), f"{__name__}:train")
 
 
 def restore(planned, snapshots: Path, step: int) -> Path:
@@ -138,12 +135,11 @@ def launch(planned) -> str:
 
 # ---------------------------------------------------------------- ways to damage a file
 
+#: What the file has, what an older version of it had, and chance; None: it is gone.
+Change = Callable[[bytes, bytes, random.Random], bytes | None]
 
-def cut(share: float) -> Callable[[bytes, bytes, random.Random], bytes]:
-    return lambda data, _old, _chance: data[: int(share * len(data))]
 
-
-def lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[bytes, bytes, random.Random], bytes]:
+def lines(change: Callable[[list[bytes]], list[bytes]]) -> Change:
     return lambda data, _old, _chance: b"".join(change(data.splitlines(keepends=True)))
 
 
@@ -153,9 +149,9 @@ def zeroed(data: bytes, _old: bytes, chance: random.Random) -> bytes:
     return data[:begin] + bytes(end - begin) + data[end:]
 
 
-DAMAGES: dict[str, Callable[[bytes, bytes, random.Random], bytes | None]] = {
-    "empty": cut(0),
-    "half": cut(0.5),
+DAMAGES: dict[str, Change] = {
+    "empty": lambda data, _old, _chance: b"",
+    "half": lambda data, _old, _chance: data[: len(data) // 2],
     "last byte": lambda data, _old, _chance: data[:-1],
     "first byte": lambda data, _old, _chance: data[:1],
     "last line": lines(lambda rows: rows[:-1]),
@@ -172,10 +168,11 @@ DAMAGES: dict[str, Callable[[bytes, bytes, random.Random], bytes | None]] = {
 }
 
 
-def damage(path: Path, how: str, old: Path, chance: random.Random) -> None:
-    data = path.read_bytes()
-    changed = DAMAGES[how](data, old.read_bytes() if old.exists() else data, chance)
-    path.unlink()
+def damage(path: Path, how: str | Change, old: Path | None = None, chance: random.Random | None = None) -> None:
+    data = path.read_bytes() if path.exists() else b""
+    change = DAMAGES[how] if isinstance(how, str) else how
+    changed = change(data, old.read_bytes() if old and old.exists() else data, chance or random.Random(3))
+    path.unlink(missing_ok=True)
     if changed is not None:
         path.write_bytes(changed)
 
@@ -208,40 +205,32 @@ def test_of_a_damaged_run_no_other_number_counts(planned, snapshots, number):
 # ---------------------------------------------------------------- the kinds, one by one
 
 
-def spoil(path: Path, how: str | Callable[[Path], None]) -> None:
-    """Damage a file in one of the ways above, or in another one."""
-    if callable(how):
-        how(path)
-    else:
-        damage(path, how, path, random.Random(3))
+ONE, BOTH = ("step_000008",), ("step_000008", "step_000004")
 
 
-def last_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
-
-
-@pytest.mark.parametrize("second", [None, "step_000004"])
 @pytest.mark.parametrize(
-    ("file", "change"),
+    ("names", "file", "change"),
     [
-        *(("part/weights", how) for how in ("half", "zeroed", "gone")),
-        *(("walk.json", how) for how in ("empty", "all NUL")),
-        *(("manifest.json", how) for how in ("half", lambda path: path.write_bytes(b"[]"))),
-        ("added", Path.touch),
+        (ONE, "part/weights", "half"),
+        (ONE, "part/weights", "gone"),
+        (BOTH, "part/weights", "zeroed"),
+        (ONE, "manifest.json", "half"),
+        (BOTH, "manifest.json", lambda *_: b"[]"),
+        (ONE, "added", "empty"),
     ],
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_before(
-    planned, snapshots, file, change, second
+def test_damaged_checkpoints_are_set_aside_and_the_run_goes_on_from_before_them(
+    planned, snapshots, names, file, change
 ):
     folder = restore(planned, snapshots, 11)
-    for name in filter(None, ("step_000008", second)):
-        spoil(folder / "checkpoints" / name / file, change)
+    for name in names:
+        damage(folder / "checkpoints" / name / file, change)
     with redirect_stderr(StringIO()) as said:
         assert execute(planned) == 0
     state = read_state(folder)
-    assert (state.state, state.from_step) == ("done", 0 if second else 4)
+    assert (state.state, state.from_step) == ("done", 0 if names == BOTH else 4)
     assert values(folder) == values(snapshots / str(STEPS)) and not problem_of(planned)
-    for name in filter(None, ("step_000008", second)):
+    for name in names:
         assert f"{folder}/checkpoints/{name}/" in said.getvalue()
         aside = folder / f"attempts/2/checkpoints/{name}"
         assert aside.is_dir() and str(aside) in said.getvalue()
@@ -250,26 +239,27 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_goes_on_from_the_one_befo
     assert str(folder / "attempts/2/checkpoints") in [item["path"] for item in listed]
 
 
-@pytest.mark.parametrize("step", [8, 11])
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(last_lines(lambda rows: [*rows[:6], rows[6][:20]]), id="a torn line"),
-        pytest.param(last_lines(lambda rows: [*rows[:6], rows[6].rstrip(), *rows[7:]]), id="a line without its end"),
-        pytest.param(last_lines(lambda rows: [*rows[:7], bytes(200)]), id="NUL after step 7"),
-        pytest.param(last_lines(lambda rows: [*rows[:7], rows[6], *rows[7:]]), id="a step twice"),
-        pytest.param(last_lines(lambda rows: rows[:6]), id="the last steps gone"),
-        pytest.param(last_lines(lambda rows: rows[1:]), id="the first step gone"),
-        "empty",
-        "gone",
-    ],
-)
-@pytest.mark.parametrize("with_manifest", [True, False])
-def test_a_run_whose_log_lacks_a_step_goes_on_from_before_it(planned, snapshots, step, change, with_manifest):
+OTHER_VALUE = lines(lambda rows: [*rows[:6], rows[6].replace(b'"value": ', b'"value": 9'), *rows[7:]])
+#: The last step, whether the checkpoints have manifests (an older version wrote none), and what becomes of the log.
+LOGS: dict[str, tuple[int, bool, str | Change]] = {
+    "a torn line": (8, True, lines(lambda rows: [*rows[:6], rows[6][:20]])),
+    "another value": (11, True, OTHER_VALUE),
+    "a line without its end": (11, False, lines(lambda rows: [*rows[:6], rows[6].rstrip(), *rows[7:]])),
+    "NUL after step 7": (11, False, lines(lambda rows: [*rows[:7], bytes(200)])),
+    "a step twice": (11, False, lines(lambda rows: [*rows[:7], rows[6], *rows[7:]])),
+    "the last steps gone": (8, False, lines(lambda rows: rows[:6])),
+    "the first step gone": (11, False, lines(lambda rows: rows[1:])),
+    "gone": (11, False, "gone"),
+}
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_a_run_whose_log_is_not_that_of_its_checkpoint_goes_on_from_before_it(planned, snapshots, case):
+    step, with_manifests, change = LOGS[case]
     folder = restore(planned, snapshots, step)
-    spoil(metrics_path(folder), change)
-    for manifest in [] if with_manifest else folder.glob("checkpoints/*/manifest.json"):
-        manifest.unlink()  # an older version wrote none
+    damage(metrics_path(folder), change)
+    for manifest in [] if with_manifests else folder.glob("checkpoints/*/manifest.json"):
+        manifest.unlink()
     with redirect_stderr(StringIO()):
         assert execute(planned) == 0
     assert values(folder) == values(snapshots / str(STEPS)) and not problem_of(planned)
@@ -288,16 +278,11 @@ def test_a_run_that_did_not_log_each_step_is_not_done(planned, snapshots, monkey
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        *(("metrics.jsonl", how) for how in ("last line NUL", "last line", "gone", "swapped")),
-        pytest.param(
-            "metrics.jsonl",
-            last_lines(lambda rows: [*rows, rows[-1].replace(b'"value": ', b'"value": 9')]),
-            id="another value added",
-        ),
+        *(("metrics.jsonl", how) for how in ("gone", "swapped", OTHER_VALUE)),
         *((file, "half") for file in ("responses.jsonl", "evaluations/000006.json.gz", "config.yaml")),
         *((file, "gone") for file in ("histograms.jsonl", "manifest.json")),
-        ("evaluations/000014.json.gz", Path.touch),
-        ("summary.json", lambda path: path.write_text('{"steps": 12}')),
+        ("evaluations/000014.json.gz", "empty"),
+        ("summary.json", lambda *_: b'{"steps": 12}'),
         ("provenance.json", "empty"),
     ],
 )
@@ -306,7 +291,7 @@ def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, sna
     assert "1 done" in printed_by(planned, ["status"]) and not problem_of(planned)
     path = folder / file
     whole = path.read_bytes() if path.exists() else None
-    spoil(path, change)
+    damage(path, change)
     command = f"`python -m launcher rerun {folder.name} --multirun {planned.multirun}`"
     shown = json.loads(printed_by(planned, ["status", "--json"]))["damaged"]
     assert shown["states"] == {"unreadable": 1}
@@ -319,7 +304,7 @@ def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, sna
 
 def test_a_report_names_the_damaged_run_first(planned, snapshots, capsys):
     folder = restore(planned, snapshots, STEPS)
-    spoil(metrics_path(folder), "half")
+    damage(metrics_path(folder), "half")
     assert analyse(["report", str(planned.multirun / "damaged")]) == 0
     assert f"Missing: c0_grpo, seed 0: {metrics_path(folder)} was changed" in capsys.readouterr().out
 
@@ -330,7 +315,7 @@ def test_a_done_run_of_an_older_version_is_judged_by_its_steps(planned, snapshot
     write_state(folder, read_state(folder).replace(manifest=None, pid=pid))
     (folder / "manifest.json").unlink()
     assert not problem_of(planned)
-    spoil(metrics_path(folder), "last line")
+    damage(metrics_path(folder), "last line")
     gap = "done, but metrics.jsonl does not have each of its 12 steps once"
     assert problem_of(planned) == (gap if pid else "")  # without a process, another tool may have logged other steps
 
@@ -338,7 +323,7 @@ def test_a_done_run_of_an_older_version_is_judged_by_its_steps(planned, snapshot
 def test_a_damaged_checkpoint_is_not_evaluated_or_exported(planned, snapshots):
     folder = restore(planned, snapshots, STEPS)
     path = folder / "checkpoints/step_000012/part/weights"
-    spoil(path, "zeroed")
+    damage(path, "zeroed")
 
     def used(step):
         given = argparse.Namespace(multirun=planned.multirun, run=folder.name, checkpoint=step)

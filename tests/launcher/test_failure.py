@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,10 +63,7 @@ def wrapped(first, then):
         (OSError(errno.ENOSPC, "No space left on device"), "disk_full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
         (OSError(errno.ENOENT, "No such file"), "exception"),
-        (
-            wrapped(OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 64 vs 0")),
-            "disk_full",
-        ),
+        (wrapped(OSError(errno.ENOSPC, "No space left"), RuntimeError("unexpected pos 64 vs 0")), "disk_full"),
     ],
 )
 def test_an_exception_has_its_cause(error, kind):
@@ -76,10 +72,9 @@ def test_an_exception_has_its_cause(error, kind):
 
 def test_what_torch_says_on_a_full_disk_is_known():
     """The device that is always full stands for the disk."""
-    code = "import torch; torch.save(torch.zeros(10**6), '/dev/full')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    last = done.stderr.strip().splitlines()[-1].removeprefix("RuntimeError: ")
-    assert done.returncode == 1 and lifecycle.kind_of(RuntimeError(last), {}) == "disk_full", done.stderr
+    with pytest.raises(RuntimeError) as raised:
+        torch.save(torch.zeros(10**6), "/dev/full")
+    assert lifecycle.kind_of(RuntimeError(str(raised.value)), {}) == "disk_full"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +85,6 @@ def test_what_torch_says_on_a_full_disk_is_known():
         (-signal.SIGSEGV, True, "lost"),
         (-signal.SIGTERM, False, "preempted"),
         (7, False, "lost"),
-        (0, False, "lost"),
         (None, False, "lost"),
     ],
 )
@@ -144,16 +138,9 @@ def test_each_cause_leaves_its_state(kind, rules, found):
 # ---------------------------------------------------------------- slots
 
 
-@pytest.mark.parametrize(
-    ("environment", "found"),
-    [
-        ({"CUDA_VISIBLE_DEVICES": "2,5"}, ["2", "5"]),
-        ({"CUDA_VISIBLE_DEVICES": ""}, []),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, []),
-    ],
-)
-def test_the_environment_names_the_devices(environment, found):
-    assert pool.visible_devices(environment) == found
+@pytest.mark.parametrize(("value", "found"), [("2,5", ["2", "5"]), ("", []), ("-1", [])])
+def test_the_environment_names_the_devices(value, found):
+    assert pool.visible_devices({"CUDA_VISIBLE_DEVICES": value}) == found
 
 
 @pytest.mark.parametrize(
@@ -244,8 +231,8 @@ def test_failures_of_other_classes_or_places_have_other_causes():
     ],
 )
 def test_without_a_place_the_kind_or_the_message_without_run_and_numbers_counts(kind, first, second, same):
-    states = [
-        State(run, RunState.FAILED, failure_kind=kind, message=message)
+    causes = {
+        reconciler._cause(State(run, RunState.FAILED, failure_kind=kind, message=message))
         for run, message in (("aa11", first), ("bb22", second))
-    ]
-    assert (reconciler._cause(states[0]) == reconciler._cause(states[1])) is same
+    }
+    assert (len(causes) == 1) is same

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from launcher.config.identity import VERSION, by_seed, canonical_json, identity, run_id
 from launcher.planning import freeze
@@ -43,81 +41,73 @@ def edit(conf, path, old, new):
     ("path", "old", "new"),
     [
         ("method/control/dual.yaml", "rho: 0.45", "rho: 0.4"),
-        ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: bnto_minimal\nbeta_lr: 0.011"),
-        ("task/expression.yaml", "train_prompts: 4096", "train_prompts: 4097"),
-        ("model/tiny.yaml", "hidden_size: 64", "hidden_size: 72"),
         ("trainer/common/training.yaml", "eval_prompts: 64", "eval_prompts: 128"),
         ("trainer/in_process.yaml", "bypass_mode: true}", "bypass_mode: false}"),
         ("config.yaml", "seed: 0\nmultirun", "seed: 1\nmultirun"),
     ],
 )
 def test_changing_a_default_of_the_science_makes_another_run(conf, path, old, new):
-    assert ids(*ONE, conf=conf) == ids(*ONE)
     edit(conf, path, old, new)
     assert not ids(*ONE, conf=conf) & ids(*ONE)
 
 
-@pytest.mark.parametrize(
-    ("path", "old", "new"),
-    [
-        ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: another_label"),
-        ("model/tiny.yaml", "seconds_per_step: 0.15", "seconds_per_step: 9.0"),
-        ("model/tiny.yaml", "memory_gb: 2", "memory_gb: 4"),
-        ("trainer/common/training.yaml", "checkpoint_every: 20", "checkpoint_every: 3"),
-        ("config.yaml", "\nmultirun: multirun", "\nmultirun: elsewhere"),
-        ("config.yaml", "  project: rlsweep", "  project: another"),
-        ("config.yaml", "  window: 20", "  window: 21"),
-        ("config.yaml", "  output_subdir: null", "  output_subdir: here"),
-        ("cluster/local.yaml", "slots: null", "slots: 1"),
-    ],
+SAME = (
+    ("method/bnto_minimal.yaml", "name: bnto_minimal", "name: another_label"),
+    ("model/tiny.yaml", "seconds_per_step: 0.15", "seconds_per_step: 9.0"),
+    ("model/tiny.yaml", "memory_gb: 2", "memory_gb: 4"),
+    ("trainer/common/training.yaml", "checkpoint_every: 20", "checkpoint_every: 3"),
+    ("config.yaml", "\nmultirun: multirun", "\nmultirun: elsewhere"),
+    ("config.yaml", "  project: rlsweep", "  project: another"),
+    ("config.yaml", "  window: 20", "  window: 21"),
+    ("config.yaml", "  output_subdir: null", "  output_subdir: here"),
+    ("cluster/local.yaml", "slots: null", "slots: 1"),
 )
-def test_changing_a_path_a_label_or_the_cluster_makes_the_same_run(conf, path, old, new):
-    edit(conf, path, old, new)
+
+
+def test_changing_paths_labels_and_the_cluster_makes_the_same_run(conf):
+    for path, old, new in SAME:
+        edit(conf, path, old, new)
     assert ids(*ONE, conf=conf) == ids(*ONE)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda config: config["method"].update(rho=0.9),
-        lambda config: config.update(base="0" * 16),
-        lambda config: config.update(seed=5),
-        lambda config: config.pop("identity"),
-        lambda config: config["identity"].update(version=2),
-        lambda config: config.update(id="f" * 16),
-    ],
+@pytest.fixture
+def frozen(tmp_path):
+    """The configuration of a frozen run."""
+    planned = make(*ONE, f"multirun={tmp_path}")
+    freeze.freeze(planned)
+    return run_folder(tmp_path, *planned.runs) / "config.yaml"
+
+
+CHANGES = (
+    lambda config: config["method"].update(rho=0.9),
+    lambda config: config.update(base="0" * 16),
+    lambda config: config.pop("identity"),
+    lambda config: config["identity"].update(version=2),
+    lambda config: config.update(id="f" * 16),
 )
-def test_a_folder_with_another_identity_is_refused_before_anything_is_written(tmp_path, change, worded):
-    arguments = (*ONE, f"multirun={tmp_path}")
-    (run,) = make(*arguments).runs.values()
-    freeze.freeze(make(*arguments))
-    path = run_folder(tmp_path, run.id) / "config.yaml"
-    frozen = yaml.safe_load(path.read_text())
-    change(frozen)
-    path.write_text(yaml.safe_dump(frozen))
-    before = snapshot(tmp_path)
+
+
+def test_a_folder_with_another_identity_is_refused_before_anything_is_written(frozen, tmp_path, worded):
     both = make("method=bnto_minimal,ptrw", "experiment.baseline=ptrw", "trainer.steps=3", f"multirun={tmp_path}")
-    worded(refusal(lambda: freeze.freeze(both)))
-    assert snapshot(tmp_path) == before
+    whole = frozen.read_text()
+    for change in CHANGES:
+        content = yaml.safe_load(whole)
+        change(content)
+        frozen.write_text(yaml.safe_dump(content))
+        before = snapshot(tmp_path)
+        worded(refusal(lambda: freeze.freeze(both)))
+        assert snapshot(tmp_path) == before
 
 
-def test_a_frozen_run_with_other_labels_and_resources_is_the_same_run(tmp_path):
-    arguments = (*ONE, f"multirun={tmp_path}")
-    (run,) = make(*arguments).runs.values()
-    freeze.freeze(make(*arguments))
-    path = run_folder(tmp_path, run.id) / "config.yaml"
-    before = path.read_bytes()
-    freeze.freeze(make(*arguments, "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
-    assert path.read_bytes() == before
+def test_a_frozen_run_with_other_labels_and_resources_is_the_same_run(frozen, tmp_path):
+    before = frozen.read_bytes()
+    freeze.freeze(make(*ONE, f"multirun={tmp_path}", "trainer.checkpoint_every=2", "model.seconds_per_step=3.0"))
+    assert frozen.read_bytes() == before
 
 
-def test_the_worker_refuses_a_folder_with_another_identity(tmp_path):
-    arguments = (*ONE, f"multirun={tmp_path}")
-    (run,) = make(*arguments).runs.values()
-    freeze.freeze(make(*arguments))
-    folder = run_folder(tmp_path, run.id)
-    path = folder / "config.yaml"
-    path.write_text(path.read_text().replace("steps: 3", "steps: 4"))
+def test_the_worker_refuses_a_folder_with_another_identity(frozen):
+    folder = frozen.parent
+    frozen.write_text(frozen.read_text().replace("steps: 3", "steps: 4"))
     # In a process of its own: a worker sends its output to the attempt's folder.
     command = [sys.executable, "-m", "launcher.worker", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
@@ -135,24 +125,13 @@ CONFIG = {
     "trainer": {"backend": "in_process", "steps": 120, "checkpoint_every": 20, "hist_every": 200},
     "verl": {"data": {"train_batch_size": 32}, "actor_rollout_ref": {"actor": {"use_kl_loss": False}}},
 }
-PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=10,
-)
 
 
 def test_golden():
     assert VERSION == 1
     assert identity("ddc0c93b9ab0ea47", CONFIG) == "60adaebdecc320f5f5aecdcefdb34833139c0696176dd05b5e724ddf016ff1ee"
-    assert (
-        identity("ddc0c93b9ab0ea47", {**CONFIG, "seed": 1})
-        == "6f52509d7b6252b22e829c6191d72a72d1c1792b27898f0adfce5bebe85e86ff"
-    )
+    other = identity("ddc0c93b9ab0ea47", {**CONFIG, "seed": 1})
+    assert other == "6f52509d7b6252b22e829c6191d72a72d1c1792b27898f0adfce5bebe85e86ff"
     assert run_id("0123456789abcdef0123") == "0123456789abcdef"
 
 
@@ -167,19 +146,9 @@ def test_labels_resources_and_what_is_written_do_not_count_and_everything_else_d
     assert identity("another base", CONFIG) != identity("b", CONFIG)
 
 
-def test_an_integral_float_is_the_integer_and_a_bool_is_not():
-    assert canonical_json({"b": 3.0, "a": -0.0}) == '{"a":0,"b":3}'
+def test_an_integral_float_is_the_integer_a_bool_is_not_and_keys_have_one_order():
+    assert canonical_json({"b": [{"d": 3.0, "c": 0.5}], "a": -0.0}) == '{"a":0,"b":[{"c":0.5,"d":3}]}'
     assert canonical_json([True, 1, "1", None]) == '[true,1,"1",null]'
-
-
-@given(PLAIN)
-def test_canonical_json_does_not_depend_on_the_order_of_keys(value):
-    def turned(item):
-        if isinstance(item, dict):
-            return {key: turned(item[key]) for key in reversed(item)}
-        return [turned(one) for one in item] if isinstance(item, list) else item
-
-    assert canonical_json(turned(value)) == canonical_json(value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), {1: 2}])

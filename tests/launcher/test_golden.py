@@ -30,15 +30,8 @@ from tests.schemas import MetricLine
 
 ARCHIVE = ROOT / "tests" / "golden" / "multirun.tar.xz"
 MADE_AT = "/tmp/golden/multirun"
-COMMAND = (
-    "method=c0_grpo,bnto_minimal",
-    "experiment.name=golden",
-    "trainer.steps=12",
-    "trainer.checkpoint_every=2",
-    "cluster.slots=2",
-    "tracking.wandb=none",
-    "seed=0,1,2",
-)
+COMMAND = "method=c0_grpo,bnto_minimal seed=0,1,2 experiment.name=golden experiment.baseline=c0_grpo trainer.steps=12 "
+COMMAND += "trainer.checkpoint_every=2 cluster.slots=2 tracking.wandb=none"
 
 
 @pytest.fixture
@@ -110,7 +103,7 @@ def test_interrupted_runs_are_continued_and_the_others_left(golden):
     interrupted = sorted(run_id for run_id, state in states.items() if state == "preempted")
     others = {run_id: content(golden / "runs" / run_id) for run_id in states if run_id not in interrupted}
     sweeps = Sweeps(golden)
-    _, output = sweeps.run(*COMMAND, "experiment.baseline=c0_grpo", DRIVE_CONF=str(conf_of(golden)))
+    _, output = sweeps.run(*COMMAND.split(), DRIVE_CONF=str(conf_of(golden)))
     assert f"RAN {' '.join(interrupted)}\n" in output
     assert {run_id: content(golden / "runs" / run_id) for run_id in others} == others
     for run_id in interrupted:

@@ -69,21 +69,23 @@ FILES = {
 PROGRAM: dict[str, Any] = {KEY: NAME, "name": "train", "task": "train.py:main"}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, where a program looks for its data."""
     monkeypatch.chdir(tmp_path)
-    for name, text in FILES.items():
-        path = tmp_path / "conf" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(yaml.safe_load(text), sort_keys=False))
     return tmp_path
 
 
-@pytest.fixture
-def compositions(folder: Path) -> Iterator[Compositions]:
+@pytest.fixture(scope="module")
+def compositions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compositions]:
+    conf = tmp_path_factory.mktemp("conf")
+    for name, text in FILES.items():
+        path = conf / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(yaml.safe_load(text), sort_keys=False))
     before = HydraConfig.instance().cfg
     ConfigStore.instance().store(group="typed", name="base", node=Typed)
-    with initialize_config_dir(str(folder / "conf"), version_base=None, job_name="train"):
+    with initialize_config_dir(str(conf), version_base=None, job_name="train"):
         loader = GlobalHydra.instance().config_loader()
         master = loader.load_configuration("config", [], RunMode.MULTIRUN)
         yield Compositions(loader, master, ignore=["when"])
@@ -121,23 +123,22 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize(
     "words",
     [
-        ["seed=0,1,2", "lr=1e-3,1e-4"],
-        ["db=mysql,sqlite", "optim=adam,sgd", "lr=1,2"],
-        ["lr=1,2", "relative.a=5,6", "db.name=mysql,sqlite"],
-        ["typed.color=RED,BLUE", "typed.rate=1,2.5", "typed.n=1,2"],
-        ["typed.folder=a,b/c", "lr='${typed.folder}',0", "path=${typed.secret},x"],
-        ["+new=1,2", "~by.sqlite", "seed=range(3)"],
+        ["seed=0,1", "lr=1e-3,1e-4"],
+        ["db=mysql,sqlite", "optim=sgd", "lr=1,2"],
+        ["relative.a=5,6", "db.name=mysql,sqlite"],
+        ["typed.color=RED,BLUE", "typed.rate=1,2.5"],
+        ["typed.folder=a,b/c", "lr='${typed.folder}',0", "path=${typed.secret}"],
+        ["+new=1,2", "~by.sqlite", "seed=range(2)"],
         ["lr='${relative.a}',7", "seed=1"],
-        ["lr='${typed.n}',0", "typed.n=1,2"],
         ["typed.n=1,2", "lr='${typed.n}',0"],
         ["lr=${typed.n},0", "typed.n=1,2"],
-        ["path=z${typed.n},'a \"${typed.n}\" b',x", "typed.n=1,2"],
+        ["path=z${typed.n},'a \"${typed.n}\" b'", "typed.n=1,2"],
         ["path='\\${typed.n}',\"\\\\${typed.n}\"", "typed.n=1,2"],
         ["seed=${typed.n},0", "lr=${seed},1", "typed.n=1,2"],
         ["relative.a=${lr},${..lr}", "lr=1,2"],
-        ["path='${by.${db.name}}',1", "db.name=mysql,sqlite", "by.mysql=3,4"],
-        ["listed=[${lr},{y:'${lr}'}],[0]", "relative={a:${lr}},{a:1}", "lr=1,2"],
-        ["+new=${lr},a${lr}", "++more.deep=${new},0", "lr=1,2"],
+        ["path='${by.${db.name}}'", "db.name=mysql,sqlite", "by.mysql=3,4"],
+        ["listed=[${lr},{y:'${lr}'}]", "relative={a:${lr}},{a:1}", "lr=1,2"],
+        ["+new=a${lr}", "++more.deep=${new},0", "lr=1,2"],
         ["relative={a:1},{a:2}", "listed=[1],[2,3]"],
         ["relative=5,null", "lr=1,2"],
         ["missing=1,???", "seed=1,2"],
@@ -148,23 +149,18 @@ def _plain(value: Any) -> Any:
 def test_every_job_is_what_hydra_composes(compositions: Compositions, words: list[str]) -> None:
     made = planned(compositions, words)
     assert len(made.jobs) == len(made.entries) > 0
-    for number, job in enumerate(made.jobs):
-        config = dict(made.runs[job.run].config["config"])
-        del config["out"]
-        own = as_hydra_composes(compositions, job.overrides, made.runs[job.run].config["start"]["number"])
-        if "seed" not in words and job.run in [other.run for other in made.jobs[:number]]:
-            continue
-        assert config == own, job.overrides
+    for job in {job.run: job for job in reversed(made.jobs)}.values():  # the first of each run
+        frozen = made.runs[job.run].config
+        own = as_hydra_composes(compositions, job.overrides, frozen["start"]["number"])
+        assert {key: value for key, value in frozen["config"].items() if key != "out"} == own, job.overrides
 
 
 def test_jobs_come_in_the_order_of_hydras_own_sweeper(compositions: Compositions) -> None:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
     words = ["db=mysql,sqlite", "lr=0.1,0.2", "seed=1,2", "lr=3,4", "+a=b"]
-    parsed = OverridesParser.create().parse_overrides(words)
-    assert [list(job.overrides) for job in planned(compositions, words).jobs] == BasicSweeper.split_arguments(
-        parsed, None
-    )[0]
+    (batch,) = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(words), None)
+    assert [list(job.overrides) for job in planned(compositions, words).jobs] == batch
 
 
 @pytest.mark.parametrize("words", [["lr=1e-3,2"], ["db=mysql,sqlite", "typed.color=BLUE"], ["listed=[1.0]"]])
@@ -186,9 +182,8 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     one = ids("lr=1")
     Path("data.txt").write_text("two")
     assert len({*before, *one, *ids("lr=1")}) == 3  # the content of a file that is named counts
-    assert (
-        jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs={str(folder / "data.txt"): ""}).jobs[0].run != one[0]
-    )
+    (job,) = jobs(compositions, ["lr=1"], settings(), PROGRAM, outputs={str(folder / "data.txt"): ""}).jobs
+    assert job.run != one[0]
 
 
 def test_what_has_no_value_in_one_job_does_not_keep_that_of_another(compositions: Compositions) -> None:
@@ -243,11 +238,7 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
         (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
         ([], {"experiment": {"zip": {"z": {"lr": [1, 2], "typed.n": [1]}}}}, ["each key of a zip must have the same"]),
         (["optim=sgd"], {"experiment": {"groups": {"A": {"optim": "adam"}}}}, ["group A holds this key fixed"]),
-        (
-            ["lr=1", "db=glob(z*)"],
-            {},
-            ["db = glob(z*): it has no level, so the sweep has no job; the options of db are mysql, sqlite. Fix: "],
-        ),
+        (["db=glob(z*)"], {}, ["db = glob(z*): it has no level, so the sweep has no job; the options of db are"]),
         (["+lr2=range(1,1)"], {}, ["so the sweep has no job"]),
         (["lr=1,2"], {"experiment": {"exclude": [{"lr": [1, 2]}]}}, ["the sweep has no job, because this leaves out"]),
     ],
@@ -262,7 +253,9 @@ def test_everything_that_is_wrong_is_said_before_any_job(
     assert all(". Fix: " in line for line in said)
 
 
-def test_an_object_that_is_no_plain_value_stays_as_written_or_is_refused_by_its_key(compositions: Compositions) -> None:
+def test_an_object_that_is_no_plain_value_stays_as_written_or_is_refused_by_its_key(
+    compositions: Compositions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     OmegaConf.register_new_resolver("made", lambda: object(), replace=True)
     (run,) = planned(compositions, ["+a=${made:}"]).runs.values()
     assert run.config["config"]["a"] == "${made:}"
@@ -270,5 +263,5 @@ def test_an_object_that_is_no_plain_value_stays_as_written_or_is_refused_by_its_
     ConfigStore.instance().store(group="typed", name="object", node=made)
     with pytest.raises(InvalidPlan, match=r"typed\.o\.x: .*ignore=\[typed\.o\.x\]"):
         planned(compositions, ["typed=object"])
-    compositions._ignore = ["typed.o.x"]
+    monkeypatch.setattr(compositions, "_ignore", ["typed.o.x"])
     assert planned(compositions, ["typed=object", "lr=1,2"]).runs
