@@ -47,6 +47,11 @@ def jsonl(path: Path, *lines: Any) -> str:
     return str(path)
 
 
+def edit(file: Path, **changes: Any) -> None:
+    """Change what a file of JSON says."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
 def refusal(call: Callable[[], object], error: type[Exception] = ValueError) -> str:
     """The words of the error that a call raises."""
     with pytest.raises(error) as raised:

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests.configuration import configuration
 from tests.launcher.experiments import make, refused
 from tests.trainer_ext.classifiers import preferences, utility, write_classifier, write_preferences
-from tests.trainer_ext.conftest import MemoryRun, jsonl, train_twin
+from tests.trainer_ext.conftest import MemoryRun, edit, jsonl, train_twin
 from tests.trainer_ext.conftest import section as task_section
 from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
@@ -158,11 +158,12 @@ def test_a_reward_model_that_fails_names_a_prompt_and_a_response(scores, said):
 
 def test_a_classifier_of_a_file_gives_the_probability_of_a_label(tmp_path):
     folder, texts = write_classifier(tmp_path / "three", labels=3), ("rude", "kind cat")
-    changed(folder, id2label={"0": "fine", "1": "toxic", "2": "odd"}, label2id={"fine": 0, "toxic": 1, "odd": 2})
+    labels = {"fine": 0, "toxic": 1, "odd": 2}
+    edit(folder / "config.json", label2id=labels, id2label={str(number): name for name, number in labels.items()})
     logits = logits_of(folder, *texts)
     found = reward_models.label_probabilities(folder, "toxic", texts)
     assert found == pytest.approx(logits.softmax(dim=1)[:, 1].tolist(), abs=1e-5)
-    changed(folder, problem_type="multi_label_classification")
+    edit(folder / "config.json", problem_type="multi_label_classification")
     found = reward_models.label_probabilities(folder, "toxic", texts)
     assert found == pytest.approx(logits.sigmoid()[:, 1].tolist(), abs=1e-5)
     with pytest.raises(ValueError, match="it has no label rude; its labels are fine, toxic, odd"):
@@ -182,11 +183,6 @@ def own(folder, tmp_path):
     return spoilt, [*words, f"task.reward_model={spoilt}"]
 
 
-def changed(folder, **changes):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -196,10 +192,10 @@ def changed(folder, **changes):
         lambda own: (own / "config.json").write_text("["),
         lambda own: (own / "adapter_config.json").write_text("{}"),
         lambda own: (own / "model.safetensors").write_text("version 1"),
-        lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
-        lambda own: changed(own, id2label=None),
-        lambda own: changed(own, architectures=["DistilBertModel"]),
-        lambda own: changed(own, vocab_size=20),
+        lambda own: edit(own / "config.json", id2label={"0": "no", "1": "yes"}),
+        lambda own: edit(own / "config.json", id2label=None),
+        lambda own: edit(own / "config.json", architectures=["DistilBertModel"]),
+        lambda own: edit(own / "config.json", vocab_size=20),
     ],
 )
 def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, worded):
@@ -233,7 +229,7 @@ def test_prepared_prompts_have_the_name_of_the_reward_model_that_scores_them(own
     none = {"validation": 0.0, "test": 0.0}
     before = tasks.prepare(task, none, tmp_path / "cache")
     assert tasks.prepare(task, none, tmp_path / "cache") == before
-    changed(folder, dropout=0.2)
+    edit(folder / "config.json", dropout=0.2)
     assert tasks.prepare(task, none, tmp_path / "cache") != before  # so targets are made again, too
 
 
