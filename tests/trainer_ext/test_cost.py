@@ -121,9 +121,8 @@ def test_devices_share_the_work_and_evaluations_are_spread_over_the_steps():
     assert two == pytest.approx(one / 2, rel=1e-9)
     # Twice in 10 steps 3 splits x 2 prompts x 4 responses, 4 at a time.
     assert seconds(**EVALUATED) - one == pytest.approx(2 / 10 * 6 * 8 * 2 * 6e-4)
-    assert seconds(**EVALUATED, trainer__judged={"every": 5, "prompts": 1}) - one == pytest.approx(
-        2 / 10 * 7 * 8 * 2 * 6e-4
-    )
+    judged = {**EVALUATED, "trainer__judged": {"every": 5, "prompts": 1}}
+    assert seconds(**judged) - one == pytest.approx(2 / 10 * 7 * 8 * 2 * 6e-4)
 
 
 @pytest.mark.parametrize(("sampler", "models"), [("policy", 1), ("target", 2), ("geometric", 2)])
