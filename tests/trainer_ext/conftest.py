@@ -134,14 +134,9 @@ def train_twin(folder: Path, *words: str) -> MemoryRun:
 
 #: What a clock decides.
 CLOCKED = (
-    "cost/step_seconds",
-    "cost/sample_seconds",
-    "cost/reward_seconds",
-    "cost/wall_seconds",
-    "cost/device_seconds",
-    "cost/shared_seconds",
-    "speculative/speedup",
-)
+    "cost/step_seconds", "cost/sample_seconds", "cost/reward_seconds", "cost/wall_seconds", "cost/device_seconds",
+    "cost/shared_seconds", "speculative/speedup",
+)  # fmt: skip
 
 
 def science(lines: list[dict[str, float]]) -> list[dict[str, float]]:

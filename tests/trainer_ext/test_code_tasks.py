@@ -88,19 +88,14 @@ def first_valid(response: str, **tests) -> str:
 @pytest.mark.parametrize(
     "response",
     [
-        "    return x + 1\n",
-        "return x + 1",
-        "\n    return x + 1\n\ndef other():\n    pass\n\nif x: (",
+        "    return x + 1\n", "return x + 1", "\n    return x + 1\n\ndef other():\n    pass\n\nif x: (",
         "    return x + 1\n\nThis function adds one.",
         "Sure:\n```python\ndef f(x):\n    return x + 1\n```\nIt adds one.",
         "```python\ndef f(x): return 0\n```\nNo, better:\n```py\ndef f(x):\n    return x + 1\n```\n```text\nf(1)\n```",
-        "```\ndef f(x):\n    return x + 1",
-        "```python\n    return x + 1\n```",
-        "```python\nreturn x + 1\n```",
-        "\ufeff    return x + 1\n",
-        "Sure:\r\n```python\r\ndef f(x):\r\n    return x + 1\r\n```\r\n",
+        "```\ndef f(x):\n    return x + 1", "```python\n    return x + 1\n```", "```python\nreturn x + 1\n```",
+        "\ufeff    return x + 1\n", "Sure:\r\n```python\r\ndef f(x):\r\n    return x + 1\r\n```\r\n",
     ],
-)
+)  # fmt: skip
 def test_a_response_continues_the_prompt_or_has_the_whole_function(response):
     namespace: dict = {}
     exec(first_valid(response, prompt=PROMPT, entry_point="f"), namespace)

@@ -116,18 +116,8 @@ def test_the_whole_path(model: Path, multirun: Path, tmp_path: Path) -> None:
         lines = [{"prompt": f"Say {n}.", **reply} for n, reply in enumerate(replies)]
         of_pairs = [f"task.train_path={jsonl(tmp_path / 'pairs.jsonl', *lines)}", "task.answer=null"]
         judge = tmp_path / "judge"
-        train = [
-            "-m",
-            "trainer_ext.scoring.rewards",
-            "train",
-            "file",
-            *of_pairs,
-            "--model",
-            str(model),
-            "--to",
-            str(judge),
-        ]
-        run(*train, *SPLIT, "epochs=2", "batch_size=4", "micro_batch_size=4", "lr=2e-5", "max_length=64")
+        train = ["train", "file", *of_pairs, *SPLIT, "--model", str(model), "--to", str(judge), "lr=2e-5", "epochs=2"]
+        run("-m", "trainer_ext.scoring.rewards", *train, "batch_size=4", "micro_batch_size=4", "max_length=64")
         print(json.loads((judge / "card.json").read_text())["test"])
 
     with timed("GRPO for the reward model, two steps"):

@@ -186,10 +186,8 @@ def own(folder, tmp_path):
 @pytest.mark.parametrize(
     "spoil",
     [
-        shutil.rmtree,
-        lambda own: (own / "model.safetensors").unlink(),
-        lambda own: [path.unlink() for path in own.glob("token*")],
-        lambda own: (own / "config.json").write_text("["),
+        shutil.rmtree, lambda own: (own / "model.safetensors").unlink(),
+        lambda own: [path.unlink() for path in own.glob("token*")], lambda own: (own / "config.json").write_text("["),
         lambda own: (own / "adapter_config.json").write_text("{}"),
         lambda own: (own / "model.safetensors").write_text("version 1"),
         lambda own: edit(own / "config.json", id2label={"0": "no", "1": "yes"}),
@@ -197,7 +195,7 @@ def own(folder, tmp_path):
         lambda own: edit(own / "config.json", architectures=["DistilBertModel"]),
         lambda own: edit(own / "config.json", vocab_size=20),
     ],
-)
+)  # fmt: skip
 def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, worded):
     folder, words = own
     spoil(folder)
@@ -250,21 +248,11 @@ def test_its_weights_count_as_memory(own, section):
 @pytest.mark.parametrize(
     "words",
     [
-        "epoch=2",
-        "epochs=two",
-        "epochs=0",
-        "lr=0",
-        "max_length=65",
-        "task.train_path={own}/none.jsonl",
-        "task.answer=answer",
-        "task.train_path={own}/asked.jsonl",
-        "task.train_path={own}/lists.jsonl",
-        "trainer.split.test=0.0",
-        "--model {own}/empty",
-        "--model {own}/nosuch",
-        "--to {own}/empty",
+        "epoch=2", "epochs=two", "epochs=0", "lr=0", "max_length=65", "task.train_path={own}/none.jsonl",
+        "task.answer=answer", "task.train_path={own}/asked.jsonl", "task.train_path={own}/lists.jsonl",
+        "trainer.split.test=0.0", "--model {own}/empty", "--model {own}/nosuch", "--to {own}/empty",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, folder, tmp_path, capsys, worded):
     (tmp_path / "empty").mkdir()
     (tmp_path / "asked.jsonl").write_text('{"prompt": "cat?"}\n{"prompt": "kind?"}\n{"prompt": "1"}\n{"prompt": "2"}\n')

@@ -71,7 +71,8 @@ def test_an_engine_is_told_what_the_method_says(read):
         {"target": "larger"}, {"target": "llama"}, {"target": "bare"}, {"max_model_len": 300}, {"temperature": 0},
         {"pipeline_parallel_size": 2}, {"speculative_config": {"method": "ngram"}}, {"load_format": "dummy"},
         {"enable_sleep_mode": True}, {"quantization": "fp8"}, {"logprobs_mode": "raw_logprobs"},
-        *({"method": KL_SYMMETRY | change} for change in ({"sampler": "policy"}, {"alpha": "none"}, {"alpha": "snr_max"})),
+        {"method": {**KL_SYMMETRY, "sampler": "policy"}}, {"method": {**KL_SYMMETRY, "alpha": "none"}},
+        {"method": {**KL_SYMMETRY, "alpha": "snr_max"}},
     ],
 )  # fmt: skip
 def test_what_would_not_draw_from_q_is_refused(read, given, worded):
