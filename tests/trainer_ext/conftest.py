@@ -75,7 +75,6 @@ class MemoryRun:
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
         self.responses: list[tuple[int, str, str, float, str]] = []
         self.evaluations: dict[int, list[Answer]] = {}
-        self.traced: dict[int, dict[str, Any]] = {}
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.lines.append({"step": step, **metrics})
@@ -101,7 +100,7 @@ class MemoryRun:
         draft.rename(self.folder / f"step_{step:06d}")
 
     def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
-        self.traced[step] = dict(read)
+        """Nothing is kept."""
 
     def stop_requested(self) -> bool:
         return bool(self.lines) and self.lines[-1]["step"] == self.stop_after
@@ -132,13 +131,7 @@ def train_twin(folder: Path, *words: str) -> MemoryRun:
     return run
 
 
-#: What a clock decides.
-CLOCKED = (
-    "cost/step_seconds", "cost/sample_seconds", "cost/reward_seconds", "cost/wall_seconds", "cost/device_seconds",
-    "cost/shared_seconds", "speculative/speedup",
-)  # fmt: skip
-
-
 def science(lines: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that must be reproducible: all but times and memory."""
-    return [{k: v for k, v in line.items() if k not in (*CLOCKED, "cost/peak_memory_bytes")} for line in lines]
+    clocked = ("_seconds", "speculative/speedup", "cost/peak_memory_bytes")
+    return [{key: value for key, value in line.items() if not key.endswith(clocked)} for line in lines]

@@ -17,7 +17,7 @@ from verl.trainer.ppo import core_algos
 from verl.utils import tensordict_utils as tu
 
 from tests.configuration import CONF, configuration
-from tests.trainer_ext.batches import BATCHES, Batch, batch
+from tests.trainer_ext.batches import Batch, batch
 from tests.trainer_ext.conftest import refusal
 from tests.trainer_ext.equations import ema
 from tests.trainer_ext.subjects import EXACT, PROXY
@@ -158,22 +158,6 @@ def test_a_group_that_agrees_has_no_advantage(reward, kind):
     assert found.dtype == kind
     # the mean of equal numbers is exact where double precision is wider than they are
     assert found.tolist() == pytest.approx([0.0] * 8, abs=1e-9 if kind is torch.float64 else 0)
-
-
-@settings(max_examples=15)
-@given(BATCHES)
-def test_grpo_and_dr_grpo_are_verls_but_for_a_group_of_one(b):
-    rewards, counts, index = masked(b)
-    alone = torch.tensor([(b.group == g).sum() == 1 for g in b.group])[:, None]
-    totals = rewards.sum(dim=1, keepdim=True) * counts
-    for normalize in (True, False):
-        config = advantage.algorithm_config({"advantage": "grpo", "norm_adv_by_std_in_grpo": normalize})
-        ours, _ = advantage.advantages(config, b.rewards, b.mask, b.group)
-        verls, _ = core_algos.compute_grpo_outcome_advantage(rewards, counts, index, norm_adv_by_std_in_grpo=normalize)
-        torch.testing.assert_close(torch.where(alone, 0.0, ours), torch.where(alone, 0.0, verls))
-        # verl has the reward itself as the advantage of a response without peers; nothing says that it was good
-        torch.testing.assert_close(torch.where(alone, verls, 0.0), torch.where(alone, totals, 0.0), rtol=2e-6, atol=0)
-        assert not torch.where(alone, ours, 0.0).any()
 
 
 def gae_config(gamma: float, lam: float) -> AlgoConfig:
