@@ -24,8 +24,15 @@ SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
 # Where it does not matter what the responses are.
 FEW_PROMPTS = ["verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=4"]
 DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
-TOWARDS_TARGET = DECODING | {
-    *("q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"),
+TOWARDS_TARGET = {
+    *DECODING,
+    "q_star",
+    "q_star_grpo",
+    "uniform_alpha",
+    "entropy_alpha",
+    "off_policy",
+    "rejection",
+    "sft",
 }
 
 

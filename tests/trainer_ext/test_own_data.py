@@ -169,9 +169,9 @@ def catches(*_):
 
 def returns_late(*_):
     began = time.monotonic()
-    while time.monotonic() - began < 0.2:
+    while time.monotonic() - began < 0.1:
         try:
-            time.sleep(0.2)
+            time.sleep(0.1)
         except BaseException:
             continue
     return 1.0
@@ -188,13 +188,13 @@ def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(pla
             return function(*given)
         return ends.wait(60)
 
-    scorer = rewards.Scorer("mine", until_the_test_ends, timeout_s=0.1)
+    scorer = rewards.Scorer("mine", until_the_test_ends, timeout_s=0.05)
     began = time.monotonic()
     said = refusal(lambda: place(lambda: scorer("said", "asked", "right", {})), rewards.RewardFailed)
     ends.set()
     assert time.monotonic() - began < 10
     assert said == (
-        "the reward of task mine failed: it did not return within task.reward_timeout_s=0.1 seconds; "
+        "the reward of task mine failed: it did not return within task.reward_timeout_s=0.05 seconds; "
         "prompt 'asked', response 'said', answer 'right'"
     )
 
