@@ -24,16 +24,7 @@ SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
 # Where it does not matter what the responses are.
 FEW_PROMPTS = ["verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=4"]
 DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
-TOWARDS_TARGET = {
-    *DECODING,
-    "q_star",
-    "q_star_grpo",
-    "uniform_alpha",
-    "entropy_alpha",
-    "off_policy",
-    "rejection",
-    "sft",
-}
+TOWARDS = {*DECODING, "q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"}
 
 
 def section(name: str, **values: Any) -> dict[str, Any]:
@@ -70,7 +61,7 @@ def quick_settings(method: str) -> list[str]:
     """What makes everything of a dual controller happen within a few steps, and a target quickly."""
     if "bnto" in method:
         return ["method.warmup_steps=2", "method.patience=1", "method.alpha_lambda=50"]
-    return ["method.target_steps=5"] if method in TOWARDS_TARGET else []
+    return ["method.target_steps=5"] if method in TOWARDS else []
 
 
 class MemoryRun:
