@@ -44,9 +44,10 @@ ZEROS = "0" * 5000
 #: In the form of APPS' lines.
 PROBLEMS = [
     {
-        "problem_id": 7, "question": "Print the double of a number.", "difficulty": "introductory", "starter_code": "",
+        "problem_id": 7, "question": "Print the double of a number.",
         "solutions": json.dumps(["print(2 * int(input()))", "pass"]),
         "input_output": json.dumps({"inputs": ["1\n", ["2", ""]], "outputs": ["2\n", ["4"]]}),
+        "difficulty": "introductory", "starter_code": "",
     },
     {
         "problem_id": 8, "question": "Double a number.", "difficulty": "interview",
