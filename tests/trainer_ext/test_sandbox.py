@@ -123,22 +123,25 @@ def test_a_builtin_is_not_replaced_where_the_tests_use_something_else_of_the_pro
     assert verdict(source, setup="def all_of(x): return [f(x)]", tests=["assert len(all_of(3)) == 6"]).passed == 0
 
 
-_FORGED = "[__import__('os').write(place, b'P' * 1000) for place in range(64) if place != 2]"
+_WRITES = (
+    "import os\nfor place in range(64):\n  try: place != 2 and os.write(place, b'P' * 1000)\n  except OSError: pass"
+)
+_FORGED = f"exec({_WRITES!r})"
 
 
 @pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
 def test_a_program_whose_text_the_tests_run_forges_no_verdict(isolation):
-    for value, test in (
-        ("{} and 24", "assert eval(square(3)) == 24"),
-        ("{} and __import__('os')._exit(0)", "assert eval(square(3)) == 24"),
-        ("setattr(__import__('builtins'), 'AssertionError', ValueError)", "assert eval(square(3)) == 24"),
-        ("{}", "exec(square(3))\nassert False"),
-        ("{}", "eval(compile(square(3), 'x', 'eval'))\nassert False"),
-        ("{}", "import subprocess, sys\nexec(f'x = {square(3)}')\nassert False"),
+    for value, test, passed in (
+        ("{} or 24", "assert eval(square(3)) == 24", 1),  # it is, in a process of its own
+        ("{} or __import__('os')._exit(0)", "assert eval(square(3)) == 24", 0),
+        ("setattr(__import__('builtins'), 'AssertionError', ValueError)", "assert eval(square(3)) == 24", 0),
+        ("{}", "exec(square(3))\nassert False", 0),
+        ("{}", "eval(compile(square(3), 'x', 'eval'))\nassert False", 0),
+        ("{}", "import subprocess, sys\nexec(f'x = {square(3)}')\nassert False", 0),
     ):
         source, tests = f"def square(x): return {value.replace('{}', _FORGED)!r}", [test, "assert square(3) == 9"]
         found = verdict(source, replace(LIMITS, isolation=isolation), tests=tests, entry_point="square")
-        assert found.passed == 0 and not found.right, (value, test)
+        assert found.passed == passed and not found.right, (value, test)
 
 
 LIES = """

@@ -61,7 +61,7 @@ def test_credit_takes_the_norm_that_is_asked_for(cache):
 @pytest.mark.parametrize("task", ["expression", "sorting"])
 def test_the_embedded_tasks_start_low_and_are_learned(task, new_run):
     run = new_run()
-    train(configuration(f"task={task}", "trainer.steps=60"), run)
+    train(configuration(f"task={task}", "trainer.steps=48"), run)
     rewards = [line["analysis/reward_sum_mean"] for line in run.lines]
     assert 0.1 <= sum(rewards[:3]) / 3 <= 0.45
     assert sum(rewards[-6:]) / 6 > 1.5 * sum(rewards[:3]) / 3
@@ -125,8 +125,9 @@ def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):
 def test_a_run_imports_neither_data_frames_nor_servers_and_verl_finds_them_when_it_asks(cache, tmp_path):
     """pandas and datasets are 85 MB and half a second of each start, FastAPI 18 MB and a quarter."""
     config = tmp_path / "config"
-    config.write_bytes(pickle.dumps(configuration(*SHORT)))
-    InProcess(configuration(*SHORT), cache)  # which makes what runs share
+    settings = configuration(*SHORT, *FEW_PROMPTS)
+    config.write_bytes(pickle.dumps(settings))
+    InProcess(settings, cache)  # which makes what runs share
     program = f"""
 import pickle, sys
 from pathlib import Path
