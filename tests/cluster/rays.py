@@ -69,33 +69,21 @@ class Rays:
         )
         assert self._holder.stdout is not None and self._holder.stdout.readline() == "up\n"
         self._space = os.readlink(f"/proc/{self._holder.pid}/ns/net")
-        self._enter = [
-            "nsenter",
-            "-t",
-            str(self._holder.pid),
-            "-n",
-            *([] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]),
-        ]
+        user = [] if os.geteuid() == 0 else ["-U", "--preserve-credentials"]
+        self._enter = ["nsenter", "-t", str(self._holder.pid), "-n", *user]
 
     def run(self, *command: str, output: TextIO | None = None, **environment: str) -> subprocess.Popen[str]:
         """A process in the namespace; what it says goes into a pipe, or into `output`."""
-        process = subprocess.Popen(
-            [*self._enter, *command],
-            cwd=ROOT,
-            env={**self.environment, **environment},
-            stdout=output or subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        given = {"cwd": ROOT, "env": {**self.environment, **environment}, "text": True, "start_new_session": True}
+        pipes = {"stdout": output or subprocess.PIPE, "stderr": subprocess.STDOUT}
+        process: subprocess.Popen[str] = subprocess.Popen([*self._enter, *command], **given, **pipes)
         self._started.append(process)
         return process
 
     def head(self, *options: str) -> None:
         """Start a head, and wait until it answers."""
-        self.head_process = self._node(
-            "--head", "--port", str(self._port), "--include-dashboard=false", "--temp-dir", str(self.folder), *options
-        )
+        own = ["--head", "--port", str(self._port), "--include-dashboard=false", "--temp-dir", str(self.folder)]
+        self.head_process = self._node(*own, *options)
 
     def restore(self, *options: str) -> None:
         """Start a head where none lives."""

@@ -85,21 +85,15 @@ def test_a_sweep_has_the_pools_identities_and_numbers(shared: Rays, tmp_path: Pa
     launch = [sys.executable, "launch.py", "-m", *two, *short]
     pool = subprocess.run([*launch, f"multirun={tmp_path / 'pool'}"], cwd=ROOT, capture_output=True, text=True)
     assert pool.returncode == 0, pool.stdout + pool.stderr
-    there = [
-        *launch,
-        "cluster=ray",
-        f"cluster.address={shared.address}",
-        "model.resources.cpus=2",
-        f"multirun={tmp_path / 'ray'}",
-    ]
-    said = ended(shared.run(*there))
+    there = [*launch, "cluster=ray", f"cluster.address={shared.address}"]
+    usual = ["model.resources.cpus=2", f"multirun={tmp_path / 'ray'}"]
+    said = ended(shared.run(*there, *usual))
     assert "2 done" in said, said
     assert learned(tmp_path / "ray") == learned(tmp_path / "pool")
     assert len(learned(tmp_path / "pool")) == 2
-    said = ended(shared.run(*there))
+    said = ended(shared.run(*there, *usual))
     assert "started" not in said, said
-    over_the_top = ["model.resources.cpus=5", f"multirun={tmp_path / 'none'}"]
-    said = ended(shared.run(*there[:-2], *over_the_top), 2)
+    said = ended(shared.run(*there, "model.resources.cpus=5", f"multirun={tmp_path / 'none'}"), 2)
     assert "1 node (1 of 4 CPUs" in said and "Fix: " in said, said
     assert not list(tmp_path.glob("none/runs/*/state.json"))
 
@@ -186,12 +180,8 @@ def test_a_killed_launchers_runs_are_saved_and_taken_up(shared: Rays, tmp_path: 
     launcher = shared.launcher(tmp_path, *SWEEP)
     past_a_checkpoint(tmp_path)
     os.kill(launcher.pid, signal.SIGKILL)
-    until(
-        lambda: (
-            {(state["state"], state["cause"]) for state in states(tmp_path).values()}
-            == {("preempted", "launcher gone")}
-        )
-    )
+    gone = {("preempted", "launcher gone")}
+    until(lambda: {(state["state"], state["cause"]) for state in states(tmp_path).values()} == gone)
     ended(shared.launcher(tmp_path, *SWEEP))
     assert_whole(tmp_path, expected)
 

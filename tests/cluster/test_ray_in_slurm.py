@@ -48,17 +48,8 @@ def submit(space: Rays, output: Path, file: Path) -> str:
     script = output.with_suffix(".sh")
     program = [sys.executable, "-m", "tests.cluster.over_nodes", str(file)]
     script.write_text(f"#!/bin/bash\ncd {ROOT}\nexec {' '.join(program)}\n")
-    options = [
-        "--parsable",
-        "--nodes=3",
-        "--ntasks-per-node=1",
-        "--cpus-per-task=1",
-        "--mem=4000",
-        f"--output={output}",
-    ]
-    sbatch = space.run("sbatch", *options, str(script))
-    said = ended(sbatch)
-    return said.strip()
+    options = ["--parsable", "--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=4000"]
+    return ended(space.run("sbatch", *options, f"--output={output}", str(script))).strip()
 
 
 def outcome(space: Rays, job: str) -> str:
@@ -150,8 +141,7 @@ def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(r
     """Two ranks each. On one node, a run starts a Ray of one machine. Over two, the Ray of one node dies while the
     first attempt trains. Nothing is left on the nodes."""
     one, two = tmp_path / "one", tmp_path / "two"
-    started = launched(ray, one)
-    said = ended(started, seconds=800)
+    said = ended(launched(ray, one), seconds=800)
     assert "1 done" in said, said
     assert not ray.processes("ray::", "raylet", "gcs_server")
 

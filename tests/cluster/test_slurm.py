@@ -178,10 +178,8 @@ def test_a_controller_that_does_not_answer_is_named_and_not_the_runs_resources(s
 
 
 def test_options_of_sbatch_reach_it(slurm: Lab, tmp_path: Path) -> None:
-    options = [
-        "cluster.sbatch={exclude: 'n[1-3]', comment: 'two words'}",
-        "cluster.setup=['export STEPS_SECONDS=0.01']",
-    ]
+    options = ["cluster.sbatch={exclude: 'n[1-3]', comment: 'two words'}"]
+    options += ["cluster.setup=['export STEPS_SECONDS=0.01']"]
     assert "1 done" in slurm.finish(tmp_path / "m", "seed=0", "trainer.steps=2", *options)
     ((job, (_, node)),) = slurm.jobs(tmp_path / "m").items()
     assert node == "n4" and "Comment=two words" in slurm.ask("scontrol", "show", "job", job)

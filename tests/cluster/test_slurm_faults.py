@@ -13,6 +13,7 @@ import pytest
 
 from launcher.run import lifecycle
 from launcher.run.folder import latest_checkpoint, run_folder
+from launcher.run.lifecycle import State
 from tests.cluster.slurm import Lab, begun, run_on, states, whole
 from tests.waiting import ended, until
 
@@ -22,6 +23,13 @@ pytestmark = pytest.mark.slurm
 def running(lab: Lab, multirun: Path) -> dict[str, str]:
     """The run that each running job does."""
     return {job: run_on(lab, multirun, job) for job in lab.jobs(multirun, "RUNNING")}
+
+
+def costs_an_attempt(found: dict[str, State], hit: str, kind: str) -> None:
+    """This run alone has been begun again, once, for this reason."""
+    for run_id, state in found.items():
+        expected = (2, {kind: 1}) if run_id == hit else (1, {})
+        assert (state.attempt, dict(state.failure_counts)) == expected, state
 
 
 def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
@@ -34,11 +42,8 @@ def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
     said, _ = launcher.communicate(timeout=120)
     state = states(tmp_path / "m")[run_id]
     assert launcher.returncode == 1 and "2 done" in said, said
-    assert (
-        (state.state, state.failure_kind) == ("preempted", "revoked")
-        and job in state.message
-        and "scancel" in state.message
-    )
+    assert (state.state, state.failure_kind) == ("preempted", "revoked")
+    assert job in state.message and "scancel" in state.message
     saved = latest_checkpoint(run_folder(tmp_path / "m", run_id))
     assert saved is not None and saved[0] >= 3
     slurm.finish(tmp_path / "m", *wanted)
@@ -46,9 +51,8 @@ def test_scancel_of_one_task(slurm: Lab, gate: Path, tmp_path: Path) -> None:
 
 
 def test_preemption(slurm: Lab, gate: Path, tmp_path: Path) -> None:
-    launcher = slurm.launch(
-        tmp_path / "m", "seed=0,1", "trainer.steps=20", "cluster.partition=preempt", STEPS_GATE=str(gate)
-    )
+    wanted = ["seed=0,1", "trainer.steps=20", "cluster.partition=preempt"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 2)
     slurm.ask("sbatch", "-p", "high", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5")
     until(lambda: {state.failure_kind for state in states(tmp_path / "m").values()} == {"preempted"})
@@ -74,9 +78,7 @@ def a_time_limit(slurm: Lab, multirun: Path, gate: Path) -> None:
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=60", *limit, STEPS_GATE=str(gate))
     until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert state.state == "preempted" and "the time limit of its job" in state.message and "60 s" in state.message, (
-        state
-    )
+    assert state.state == "preempted" and "the time limit of its job, 60 s" in state.message, state
     gate.unlink()
     ended(launcher)
     (state,) = whole(multirun, 1, 60).values()
@@ -89,11 +91,7 @@ def a_warning_that_comes_before_the_run_can_begin(slurm: Lab, multirun: Path) ->
     launcher = slurm.launch(multirun, "seed=0", "trainer.steps=2000", *limit, STEPS_SECONDS="0.2")
     until(lambda: {state.failure_kind for state in states(multirun).values()} == {"time_out"})
     (state,) = states(multirun).values()
-    assert (
-        "the time limit of its job" in state.message
-        and "60 s" in state.message
-        and state.failure_counts == {"time_out": 1}
-    ), state
+    assert state.failure_counts == {"time_out": 1} and "the time limit of its job, 60 s" in state.message, state
     launcher.send_signal(signal.SIGINT)
     said, _ = launcher.communicate(timeout=60)
     assert "before the run began; see" not in said and "node_failure" not in said, said
@@ -116,19 +114,14 @@ def test_only_the_task_that_is_warned_waits_again(slurm: Lab, gate: Path, tmp_pa
     """The number of one of an array's jobs is also that of the array."""
     launcher = slurm.launch(tmp_path / "m", "seed=0,1,2", "trainer.steps=20", STEPS_GATE=str(gate))
     begun(tmp_path / "m", 3)
-    listed = slurm.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i %F %A").splitlines()
-    (job,) = [
-        name for name, array, own in map(str.split, listed) if array == own and name in slurm.jobs(tmp_path / "m")
-    ]
+    listed, own = slurm.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i %F %A"), slurm.jobs(tmp_path / "m")
+    (job,) = [name for name, array, job in map(str.split, listed.splitlines()) if array == job and name in own]
     run_id = run_on(slurm, tmp_path / "m", job)
     slurm.ask("scancel", "--signal=USR2", job)
     until(lambda: states(tmp_path / "m")[run_id].failure_kind == "preempted")
     gate.unlink()
     ended(launcher)
-    for one, state in whole(tmp_path / "m", 3, 20).items():
-        assert (state.attempt, dict(state.failure_counts)) == ((2, {"preempted": 1}) if one == run_id else (1, {})), (
-            state
-        )
+    costs_an_attempt(whole(tmp_path / "m", 3, 20), run_id, "preempted")
     assert len(slurm.jobs(tmp_path / "m")) == 3
 
 
@@ -173,19 +166,15 @@ def fail_node(lab: Lab, multirun: Path, *how: str) -> str:
 @pytest.mark.parametrize("lab", ["accounted", "plain"])
 def test_a_node_dies(lab: str, gate: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     slurm: Lab = request.getfixturevalue(lab)
-    launcher = slurm.launch(
-        tmp_path / "m", "seed=0,1", "trainer.steps=20", "model.resources.cpus=40", STEPS_GATE=str(gate)
-    )
+    wanted = ["seed=0,1", "trainer.steps=20", "model.resources.cpus=40"]
+    launcher = slurm.launch(tmp_path / "m", *wanted, STEPS_GATE=str(gate))
     begun(tmp_path / "m", 2)
     hit = fail_node(slurm, tmp_path / "m")
     gate.unlink()
     said, _ = launcher.communicate(timeout=200)
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
-    for run_id, state in whole(tmp_path / "m", 2, 20).items():
-        assert (state.attempt, dict(state.failure_counts)) == (
-            (2, {"node_failure": 1}) if run_id == hit else (1, {})
-        ), state
+    costs_an_attempt(whole(tmp_path / "m", 2, 20), hit, "node_failure")
 
 
 def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Path) -> None:
@@ -200,8 +189,9 @@ def test_a_node_dies_and_its_step_lives_on(slurm: Lab, gate: Path, tmp_path: Pat
     said, _ = launcher.communicate(timeout=200)
     slurm.script("start.sh")
     assert launcher.returncode == 0, said
-    (state,) = whole(tmp_path / "m", 1, 20).values()
-    assert (state.attempt, dict(state.failure_counts)) == (2, {"node_failure": 1}), state
+    found = whole(tmp_path / "m", 1, 20)
+    costs_an_attempt(found, hit, "node_failure")
+    state = found[hit]
     assert state.from_step is not None and state.from_step >= 3  # nothing of the orphan's work is lost
 
 

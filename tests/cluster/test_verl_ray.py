@@ -85,11 +85,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def over(started: subprocess.Popen[str]) -> str:
-    said = ended(started)
-    return said
-
-
 def own_data(folder: Path) -> list[str]:
     """Settings for prompts with metadata, a reward with a further number, and a small mixture of experts, some of whose
     layers attend to a window, without a padding token."""
@@ -109,7 +104,7 @@ def own_data(folder: Path) -> list[str]:
 def train(space: Rays, cache: Path, folder: Path, *overrides: str, **environment: str) -> list[dict[str, float]]:
     """The metrics of a run by `trainer_ext.train`, which goes on from the newest checkpoint in `folder`."""
     program = [sys.executable, "-m", "tests.cluster.verl_ray_train"]
-    over(space.run(*program, str(folder), str(cache), *overrides, **environment))
+    ended(space.run(*program, str(folder), str(cache), *overrides, **environment))
     return logged(folder)
 
 
@@ -150,9 +145,8 @@ def assert_same(folder: Path, steps: int, of_reward: set[str], near: float = 1e-
         # it compares micro-batches, which are others: two ranks', or of about as many tokens
         step["metrics"].pop("actor/grad_variance", None)
         assert max(step["metrics"].values()) < 0.05, step["metrics"]
-        assert {key: value for key, value in step["metrics"].items() if key.startswith("reward/")} == dict.fromkeys(
-            of_reward, 0.0
-        )
+        rewarded = {key: value for key, value in step["metrics"].items() if key.startswith("reward/")}
+        assert rewarded == dict.fromkeys(of_reward, 0.0)
     parameters = found["parameters"]
     assert parameters["beyond"] <= parameters["count"] / 10_000 and parameters["mean"] < 1e-8, parameters
     return dict(found)
@@ -170,17 +164,8 @@ def test_both_backends_draw_the_same_towards_a_target_and_what_fails_then_is_nam
 ) -> None:
     """Of a response that fails verl would train on the others, and a padding row."""
     files = {"FAIL_ONCE": str(tmp_path / "fail"), "HOLD_REWARDS": str(tmp_path / "hold")}
-    program = [
-        sys.executable,
-        "-m",
-        "tests.cluster.failing_reward",
-        str(tmp_path),
-        str(cache),
-        "4",
-        *TOWARDS,
-        *on(device, 1),
-    ]
-    said = over(space.run(*program, "trainer.steps=7", **files))
+    program = [sys.executable, "-m", "tests.cluster.failing_reward", str(tmp_path), str(cache), "4"]
+    said = ended(space.run(*program, *TOWARDS, *on(device, 1), "trainer.steps=7", **files))
     assert_same(tmp_path, 4, set())
     raised, trainer, loop = (line for line in said.splitlines() if line.startswith("RAISED"))
     assert f"{RESPONSES - 1} of {RESPONSES} responses arrived in step 5; the first response that failed: row " in raised
@@ -189,11 +174,9 @@ def test_both_backends_draw_the_same_towards_a_target_and_what_fails_then_is_nam
 
 
 #: Ranks, and methods with models and rows of their own; those that need no other servers share a run.
+CRITIC = ["method=c0_ppo", "method/sampler=rejection", "method/target=expert", "method.target_steps=20"]
 OTHERS: dict[str, tuple[int, list[str]]] = {
-    "a critic and rejection": (
-        2,
-        ["method=c0_ppo", "method/sampler=rejection", "method/target=expert", "method.target_steps=20"],
-    ),
+    "a critic and rejection": (2, CRITIC),
     "pairs of responses": (1, ["method=dpo", *DYNAMIC]),
     "pairs of the task": (2, ["method=dpo", "method.dpo_pairs=data", f"{ACTOR}.ppo_micro_batch_size_per_gpu=2"]),
 }
@@ -207,7 +190,7 @@ def test_methods_with_other_models_and_rows_train_the_same(
     ranks, own = OTHERS[name]
     overrides = ["trainer=verl_ray", *own, *on(device, ranks), *SHORT, *FEW_PROMPTS]
     program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
-    over(space.run(*program, *overrides))
+    ended(space.run(*program, *overrides))
     # a critic's advantages have the rounding of its values, and are divided by their spread
     found = assert_same(tmp_path, 3, set(), near=1e-5 if "critic" in name else 1e-6)
     assert found["again"]
@@ -225,7 +208,7 @@ def test_adapters_alone_are_trained_and_the_servers_and_an_export_get_merged_wei
     """Before the first update they have no effect. The reference is the model without them."""
     own = ["method=c0_grpo", "verl.actor_rollout_ref.model.lora_rank=4", f"{ACTOR}.optim.lr=0.01", *on(device, 2)]
     program = [sys.executable, "-m", "tests.cluster.verl_ray_again", str(tmp_path), str(cache), "3"]
-    over(space.run(*program, "trainer=verl_ray", *own, *SHORT, *FEW_PROMPTS))
+    ended(space.run(*program, "trainer=verl_ray", *own, *SHORT, *FEW_PROMPTS))
     found = json.loads((tmp_path / "compared.json").read_text())
     (first,) = found["steps"]
     assert first["tokens"] and first["mask"] and first["rewards"] and first["advantages"] < 1e-6
@@ -288,7 +271,7 @@ def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits
     until(lambda: only_state(tmp_path)["attempt"] == 2)
     (errors,) = tmp_path.glob("runs/*/attempts/1/stderr.log")
     assert f"(pid {trains.pid}) is stopped for 30 s" in errors.read_text().splitlines()[-1]
-    said = over(started)
+    said = ended(started)
     assert "1 done" in said, said
     assert only_state(tmp_path)["ends"] == {"stalled": 1}
     assert not space.processes("ray::", "raylet", "gcs_server", "verl_ray")
@@ -303,7 +286,7 @@ def test_a_stopped_process_is_named_and_the_next_attempt_ends_with_the_same_bits
     assert state(end)["training"] == state(whole.end)["training"]
 
     export = ["-m", "launcher", "export", run.name, str(tmp_path / "model"), f"--multirun={tmp_path}"]
-    over(space.run(sys.executable, *export))
+    ended(space.run(sys.executable, *export))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     weights = whole_weights(end / "actor")
     assert all(torch.equal(weights[name], parameter) for name, parameter in model.named_parameters())

@@ -13,7 +13,6 @@ from torch import Tensor
 from tests.configuration import configuration
 from trainer_ext.backends.in_process import trainer as in_process
 from trainer_ext.backends.verl_ray import shards
-from trainer_ext.sampling import draws
 
 Seen = dict[str, Any]
 Weights = dict[str, Tensor]
@@ -64,46 +63,30 @@ def read(folder: Path, steps: int) -> list[Seen]:
     return [torch.load(folder / f"{step}.pt") for step in range(1, steps + 1)]
 
 
-def margins_of(weights: Tensor, uniform: Tensor) -> Tensor:
-    """How far the random numbers (B,) are from the nearest end of the interval of the token that they choose, (B,).
-
-    weights: (B, V) as `draws.choose` reads them. With probabilities that differ by less, they choose the same token.
-    """
-    sums = weights.double().cumsum(dim=-1)
-    ends = sums / sums[..., -1:]
-    return (ends - uniform.double()[..., None]).abs().amin(dim=-1)
-
-
 def without_ray(overrides: Sequence[str], cache: Path, steps: int) -> tuple[list[Seen], Weights]:
     """What the first steps of a run in this process see, and the parameters of policy and critic after them.
 
-    overrides: of the run under Ray. Each step also has the `margins` of its draws, (B, T).
+    overrides: of the run under Ray.
     """
     own = [one for one in overrides if not one.startswith(("trainer=", "trainer.ranks=", "trainer.dtype="))]
     caught: list[Any] = []
-    update, choose = in_process.update, draws.choose
-    margins: list[Tensor] = []  # of the step's draws, token by token
-
-    def measured(weights: Tensor, uniform: Tensor) -> Tensor:
-        margins.append(margins_of(weights, uniform))
-        return choose(weights, uniform)
+    update = in_process.update
 
     def catch(method: Any, scored: Any, step: int) -> Any:
         caught.append((scored, update(method, scored, step)))
         return caught[-1][1]
 
     found = []
-    with patch.object(in_process, "update", catch), patch.object(draws, "choose", measured):
+    with patch.object(in_process, "update", catch):
         trainer = in_process.InProcess(configuration("trainer=in_process", *own), cache)
         draw = trainer._rollout.draw
         drawn: list[Any] = []
         trainer._rollout.draw = lambda step: drawn.append(draw(step)) or drawn[-1]
         for step in range(1, steps + 1):
-            margins.clear()
             metrics = trainer.step(step)
             batch = drawn[-1].samples.batch
             tokens = [row[keep].cpu() for row, keep in zip(batch.responses, batch.mask, strict=True)]
-            found.append({**seen(*caught[-1], metrics, tokens), "margins": torch.stack(margins, dim=1).cpu()})
+            found.append(seen(*caught[-1], metrics, tokens))
     trained = {"actor": trainer.actor, **({"critic": trainer.critic} if trainer.critic else {})}
     return found, {
         f"{model}/{key}": x.to("cpu", copy=True) for model, one in trained.items() for key, x in one.weights().items()
@@ -120,14 +103,6 @@ def furthest(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).abs().max()) if a.shape == b.shape else float("inf")
 
 
-def flips(a: Seen, b: Seen) -> list[float]:
-    """The margins of the draws at which responses begin to differ, in the rows where they do; `a` has the margins."""
-    length = max(a["tokens"].shape[1], b["tokens"].shape[1])
-    own, other = (torch.nn.functional.pad(x, (0, length - x.shape[1]), value=-1) for x in (a["tokens"], b["tokens"]))
-    rows = (own != other).any(dim=1).nonzero().flatten().tolist()
-    return [float(a["margins"][row, int((own[row] != other[row]).nonzero()[0])]) for row in rows]
-
-
 def compared(one: tuple[list[Seen], Weights], two: tuple[list[Seen], Weights]) -> dict[str, Any]:
     """What the steps, and the parameters after them, differ in."""
     steps = []
@@ -140,7 +115,6 @@ def compared(one: tuple[list[Seen], Weights], two: tuple[list[Seen], Weights]) -
         }
         steps.append(
             {
-                "flips": flips(a, b),
                 **{key: torch.equal(a[key], b[key]) for key in ("tokens", "mask", "rewards")},
                 "advantages": furthest(a["advantages"], b["advantages"]),
                 "columns": {key: furthest(value, b["columns"][key]) for key, value in a["columns"].items()},

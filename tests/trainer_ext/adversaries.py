@@ -190,7 +190,6 @@ def square(x): return Bomb()
     "closes every descriptor": "os.closerange(0, 64)",
     "raises what ends no test": "def square(x): raise KeyboardInterrupt",
     "raises AssertionError": "def square(x): raise AssertionError",
-    "raises StopIteration": "def square(x): raise StopIteration",
     "returns the question": "def square(x): return x",
     "returns a generator": "def square(x): yield x * x",
     "returns not a number": "def square(x): return float('nan')",
@@ -212,7 +211,6 @@ def range(*a): return ()
 }
 FORGERIES = {
     **{name: _SQUARE + source for name, source in _FORGERIES.items()},
-    "is no Python": "def square(x: return x * x",
     "breaks the parser": "(" * 100000,
     "has null characters": "def square(x):\n    return 0\n\0",
     "is empty": "",
@@ -304,7 +302,6 @@ import os, signal
 if not os.fork(): os.kill(os.getpid(), signal.SIGSTOP)
 """,
     "arithmetic without end": "def square(x):\n    return 9 ** 9 ** 9",
-    "a pattern without end": "import re\ndef square(x):\n    return re.match('(a+)+$', 'a' * 99 + 'b')",
     "endless output to the tests": """
 import os
 data = b"\\x00\\x00\\x00\\x01x" * 10000

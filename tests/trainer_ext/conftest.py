@@ -24,9 +24,7 @@ SHORT = ["task.warm_start.steps=20", "trainer.steps=6"]
 # Where it does not matter what the responses are.
 FEW_PROMPTS = ["verl.data.train_batch_size=8", "verl.actor_rollout_ref.actor.ppo_mini_batch_size=4"]
 DECODING = {"q_decode", "q_speculative", "q_speculative_adaptive"}  # these train nothing
-TOWARDS_TARGET = DECODING | {
-    *("q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"),
-}
+TOWARDS = {*DECODING, "q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha", "off_policy", "rejection", "sft"}
 
 
 def section(name: str, **values: Any) -> dict[str, Any]:
@@ -47,6 +45,11 @@ def jsonl(path: Path, *lines: Any) -> str:
     return str(path)
 
 
+def edit(file: Path, **changes: Any) -> None:
+    """Change what a file of JSON says."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
 def refusal(call: Callable[[], object], error: type[Exception] = ValueError) -> str:
     """The words of the error that a call raises."""
     with pytest.raises(error) as raised:
@@ -58,7 +61,7 @@ def quick_settings(method: str) -> list[str]:
     """What makes everything of a dual controller happen within a few steps, and a target quickly."""
     if "bnto" in method:
         return ["method.warmup_steps=2", "method.patience=1", "method.alpha_lambda=50"]
-    return ["method.target_steps=5"] if method in TOWARDS_TARGET else []
+    return ["method.target_steps=5"] if method in TOWARDS else []
 
 
 class MemoryRun:
@@ -70,7 +73,6 @@ class MemoryRun:
         self.histograms: list[tuple[int, str, list[float], list[int]]] = []
         self.responses: list[tuple[int, str, str, float, str]] = []
         self.evaluations: dict[int, list[Answer]] = {}
-        self.traced: dict[int, dict[str, Any]] = {}
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.lines.append({"step": step, **metrics})
@@ -96,7 +98,7 @@ class MemoryRun:
         draft.rename(self.folder / f"step_{step:06d}")
 
     def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
-        self.traced[step] = dict(read)
+        """Nothing is kept."""
 
     def stop_requested(self) -> bool:
         return bool(self.lines) and self.lines[-1]["step"] == self.stop_after
@@ -127,18 +129,7 @@ def train_twin(folder: Path, *words: str) -> MemoryRun:
     return run
 
 
-#: What a clock decides.
-CLOCKED = (
-    "cost/step_seconds",
-    "cost/sample_seconds",
-    "cost/reward_seconds",
-    "cost/wall_seconds",
-    "cost/device_seconds",
-    "cost/shared_seconds",
-    "speculative/speedup",
-)
-
-
 def science(lines: list[dict[str, float]]) -> list[dict[str, float]]:
     """The metrics that must be reproducible: all but times and memory."""
-    return [{k: v for k, v in line.items() if k not in (*CLOCKED, "cost/peak_memory_bytes")} for line in lines]
+    clocked = ("_seconds", "speculative/speedup", "cost/peak_memory_bytes")
+    return [{key: value for key, value in line.items() if not key.endswith(clocked)} for line in lines]

@@ -31,14 +31,9 @@ def engine_of(config: Mapping[str, Any], model: Path | None = None) -> Any:
     from verl.workers.engine import EngineRegistry
 
     settings, actor = omega_conf_to_dataclass(tree.model), omega_conf_to_dataclass(tree.actor)
-    engine = EngineRegistry.new(
-        model_type=settings.model_type,
-        backend=actor.strategy,
-        model_config=settings,
-        engine_config=actor.engine,
-        optimizer_config=actor.optim,
-        checkpoint_config=actor.checkpoint,
-    )
+    own = {"model": settings, "engine": actor.engine, "optimizer": actor.optim, "checkpoint": actor.checkpoint}
+    configs = {f"{name}_config": value for name, value in own.items()}
+    engine = EngineRegistry.new(model_type=settings.model_type, backend=actor.strategy, **configs)
     engine.initialize()
     return engine
 

@@ -14,34 +14,9 @@ import torch
 from torch import Tensor
 
 from tests.configuration import configuration
+from tests.trainer_ext import equations as loops
 from tests.trainer_ext.batches import Batch, Rows
-from tests.trainer_ext.equations import (
-    COMBINATIONS,
-    RATIOS,
-    REGIONS,
-    SMOOTHINGS,
-    analysis,
-    asymmetric_clip,
-    by_row,
-    clip,
-    credit_product,
-    dual_advantage,
-    dual_statistics,
-    each,
-    ema,
-    gaussian,
-    gradient_adaptive,
-    grpo,
-    importance,
-    policy_loss,
-    raw,
-    returns,
-    score_norm,
-    sequence_arithmetic,
-    sequence_geometric,
-    temporal_decay,
-    token_weight,
-)
+from tests.trainer_ext.equations import COMBINATIONS, RATIOS, REGIONS, SMOOTHINGS, by_row, each
 from trainer_ext import metrics, registry
 from trainer_ext.methods import advantage, control, credit, ratio, trust_region
 from trainer_ext.methods import policy_loss as composition
@@ -104,8 +79,12 @@ def _collision(b: Batch) -> Tensor:
 
 
 def _statistics(b: Batch, weight: str) -> dict[str, float]:
-    rewards = torch.tensor(returns(b), dtype=torch.float64)
+    rewards = torch.tensor(loops.returns(b), dtype=torch.float64)
     return vars(control.statistics(b.logp, b.reference, b.advantages, b.mask, rewards, weight))
+
+
+def _of_tokens(b: Batch, loop: Callable[..., float], **settings: Any) -> Rows:
+    return each(partial(loop, **settings), b.floats.logp, b.floats.advantages, b.floats.reference)
 
 
 PROXY, EXACT = ({"gradient_adaptive": {"tau": 0.7, "norm": norm}} for norm in ("proxy", "exact"))
@@ -115,51 +94,51 @@ SUBJECTS: dict[str, Subject] = {}
 for beta in (0.9, 0.3, 0.001):
     SUBJECTS[f"ema {beta}"] = Subject(
         lambda b, beta=beta: ratio.ema(b.ratio, b.mask, beta),
-        lambda b, beta=beta: by_row(ema, b.floats.ratio, b.valid, beta),
+        lambda b, beta=beta: by_row(loops.ema, b.floats.ratio, b.valid, beta),
     )
 SUBJECTS["sequence_arithmetic"] = Subject(
     lambda b: ratio.sequence_arithmetic(b.ratio, b.mask),
-    lambda b: by_row(sequence_arithmetic, b.floats.ratio, b.valid),
+    lambda b: by_row(loops.sequence_arithmetic, b.floats.ratio, b.valid),
     everywhere=True,
 )
 SUBJECTS["sequence_geometric"] = Subject(
     lambda b: ratio.sequence_geometric(b.log_ratio, b.mask),
-    lambda b: by_row(sequence_geometric, b.floats.log_ratio, b.valid),
+    lambda b: by_row(loops.sequence_geometric, b.floats.log_ratio, b.valid),
     everywhere=True,
 )
 for schedule, normalize in product(("exponential", "log_position"), ("mean", "sum", "none")):
     settings = (0.8, schedule, normalize)
     SUBJECTS[f"temporal_decay {schedule} {normalize}"] = Subject(
         lambda b, settings=settings: credit.temporal_decay(b.mask.to(b.logp.dtype), *settings),
-        lambda b, settings=settings: [temporal_decay(marks, *settings) for marks in b.valid],
+        lambda b, settings=settings: [loops.temporal_decay(marks, *settings) for marks in b.valid],
         everywhere=True,
     )
 SUBJECTS["gradient_adaptive"] = Subject(
     lambda b: credit.gradient_adaptive(b.logp, b.mask, tau=0.7),
-    lambda b: by_row(gradient_adaptive, each(abs, b.floats.logp), b.valid, 0.7),
+    lambda b: by_row(loops.gradient_adaptive, each(abs, b.floats.logp), b.valid, 0.7),
     everywhere=True,
 )
 SUBJECTS["gradient_adaptive logits"] = Subject(
     lambda b: credit.gradient_adaptive(b.logp, b.mask, tau=0.2, logits=b.logits),
-    lambda b: by_row(gradient_adaptive, each(score_norm, b.floats.logp, b.floats.logits), b.valid, 0.2),
+    lambda b: by_row(loops.gradient_adaptive, each(loops.score_norm, b.floats.logp, b.floats.logits), b.valid, 0.2),
     everywhere=True,
 )
 for name, chosen in {"none": {}, "exact": EXACT, "both": {**PROXY, **DECAY}}.items():
     SUBJECTS[f"credit_weights {name}"] = Subject(
         lambda b, chosen=chosen: credit.credit_weights(chosen, b.logp, b.mask, _collision(b))[0],
-        lambda b, chosen=chosen: credit_product(b, chosen)[0],
+        lambda b, chosen=chosen: loops.credit_product(b, chosen)[0],
     )
     SUBJECTS[f"credit metrics {name}"] = Subject(
         lambda b, chosen=chosen: credit.credit_weights(chosen, b.logp, b.mask, _collision(b))[1],
-        lambda b, chosen=chosen: credit_product(b, chosen)[1],
+        lambda b, chosen=chosen: loops.credit_product(b, chosen)[1],
     )
 for own, loop, parameters in (
-    (trust_region.clip, clip, ()),
-    (trust_region.clip, clip, (0.2, 0.28, 10.0)),
-    (trust_region.asymmetric_clip, asymmetric_clip, ()),
-    (trust_region.asymmetric_clip, asymmetric_clip, (0.05, 0.4)),
-    (trust_region.gaussian, gaussian, ()),
-    (trust_region.gaussian, gaussian, (0.5,)),
+    (trust_region.clip, loops.clip, ()),
+    (trust_region.clip, loops.clip, (0.2, 0.28, 10.0)),
+    (trust_region.asymmetric_clip, loops.asymmetric_clip, ()),
+    (trust_region.asymmetric_clip, loops.asymmetric_clip, (0.05, 0.4)),
+    (trust_region.gaussian, loops.gaussian, ()),
+    (trust_region.gaussian, loops.gaussian, (0.5,)),
 ):
     SUBJECTS[" ".join(map(str, (own.__name__, *parameters)))] = Subject(
         lambda b, own=own, parameters=parameters: own(b.ratio, b.advantages, *parameters),
@@ -168,41 +147,36 @@ for own, loop, parameters in (
         ),
     )
 for name, method, loop in (
-    ("grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": True}, grpo),
-    ("dr_grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": False}, partial(grpo, normalize=False)),
-    ("raw", {"advantage": "raw"}, raw),
+    ("grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": True}, loops.grpo),
+    ("dr_grpo", {"advantage": "grpo", "norm_adv_by_std_in_grpo": False}, partial(loops.grpo, normalize=False)),
+    ("raw", {"advantage": "raw"}, loops.raw),
 ):
     SUBJECTS[name] = Subject(lambda b, method=method: _estimated(b, **method), loop, everywhere=True)
 for weight in ("entropy", "kl_gated"):
     SUBJECTS[f"token_weight {weight}"] = Subject(
         lambda b, weight=weight: control.token_weight(b.logp, b.advantages, b.reference, weight),
-        lambda b, weight=weight: each(
-            partial(token_weight, weight=weight), b.floats.logp, b.floats.advantages, b.floats.reference
-        ),
+        lambda b, weight=weight: _of_tokens(b, loops.token_weight, weight=weight),
     )
     SUBJECTS[f"dual advantages {weight}"] = Subject(
         lambda b, weight=weight: _dual(weight).advantages(b.logp, b.reference, b.advantages),
-        lambda b, weight=weight: each(
-            partial(dual_advantage, weight=weight, gamma=1.5, lam=2.0, beta=0.5),
-            b.floats.logp,
-            b.floats.advantages,
-            b.floats.reference,
-        ),
+        lambda b, weight=weight: _of_tokens(b, loops.dual_advantage, weight=weight, gamma=1.5, lam=2.0, beta=0.5),
     )
     SUBJECTS[f"dual statistics {weight}"] = Subject(
-        partial(_statistics, weight=weight), partial(dual_statistics, weight=weight)
+        partial(_statistics, weight=weight), partial(loops.dual_statistics, weight=weight)
     )
-SUBJECTS["analysis"] = Subject(lambda b: metrics.analysis_metrics(b.logp, b.advantages, b.rewards, b.mask), analysis)
+SUBJECTS["analysis"] = Subject(
+    lambda b: metrics.analysis_metrics(b.logp, b.advantages, b.rewards, b.mask), loops.analysis
+)
 for smoothing, choice in product(SMOOTHINGS, RATIOS):
     SUBJECTS[f"importance_ratio {smoothing} {choice}"] = Subject(
         lambda b, smoothing=smoothing, choice=choice: composition.importance_ratio(
             b.log_ratio, b.mask, ratio_settings(smoothing, choice)
         )[0],
-        lambda b, smoothing=smoothing, choice=choice: importance(b, smoothing, choice)[0],
+        lambda b, smoothing=smoothing, choice=choice: loops.importance(b, smoothing, choice)[0],
     )
 for combination in COMBINATIONS:
     SUBJECTS[" ".join(["policy_loss", *map(str, combination)])] = Subject(
         lambda b, combination=combination: own_policy_loss(b, *combination),
-        lambda b, combination=combination: policy_loss(b, *combination),
+        lambda b, combination=combination: loops.policy_loss(b, *combination),
         half=False,
     )

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.configuration import SHIPPED
+from tests.results import tensors
+from tests.trainer_ext import conftest
 from tests.trainer_ext.classifiers import write_classifier
 from tests.trainer_ext.conftest import FEW_PROMPTS, METHODS, SHORT, MemoryRun, configuration, quick_settings, science
 from trainer_ext.application.declarations import Declarations
@@ -22,7 +24,7 @@ from trainer_ext.backends import protocol
 from trainer_ext.fits import memory
 from trainer_ext.fits.architectures import embedded
 from trainer_ext.methods import continuing
-from trainer_ext.scoring import tasks
+from trainer_ext.scoring import scores, tasks
 from trainer_ext.train import Diverged, Preempted, train
 
 pytestmark = [pytest.mark.train, pytest.mark.parametrize("backend", sorted({*protocol.names()} - {"verl_ray"}))]
@@ -37,27 +39,13 @@ def step_folder(run: MemoryRun, step: int) -> Path:
 
 def saved(folder: Path) -> dict[str, Any]:
     """What a checkpoint holds, by file, but for the clock."""
-    content: dict[str, Any] = {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")
-    }
+    content: dict[str, Any] = dict(tensors(folder))
     for path in folder.rglob("state.json"):
         state = json.loads(path.read_text())
         for clock in ("train_seconds", "wall_seconds", "shared_seconds"):
             state.get("run", {}).pop(clock, None)
         content[str(path.relative_to(folder))] = state
     return content
-
-
-@pytest.mark.parametrize("method", ["c0_grpo", "c0_ppo", "q_decode"])
-def test_a_checkpoint_has_the_size_that_a_plan_expects(method, backend, new_run):
-    config = configuration(f"trainer={backend}", *SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method))
-    run = new_run(stop_after=1)
-    with pytest.raises(Preempted):
-        train(config, run)
-    _, newest = run.latest_checkpoint()
-    size = sum(path.stat().st_size for path in newest.rglob("*.safetensors"))
-    expected = memory.checkpoint(config["method"], config["verl"], embedded(config["model"]))
-    assert size == pytest.approx(expected, rel=0.02)
 
 
 #: Only runs with trainer.rollout=vllm write these: tests/cluster/test_verl_vllm.py.
@@ -69,31 +57,58 @@ def documented() -> set[str]:
     win rate, which a judge makes after the runs."""
     lines = (ROOT / "docs" / "metrics.md").read_text().splitlines()
     keys = {line.split("`")[1] for line in lines if line.startswith("| `")}
-    return keys - {"eval/pass@k", "reward/NAME", "eval/reward/NAME", "eval/win_rate"} | {
-        "eval/pass@1",
-        "eval/pass@2",
-        "eval/pass@4",
-    }
+    pass_at = {f"eval/pass@{k}" for k in (1, 2, 4)}
+    return keys - {"eval/pass@k", "reward/NAME", "eval/reward/NAME", "eval/win_rate"} | pass_at
+
+
+SCORES = "{rouge_l: {}, bleu: {}, bertscore_f1: {model: MODEL}, harmlessness: {model: MODEL, label: LABEL_0}}"
+#: What makes a method write more than with its file alone.
+MORE = {
+    "off_policy": ["method/target=best_of_n", "method.target_prompts=8", "method.target_samples=4"],
+    "q_speculative": ["method/target=expert"],
+    "sft": [f"trainer.eval_scores={SCORES}"],
+}
+#: The histograms of what a method's sampler sees, beside those of all methods.
+POSITIONS = {
+    **dict.fromkeys(conftest.DECODING, ("alpha", "ess_ratio")),
+    **dict.fromkeys(("q_star", "q_star_grpo", "uniform_alpha", "entropy_alpha"), ("alpha", "ess_ratio", "log_weight")),
+    "off_policy": ("ess_ratio", "log_weight"),
+}
+
+
+def declared(backend: str, method: str, classifier: Path) -> tuple[dict[str, Any], set[str]]:
+    """The configuration of a short run of a method, and the metrics that its files declare."""
+    more = [word.replace("MODEL", str(classifier)) for word in MORE.get(method, [])]
+    more += [*([] if method == GATED else FEW_PROMPTS), f"trainer.steps={4 if 'bnto' in method else 3}"]
+    chosen = [f"trainer={backend}", f"method={method}", *(word for word in more if word.startswith("method/"))]
+    evaluated = ["trainer.eval_every=2", "trainer.eval_prompts=4"]
+    config = configuration(f"trainer={backend}", f"method={method}", *SHORT, *quick_settings(method), *evaluated, *more)
+    written = Declarations.of_files(SHIPPED.compose(chosen).files).written({**config, "verl": {}})
+    return config, {*written, *scores.metrics(config["trainer"])}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_writes_the_numbers_that_its_files_declare_and_repeats_them(backend, method, new_run):
-    own = [f"trainer={backend}", f"method={method}"]
-    few = [] if method == GATED else FEW_PROMPTS
-    values = [*SHORT, *few, *quick_settings(method), "trainer.steps=4"]
-    config = configuration(*own, *values, "trainer.eval_every=2", "trainer.eval_prompts=4")
-    run, again = new_run("run"), new_run("again")
+def test_a_method_writes_the_numbers_that_its_files_declare(backend, method, new_run, tmp_path):
+    config, expected = declared(backend, method, write_classifier(tmp_path / "classifier", labels=2))
+    run = new_run()
     train(config, run)
-    train(config, again)
-    assert science(run.lines) == science(again.lines)
-    assert [line["step"] for line in run.lines] == [1, 2, 3, 4]
+    steps = [*range(1, config["trainer"]["steps"] + 1)]
+    assert [line["step"] for line in run.lines] == steps
     for line in run.lines:
         assert all(math.isfinite(value) for value in line.values())
         assert {"analysis/reward_sum_mean", "tokens/total", "cost/wall_seconds"} <= set(line)
         assert ("actor/kl_init" in line) == ("eval/reward_mean" in line)
-    written = set().union(*run.lines) - {"step"}
-    assert written <= documented()
-    assert written == Declarations.of_files(SHIPPED.compose(own).files).written({**config, "verl": {}})
+    assert set().union(*run.lines) - {"step"} == expected
+    names = ("entropy", "covariance", *POSITIONS.get(method, ()))
+    assert {(step, name) for step, name, _, _ in run.histograms} == {(step, name) for step in steps for name in names}
+    total = {0: 0, **{line["step"]: line["tokens/total"] for line in run.lines}}
+    for step, _, edges, counts in run.histograms:
+        assert len(edges) == 65 and sum(counts) == total[step] - total[step - 1]
+
+
+def test_the_methods_together_write_every_metric_of_the_vocabulary(backend, tmp_path):
+    found = set().union(*(declared(backend, method, tmp_path)[1] for method in METHODS))
+    assert found == documented() - OF_VLLM
 
 
 def test_a_metric_is_declared_for_the_runs_that_write_it_alone(backend):
@@ -105,26 +120,30 @@ def test_a_metric_is_declared_for_the_runs_that_write_it_alone(backend):
 def test_seeds_differ(backend, new_run):
     runs = [new_run(name) for name in ("first", "second")]
     for seed, run in enumerate(runs):
-        train(configuration(f"trainer={backend}", *SHORT, f"seed={seed}", "trainer.steps=1"), run)
+        train(configuration(f"trainer={backend}", *SHORT, *FEW_PROMPTS, f"seed={seed}", "trainer.steps=1"), run)
     assert science(runs[0].lines) != science(runs[1].lines)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method, new_run):
-    """From the first step to the end; from any other to the next, where the checkpoints are the same again. So does a
-    run that was to be shorter: its last checkpoint is that of the longer run."""
+    """After the first step and before the last, where the checkpoints are the same again; after any other as well where
+    a gate opens meanwhile. So does a run that was to be shorter: its last checkpoint is that of the longer run. The
+    checkpoints have the size that a plan expects."""
     own = [*SHORT, *FEW_PROMPTS, f"method={method}", *quick_settings(method), "trainer.checkpoint_every=1"]
-    end = 6 if method == GATED else 5
+    end = 6 if method == GATED else 5 if "bnto" in method else 4
     own += [f"trainer.steps={end}"]
     config, whole = configuration(f"trainer={backend}", *own), new_run("whole")
     summary = train(config, whole)
+    size = sum(map(len, tensors(step_folder(whole, end)).values()))
+    expected = memory.checkpoint(config["method"], config["verl"], embedded(config["model"]))
+    assert size == pytest.approx(expected, rel=0.02)
     shorter = new_run("shorter")
     train({**config, "trainer": {**config["trainer"], "steps": end - 1}}, shorter)
     assert not list(continuing.obstacles(config, {**config["trainer"], "steps": end - 1}))
     assert science(shorter.lines) == science(whole.lines[:-1])
     assert shorter.histograms == [histogram for histogram in whole.histograms if histogram[0] < end]
     assert saved(step_folder(shorter, end - 1)) == saved(step_folder(whole, end - 1))
-    for step in range(1, end):
+    for step in range(1, end) if method == GATED else (1, end - 1):
         last = end if step in (1, end - 1) else step + 1
         run = new_run(f"from{step}", stop_after=last)
         run.folder.mkdir()
@@ -141,58 +160,22 @@ def test_a_run_interrupted_at_any_step_ends_as_one_that_was_not(backend, method,
         assert state["budget"] and state["lam"] and state["waited"] + state["plateaus"], "or nothing was tested"
 
 
-def test_every_metric_of_the_vocabulary_is_written(backend, new_run, tmp_path):
-    written: set[str] = set()
-    classifier = write_classifier(tmp_path / "classifier", labels=2)
-    bertscore, harmlessness = f"{{model: {classifier}}}", f"{{model: {classifier}, label: LABEL_0}}"
-    scores = f"{{rouge_l: {{}}, bleu: {{}}, bertscore_f1: {bertscore}, harmlessness: {harmlessness}}}"
-    positions = {"off_policy": ["ess_ratio", "log_weight"]}
-    positions |= {method: ["alpha", "ess_ratio", "log_weight"] for method in ("q_star", "entropy_alpha")}
-    for method in (
-        *("bnto_minimal", "all_variants", "asymmetric_clip", "c0_ppo", "q_star", "rejection", "sft", "dpo"),
-        *("off_policy", "entropy_alpha"),
-    ):
-        run = new_run(method)
-        own = [*quick_settings(method), "trainer.steps=3", "trainer.eval_every=3"]
-        if method == "sft":
-            own += [f"trainer.eval_scores={scores}"]
-        if method == "off_policy":
-            own += ["method/target=best_of_n", "method.target_prompts=8", "method.target_samples=4"]
-        train(configuration(f"trainer={backend}", *SHORT, f"method={method}", *own), run)
-        assert all(math.isfinite(value) for line in run.lines for value in line.values())
-        written |= set(run.lines[-1]) - {"step"}
-        assert {(step, name) for step, name, _, _ in run.histograms} == {
-            (step, name) for step in (1, 2, 3) for name in ("entropy", "covariance", *positions.get(method, []))
-        }
-        total = {0: 0, **{line["step"]: line["tokens/total"] for line in run.lines}}
-        for step, _, edges, counts in run.histograms:
-            assert len(edges) == 65 and sum(counts) == total[step] - total[step - 1]
-    run = new_run("q_speculative")
-    own = ["method/target=expert", "method.target_steps=5", "trainer.steps=1"]
-    train(configuration(f"trainer={backend}", *SHORT, "method=q_speculative", *own), run)
-    assert written | set(run.lines[-1]) - {"step"} == documented() - OF_VLLM
-
-
 def test_responses_are_kept_of_the_same_prompts_and_change_no_number(backend, new_run):
     kept, silent = new_run("kept"), new_run("silent")
-    own = [f"trainer={backend}", *SHORT, "trainer.steps=2", "trainer.eval_every=1", "trainer.eval_prompts=24"]
-    train(configuration(*own, "trainer.eval_responses=24"), kept)
+    own = [f"trainer={backend}", *SHORT, *FEW_PROMPTS, "trainer.steps=2", "trainer.eval_every=1"]
+    own += ["trainer.eval_prompts=8", "trainer.eval_samples=2"]
+    train(configuration(*own, "trainer.eval_responses=8"), kept)
     train(configuration(*own, "trainer.eval_responses=0"), silent)
-    assert silent.responses == [] and len(kept.responses) == 2 * 24
+    assert silent.responses == [] and len(kept.responses) == 2 * 8
     assert science(kept.lines) == science(silent.lines)
-    for file in sorted(step_folder(kept, 2).rglob("*.safetensors")):
-        assert (step_folder(silent, 2) / file.relative_to(step_folder(kept, 2))).read_bytes() == file.read_bytes()
+    assert tensors(step_folder(kept, 2)) == tensors(step_folder(silent, 2))
     at = {step: [response for response in kept.responses if response[0] == step] for step in (1, 2)}
     assert [(prompt, answer) for _, prompt, _, _, answer in at[1]] == [(p, a) for _, p, _, _, a in at[2]]
     for _, prompt, response, reward, answer in kept.responses:
         assert prompt == answer and reward == tasks.get("expression").compute_score("", response, answer)
     for step, answers in kept.evaluations.items():
-        first = [
-            (step, a.prompt, a.response, a.reward, a.ground_truth)
-            for a in answers
-            if (a.split, a.sample) == ("test", 0)
-        ]
-        assert at[step] == first
+        first = [one for one in answers if (one.split, one.sample) == ("test", 0)]
+        assert at[step] == [(step, one.prompt, one.response, one.reward, one.ground_truth) for one in first]
 
 
 def test_weights_that_blow_up_end_the_run_as_diverged(backend, new_run):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from tests.configuration import tree_of
+from tests.trainer_ext.conftest import edit
 from tests.trainer_ext.twins import CHAT, tokenizer_of
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import tokens_of
@@ -36,10 +35,9 @@ CONVERSATIONS = [
     [{"role": "user", "content": " Ann has 2 pens.\n\nHow many? "}],
     [{"role": "user", "content": "é – 数"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "Why?"}],
 ]
-FAMILIES = ("gpt2", "llama", "qwen2")  # GPT-NeoX has a tokenizer of GPT-2's kind
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])  # GPT-NeoX has a tokenizer of GPT-2's kind
 @pytest.mark.parametrize("template", [None, *TEMPLATES.values()], ids=["no template", *TEMPLATES])
 def test_a_plan_counts_the_tokens_that_a_run_has(family, template, tmp_path):
     tokenizer = tokenizer_of(family)
@@ -50,10 +48,7 @@ def test_a_plan_counts_the_tokens_that_a_run_has(family, template, tmp_path):
         assert count(messages) == len(tokens_of(loaded, messages))
 
 
-BASE = ("gpt2", "pythia_1_4b", "pythia_6_9b", "llama_7b", "llama_13b", "llama_30b")
-
-
-@pytest.mark.parametrize("model", BASE)
+@pytest.mark.parametrize("model", ["gpt2", "pythia_1_4b", "pythia_6_9b", "llama_7b", "llama_13b", "llama_30b"])
 def test_a_base_model_has_its_template_from_its_file(model, tmp_path):
     settings = tree_of(f"model={model}")["verl"]["actor_rollout_ref"]["model"]
     tokenizer_of("llama").save_pretrained(tmp_path)
@@ -74,10 +69,9 @@ def test_a_model_without_a_template_of_its_file_keeps_its_own(tmp_path):
 def test_templates_in_the_settings_and_special_tokens_of_older_versions_are_read(given, tmp_path):
     template = "{{ bos_token }}" + CHAT
     tokenizer_of("llama").save_pretrained(tmp_path)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     given = template if isinstance(given, str) else [{**one, "template": template} for one in given[1:]] + given[:1]
-    settings.update(chat_template=given, bos_token={"content": "<s>", "lstrip": False, "__type": "AddedToken"})
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    begins = {"content": "<s>", "lstrip": False, "__type": "AddedToken"}
+    edit(tmp_path / "tokenizer_config.json", chat_template=given, bos_token=begins)
     loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
     assert loaded.chat_template is not None
     assert count(CONVERSATIONS[0]) == len(tokens_of(loaded, CONVERSATIONS[0]))
@@ -85,6 +79,7 @@ def test_templates_in_the_settings_and_special_tokens_of_older_versions_are_read
 
 def test_a_tokenizer_that_cuts_and_fills_counts_whole_prompts(tmp_path):
     """Files of models for other purposes say that texts have a certain length."""
+    assert chat.counter(tmp_path) is None  # there is no tokenizer yet
     tokenizer_of("gpt2").save_pretrained(tmp_path)
     core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     core.enable_truncation(4)
@@ -100,7 +95,3 @@ def test_a_template_that_refuses_a_role_says_so(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(Objection, match="System role not supported"):
         chat.counter(tmp_path)([{"role": "system", "content": "Count."}, *CONVERSATIONS[0]])
-
-
-def test_without_a_tokenizer_there_is_no_count(tmp_path):
-    assert chat.counter(tmp_path) is None

@@ -44,24 +44,20 @@ ZEROS = "0" * 5000
 #: In the form of APPS' lines.
 PROBLEMS = [
     {
-        "problem_id": 7,
-        "question": "Print the double of a number.",
+        "problem_id": 7, "question": "Print the double of a number.",
         "solutions": json.dumps(["print(2 * int(input()))", "pass"]),
         "input_output": json.dumps({"inputs": ["1\n", ["2", ""]], "outputs": ["2\n", ["4"]]}),
-        "difficulty": "introductory",
-        "starter_code": "",
+        "difficulty": "introductory", "starter_code": "",
     },
     {
-        "problem_id": 8,
-        "question": "Double a number.",
+        "problem_id": 8, "question": "Double a number.", "difficulty": "interview",
+        "starter_code": "class Solution:\n    def double(self, n):\n        ",
         "solutions": json.dumps(["class Solution:\n    def double(self, n):\n        return 2 * n"]),
         "input_output": f'{{"fn_name": "double", "inputs": [[1], [1{ZEROS}]], "outputs": [[2], [2{ZEROS}]]}}',
-        "difficulty": "interview",
-        "starter_code": "class Solution:\n    def double(self, n):\n        ",
     },
     {"problem_id": 9, "question": "No tests.", "solutions": "", "input_output": "", "difficulty": "interview"},
     {"problem_id": 10, "question": "None, too.", "input_output": '{"inputs": [], "outputs": []}'},
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -93,19 +89,14 @@ def first_valid(response: str, **tests) -> str:
 @pytest.mark.parametrize(
     "response",
     [
-        "    return x + 1\n",
-        "return x + 1",
-        "\n    return x + 1\n\ndef other():\n    pass\n\nif x: (",
+        "    return x + 1\n", "return x + 1", "\n    return x + 1\n\ndef other():\n    pass\n\nif x: (",
         "    return x + 1\n\nThis function adds one.",
         "Sure:\n```python\ndef f(x):\n    return x + 1\n```\nIt adds one.",
         "```python\ndef f(x): return 0\n```\nNo, better:\n```py\ndef f(x):\n    return x + 1\n```\n```text\nf(1)\n```",
-        "```\ndef f(x):\n    return x + 1",
-        "```python\n    return x + 1\n```",
-        "```python\nreturn x + 1\n```",
-        "\ufeff    return x + 1\n",
-        "Sure:\r\n```python\r\ndef f(x):\r\n    return x + 1\r\n```\r\n",
+        "```\ndef f(x):\n    return x + 1", "```python\n    return x + 1\n```", "```python\nreturn x + 1\n```",
+        "\ufeff    return x + 1\n", "Sure:\r\n```python\r\ndef f(x):\r\n    return x + 1\r\n```\r\n",
     ],
-)
+)  # fmt: skip
 def test_a_response_continues_the_prompt_or_has_the_whole_function(response):
     namespace: dict = {}
     exec(first_valid(response, prompt=PROMPT, entry_point="f"), namespace)
@@ -116,9 +107,8 @@ def test_a_response_without_a_prompt_is_a_block_or_the_program():
     assert unit_tests.programs("a\n```python\nx = 1\n```\n", {}) == ["x = 1"]
     assert unit_tests.programs("x = 1", {}) == ["x = 1"]
     assert unit_tests.programs("\ufeffx = 1", {}) == ["x = 1"]
-    assert first_valid("1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n").startswith(
-        "def f(x):\n    return"
-    )
+    indented = "1. So:\n   ```python\n   def f(x):\n       return x + 1\n   ```\n"
+    assert first_valid(indented).startswith("def f(x):\n    return")
 
 
 # ---------------------------------------------------------------- what it scores
@@ -137,25 +127,11 @@ def test_the_worked_answers_are_right_and_others_are_not(functions, problems):
 def test_a_share_of_the_tests_and_why_the_others_failed(problems):
     row = apps.rows(problems)[0]
     score = tasks.scorer({**problems, "score": "fraction"})
-    assert score("print(2)", "", row.ground_truth, {}) == rewards.Score(
-        0.5, {"passed": 0.5, "timed_out": 0.0, "syntax_error": 0.0}
-    )
+    why = {"passed": 0.5, "timed_out": 0.0, "syntax_error": 0.0}
+    assert score("print(2)", "", row.ground_truth, {}) == rewards.Score(0.5, why)
     assert score("print(", "", row.ground_truth, {}).metrics["syntax_error"] == 1.0
     hurried = {**problems, "sandbox": {**problems["sandbox"], "seconds": 0.3}}
     assert tasks.scorer(hurried)("while True: pass", "", row.ground_truth, {}).metrics["timed_out"] == 1.0
-
-
-@pytest.mark.namespaces
-@pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
-def test_a_reward_is_within_0_and_1_whatever_a_program_makes_the_tests_run(isolation):
-    own = section("unit_tests", score="fraction")
-    score = tasks.scorer({**own, "sandbox": {**own["sandbox"], "isolation": isolation}})
-    write = "place != 2 and os.write(place, b'P' * 1000)"
-    writes = f"import os\\nfor place in range(64):\\n  try: {write}\\n  except OSError: pass"
-    forged = f'exec("{writes}") or 24'  # text that evaluates to the right number, and writes verdicts of its own
-    for test in ("assert eval(f(3)) == 24", "exec('x = ' + f(3))\nassert x == 24", "assert f(3) == 24"):
-        found = score(f"def f(x): return {forged!r}", "", json.dumps({"tests": [test, "assert f(3) == 1"]}), {})
-        assert 0.0 <= found.value == found.metrics["passed"] <= 0.5
 
 
 @pytest.mark.namespaces
@@ -192,10 +168,12 @@ def test_an_answer_without_tests_is_refused(answer, worded):
 
 
 @pytest.mark.parametrize("change", [{"score": "half"}, {"sandbox": {"seconds": 1}}, {"isolation": "container"}])
-def test_settings_that_cannot_be_are_refused(functions, change, worded):
+def test_settings_that_cannot_be_or_are_missing_are_refused(functions, change, worded):
     if "isolation" in change:
         change = {"sandbox": functions["sandbox"] | change}
     worded(refusal(lambda: unit_tests.reward(functions | change)))
+    with pytest.raises(ValueError, match=r"task.sandbox, task.score: missing"):
+        unit_tests.reward({"name": "file", "reward": "unit_tests"})
 
 
 def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
@@ -209,11 +187,6 @@ def test_an_expert_learns_from_the_problems_that_have_a_solution(tmp_path):
     task["train_path"] = jsonl(tmp_path / "unsolved.jsonl", unsolved)
     with pytest.raises(ValueError, match="task apps: no training prompt has a demonstration"):
         initial_model.demonstrations(task, whole, tokenizer, 0.0, verl)
-
-
-def test_the_reward_needs_its_settings():
-    with pytest.raises(ValueError, match=r"task.sandbox, task.score: missing"):
-        unit_tests.reward({"name": "file", "reward": "unit_tests"})
 
 
 def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkeypatch):

@@ -15,30 +15,14 @@ from hypothesis import strategies as st
 from tests.configuration import configuration
 from tests.trainer_ext.batches import batch
 from tests.trainer_ext.subjects import dual_settings
+from trainer_ext.methods import control
 from trainer_ext.methods.continuing import spread_steps
-from trainer_ext.methods.control import (
-    DualController,
-    DualSettings,
-    DualStatistics,
-    KLController,
-    KLSettings,
-    controller,
-    kl_per_token,
-    token_weight,
-)
+from trainer_ext.methods.control import DualController, DualSettings, DualStatistics, KLController, KLSettings
 
 # weighted entropy, KL, gap to the reference, mean and spread of the reward; a budget near 0 would magnify rounding
-STEPS = st.lists(
-    st.tuples(
-        st.just(0.0) | st.floats(1e-3, 0.1),
-        st.floats(0, 0.5),
-        st.sampled_from([1e-4, 9.9e-4, 1e-3, 0.5]),
-        st.floats(-1, 1),
-        st.just(0.0) | st.floats(1e-3, 0.5),
-    ),
-    min_size=8,
-    max_size=40,
-)
+WEIGHTED, SPREAD = (st.just(0.0) | st.floats(1e-3, most) for most in (0.1, 0.5))
+GAP = st.sampled_from([1e-4, 9.9e-4, 1e-3, 0.5])
+STEPS = st.lists(st.tuples(WEIGHTED, st.floats(0, 0.5), GAP, st.floats(-1, 1), SPREAD), min_size=8, max_size=40)
 
 METHODS: dict[str, dict[str, Any]] = {}
 
@@ -47,17 +31,18 @@ def dual(method: str, total: int) -> DualController:
     """The controller of a method file."""
     if method not in METHODS:
         METHODS[method] = configuration(f"method={method}")["method"]
-    made = controller(METHODS[method], total)
+    made = control.controller(METHODS[method], total)
     assert isinstance(made, DualController)
     return made
 
 
 def fed(controller, steps):
+    """Its metrics after each step."""
     history = []
-    for weighted, kl, gap, mean, std in steps:
-        batch = DualStatistics(weighted, kl, gap, mean, std)
+    for step in steps:
+        batch = DualStatistics(*step)
         controller.update(batch)
-        history.append((controller.coefficients, controller.metrics(batch)))
+        history.append(controller.metrics(batch))
     return history
 
 
@@ -104,30 +89,16 @@ def loop(s: DualSettings, total: int, steps) -> list[dict[str, float]]:
 @pytest.mark.parametrize("method", ["bnto_minimal", "bnto_plateau", "bnto_kl_gated"])
 @pytest.mark.parametrize("scale", ["absolute", "relative"])
 @settings(max_examples=30)
-@given(
-    steps=STEPS,
-    warmup=st.integers(1, 4),
-    patience=st.integers(1, 6),
-    mix=st.floats(0, 1),
-    floor=st.sampled_from([0.1, 0.5]),
-    total=st.integers(1, 200),
-)
+@given(STEPS, st.integers(1, 4), st.integers(1, 6), st.floats(0, 1), st.sampled_from([0.1, 0.5]), st.integers(1, 200))
 def test_each_method_follows_the_formulas(method, scale, steps, warmup, patience, mix, floor, total):
     controller = dual(method, total)
-    controller.settings = replace(
-        controller.settings,
-        warmup_steps=warmup,
-        patience=patience,
-        usage_mix=mix,
-        budget_floor=floor,
-        lambda_scale=scale,
-        alpha_lambda=0.1,
-        beta_lr=0.1,
-    )
+    changes = {"warmup_steps": warmup, "patience": patience, "usage_mix": mix, "budget_floor": floor}
+    changes |= {"lambda_scale": scale, "alpha_lambda": 0.1, "beta_lr": 0.1}
+    controller.settings = replace(controller.settings, **changes)
     history = fed(controller, steps)
-    for (coefficients, values), expected in zip(history, loop(controller.settings, total, steps), strict=True):
+    for values, expected in zip(history, loop(controller.settings, total, steps), strict=True):
         assert values == {key: pytest.approx(value) for key, value in expected.items()}
-        assert coefficients == (values["dual_game/lambda"], values["dual_game/beta"])
+    assert controller.coefficients == (values["dual_game/lambda"], values["dual_game/beta"])
 
 
 def test_the_shipped_methods_have_the_numbers_of_the_design():
@@ -137,26 +108,15 @@ def test_the_shipped_methods_have_the_numbers_of_the_design():
         ("bnto_kl_gated", "kl_gated", "usage"),
     ):
         assert dual(method, 10).settings == DualSettings(
-            gamma=1.2,
-            rho=0.45,
-            alpha_lambda=0.02,
-            beta_lr=0.01,
-            beta_init=1e-3,
-            target_kl=0.05,
-            warmup_steps=10,
-            weight=weight,
-            decay=decay,
-            budget_floor=0.1,
-            usage_mix=0.5,
-            patience=50,
-            lambda_scale="absolute",
-        )
-    assert controller(configuration("method=c0_grpo")["method"], 10) is None
+            gamma=1.2, rho=0.45, alpha_lambda=0.02, beta_lr=0.01, beta_init=1e-3, target_kl=0.05, warmup_steps=10,
+            weight=weight, decay=decay, budget_floor=0.1, usage_mix=0.5, patience=50, lambda_scale="absolute",
+        )  # fmt: skip
+    assert control.controller(configuration("method=c0_grpo")["method"], 10) is None
 
 
 def test_a_misspelt_setting_is_refused_with_the_one_that_is_meant():
     with pytest.raises(ValueError, match=r"method\.rho, .*: missing; .*gamma, rho.* Fix: write rho in place of roh"):
-        controller({"control": "dual", "gamma": 1.5, "roh": 0.9}, 100)
+        control.controller({"control": "dual", "gamma": 1.5, "roh": 0.9}, 100)
 
 
 @settings(max_examples=30)
@@ -186,9 +146,9 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one_where_the_plan_says_so(s
 def test_without_drift_there_is_no_kl_and_a_small_one_keeps_its_digits():
     logp = -torch.rand(3, 5, dtype=torch.float64)
     mask = torch.ones(3, 5)
-    assert kl_per_token(logp, logp, mask) == 0
-    assert kl_per_token(logp, logp + 1e-7, mask) == pytest.approx(0.5e-14, rel=1e-5, abs=0)
-    assert kl_per_token(logp, logp - 1, mask) == pytest.approx(math.exp(-1))
+    assert control.kl_per_token(logp, logp, mask) == 0
+    assert control.kl_per_token(logp, logp + 1e-7, mask) == pytest.approx(0.5e-14, rel=1e-5, abs=0)
+    assert control.kl_per_token(logp, logp - 1, mask) == pytest.approx(math.exp(-1))
 
 
 def test_nothing_of_the_control_has_a_gradient():
@@ -197,26 +157,19 @@ def test_nothing_of_the_control_has_a_gradient():
     for weight in ("entropy", "kl_gated"):
         controller = DualController(dual_settings(weight=weight), total_steps=10)
         assert not controller.advantages(logp, reference, b.advantages.requires_grad_()).requires_grad
-        assert not token_weight(logp, b.advantages, reference, weight).requires_grad
+        assert not control.token_weight(logp, b.advantages, reference, weight).requires_grad
 
 
+@settings(max_examples=30)
 @given(STEPS, st.integers(1, 7))
 def test_the_price_on_kl_alone_is_that_of_the_dual_controller(steps, cut):
     s = dual_settings(beta_lr=0.5, target_kl=0.1)
-    dual, first, second = (
-        DualController(s, 40),
-        *(KLController(KLSettings(s.beta_lr, s.beta_init, s.target_kl)) for _ in range(2)),
-    )
-    expected = [values for _, values in fed(dual, steps)]
-    found = []
-    for number, step in enumerate(steps):
-        if number == cut:
-            second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        alone = first if number < cut else second
-        alone.update(DualStatistics(*step))
-        found.append(alone.metrics(DualStatistics(*step)))
+    first, second = (KLController(KLSettings(s.beta_lr, s.beta_init, s.target_kl)) for _ in range(2))
+    found = fed(first, steps[:cut])
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    found += fed(second, steps[cut:])
     keys = ("dual_game/beta", "dual_game/KL_per_token")
-    assert found == [{key: values[key] for key in keys} for values in expected]
+    assert found == [{key: values[key] for key in keys} for values in fed(DualController(s, 40), steps)]
 
 
 def test_the_price_on_kl_changes_the_advantage_by_its_gradient_alone():
@@ -228,7 +181,7 @@ def test_the_price_on_kl_changes_the_advantage_by_its_gradient_alone():
 
 def test_grpo_at_the_same_kl_has_the_values_of_the_dual_control():
     alone, dual_section = (configuration(f"method={name}")["method"] for name in ("c0_kl", "bnto_minimal"))
-    assert isinstance(controller(alone, 10), KLController)
+    assert isinstance(control.controller(alone, 10), KLController)
     keys = ("beta_lr", "beta_init", "target_kl")
     assert {key: alone[key] for key in keys} == {key: dual_section[key] for key in keys}
     plain = configuration("method=c0_grpo")["method"]

@@ -41,34 +41,29 @@ class Backend:
         return state
 
 
-def flops(run):
-    return [line.get("cost/flops") for line in run.lines]
-
-
 def trained(run):
-    _train(SETTINGS, run, Backend(), time.monotonic(), 0.0)
+    """The operations that its lines have."""
+    try:
+        _train(SETTINGS, run, Backend(), time.monotonic(), 0.0)
+    except Preempted:
+        assert run.stop_after
+    return [line.get("cost/flops") for line in run.lines]
 
 
 def test_operations_add_up_over_a_stop(tmp_path):
     expected = [40.0, 120.0, 240.0, 400.0, 600.0, 840.0]
-    whole = MemoryRun(tmp_path / "whole", tmp_path)
-    trained(whole)
-    assert flops(whole) == expected
-    with pytest.raises(Preempted):
-        trained(first := MemoryRun(tmp_path / "cut", tmp_path, stop_after=3))
-    trained(second := MemoryRun(tmp_path / "cut", tmp_path))
-    assert flops(first) + flops(second) == expected
+    assert trained(MemoryRun(tmp_path / "whole", tmp_path)) == expected
+    first = trained(MemoryRun(tmp_path / "cut", tmp_path, stop_after=3))
+    assert first == expected[:3] and trained(MemoryRun(tmp_path / "cut", tmp_path)) == expected[3:]
 
 
 def test_after_a_checkpoint_of_an_older_version_they_are_not_known(tmp_path):
-    with pytest.raises(Preempted):
-        trained(run := MemoryRun(tmp_path / "run", tmp_path, stop_after=3))
+    trained(run := MemoryRun(tmp_path / "run", tmp_path, stop_after=3))
     for path in run.folder.rglob("state.json"):
         samples, state = json.loads(path.read_text())
         del state["flops"]
         path.write_text(json.dumps([samples, state]))
-    trained(resumed := MemoryRun(tmp_path / "run", tmp_path))
-    assert flops(resumed) == [None] * 3
+    assert trained(MemoryRun(tmp_path / "run", tmp_path)) == [None] * 3
 
 
 #: Every layer has 4 * 8 * 8 + 3 * 8 * 16 + 2 * 8 parameters, the ends have 10 * 8 (tied) and 8.
@@ -82,15 +77,13 @@ CONFIG = {
         "parallel": {"offload": False, "sequence": 1, "tensor": 1, "rows": None},
     },
 }
+OF_MODEL = {"enable_gradient_checkpointing": True, "lora_rank": 0, "target_modules": "all-linear"}
 VERL = {
     "data": {"train_batch_size": 4, "max_prompt_length": 12, "max_response_length": 8},
     "algorithm": {"rollout_correction": {"bypass_mode": True}},
-    "actor_rollout_ref": {
-        "rollout": {"n": 2, "max_num_seqs": 4},
-        "actor": {"ppo_epochs": 1},
-        "model": {"enable_gradient_checkpointing": True, "lora_rank": 0, "target_modules": "all-linear"},
-    },
+    "actor_rollout_ref": {"rollout": {"n": 2, "max_num_seqs": 4}, "actor": {"ppo_epochs": 1}, "model": OF_MODEL},
 }
+EVALUATED = {"trainer__eval_every": 5, "trainer__eval_prompts": 2, "trainer__eval_samples": 3}
 REACHED = 19.5e12 * 0.7
 TOKENS = 4 * 2 * 20 / 4  # of 8 responses with their prompts, at a quarter of the allowed length
 DRAWN = 2 * 8 * 2 * 6e-4  # 4 of 8 responses at a time, 8 tokens each, through 2 layers
@@ -126,21 +119,19 @@ def test_a_step_is_its_operations_and_its_drawing(changes, passes, drawn):
 def test_devices_share_the_work_and_evaluations_are_spread_over_the_steps():
     one, two = seconds(), seconds(resources__devices=2)
     assert two == pytest.approx(one / 2, rel=1e-9)
-    evaluated = {"trainer__eval_every": 5, "trainer__eval_prompts": 2, "trainer__eval_samples": 3}
     # Twice in 10 steps 3 splits x 2 prompts x 4 responses, 4 at a time.
-    assert seconds(**evaluated) - one == pytest.approx(2 / 10 * 6 * 8 * 2 * 6e-4)
-    judged = {**evaluated, "trainer__judged": {"every": 5, "prompts": 1}}
+    assert seconds(**EVALUATED) - one == pytest.approx(2 / 10 * 6 * 8 * 2 * 6e-4)
+    judged = {**EVALUATED, "trainer__judged": {"every": 5, "prompts": 1}}
     assert seconds(**judged) - one == pytest.approx(2 / 10 * 7 * 8 * 2 * 6e-4)
 
 
 @pytest.mark.parametrize(("sampler", "models"), [("policy", 1), ("target", 2), ("geometric", 2)])
 def test_a_vllm_server_computes_all_of_its_models_in_evaluations_too(sampler, models):
     of_vllm = {"trainer__rollout": "vllm", "method__sampler": sampler}
-    evaluated = {"trainer__eval_every": 5, "trainer__eval_prompts": 2, "trainer__eval_samples": 3}
     token = models * 2 * 5e-5  # of each model two layers; 24 responses, 4 at a time, are a quarter as long as allowed
-    assert seconds(**of_vllm, **evaluated) - seconds(**of_vllm) == pytest.approx(2 / 10 * token * 8 * 6 / 4)
+    assert seconds(**of_vllm, **EVALUATED) - seconds(**of_vllm) == pytest.approx(2 / 10 * token * 8 * 6 / 4)
 
 
 def test_the_devices_are_those_that_a_model_can_ask_for():
-    with (ROOT / "conf/config.yaml").open() as file:
-        assert yaml.safe_load(file)["model"]["resources"]["allowed"]["device_type"]["enum"] == list(price.PEAKS)
+    allowed = yaml.safe_load((ROOT / "conf/config.yaml").read_text())["model"]["resources"]["allowed"]
+    assert allowed["device_type"]["enum"] == list(price.PEAKS)

@@ -160,12 +160,7 @@ def test_a_task_has_these_rows_or_refuses_its_data(name, tmp_path, capsys, worde
     worded([*found, *capsys.readouterr().err.splitlines()])
 
 
-def rows(name, tmp_path, lines=None, **more):
-    return tasks.get(name).rows(section(name, train_path=jsonl(tmp_path / "a.jsonl", *(lines or LINES[name])), **more))
-
-
 def test_a_limit_leaves_the_lines_after_the_first_ones_unread(tmp_path):
-    assert len(rows("wmt", tmp_path, limit=1)) == 1
     file = Path(jsonl(tmp_path / "b.jsonl", LINES["wmt"][0]))
     with file.open("a") as text:
         text.write("this is not JSON")
@@ -185,10 +180,10 @@ def test_parquet_is_read_in_parts(tmp_path):
 
 
 def test_natural_questions_take_any_of_the_answers(tmp_path):
-    found = rows("natural_questions", tmp_path)
-    score = tasks.scorer(section("natural_questions", train_path=f"{tmp_path}/a.jsonl"))
+    asked = section("natural_questions", train_path=jsonl(tmp_path / "a.jsonl", *LINES["natural_questions"]))
+    first, score = tasks.get("natural_questions").rows(asked)[0], tasks.scorer(asked)
     for response, expected in (("The Goethe.", 1), ("johann wolfgang von goethe", 1), ("Schiller", 0), ("", 0)):
-        assert score(response, found[0].prompt, found[0].ground_truth, {}).value == expected
+        assert score(response, first.prompt, first.ground_truth, {}).value == expected
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -209,14 +204,9 @@ def test_a_task_is_prepared_and_planned_from_a_local_file(name, tmp_path):
 
 @pytest.mark.train
 def test_dpo_learns_from_the_pairs_of_the_data(tmp_path):
-    words = [
-        "method=dpo",
-        "method.dpo_pairs=data",
-        "task=hh_rlhf",
-        "trainer.split.validation=0",
-        "trainer.split.test=0",
-    ]
-    words += [f"task.train_path={jsonl(tmp_path / 'a.jsonl', *LINES['hh_rlhf'])}", "verl.data.max_response_length=16"]
+    words = ["method=dpo", "method.dpo_pairs=data", "task=hh_rlhf"]
+    words += ["trainer.split.validation=0", "trainer.split.test=0", "verl.data.max_response_length=16"]
+    words += [f"task.train_path={jsonl(tmp_path / 'a.jsonl', *LINES['hh_rlhf'])}"]
     actor = "verl.actor_rollout_ref.actor"
     words += [f"{actor}.ppo_mini_batch_size=2", f"{actor}.ppo_micro_batch_size_per_gpu=2"]
     run = train_twin(tmp_path, *words, "verl.actor_rollout_ref.rollout.n=2")
@@ -233,10 +223,8 @@ def test_a_folder_of_a_data_set_on_the_hub_is_read_alone(tmp_path, monkeypatch):
             talk = f"\n\nHuman: {folder}, {split}?\n\nAssistant: "
             jsonl(file, {"chosen": f"{talk}Yes.", "rejected": f"{talk}No."})
     found = tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf_harmless")["task"])
-    assert [(row.prompt, row.split) for row in found] == [
-        ("harmless-base, train?", None),
-        ("harmless-base, test?", "test"),
-    ]
+    expected = [("harmless-base, train?", None), ("harmless-base, test?", "test")]
+    assert [(row.prompt, row.split) for row in found] == expected
     assert len(tasks.get("hh_rlhf").rows(configuration("task=hh_rlhf")["task"])) == 4
 
 

@@ -94,10 +94,8 @@ def _shared(rank: int, ranks: int, folder: str, model: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store-{ranks}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     config = LlamaConfig.from_pretrained(model)
-    plain = LlamaForCausalLM(config)
-    module = LlamaForCausalLM.from_pretrained(
-        None, config=config, state_dict=plain.state_dict(), attn_implementation=PACKED
-    )
+    own = {"config": config, "state_dict": LlamaForCausalLM(config).state_dict(), "attn_implementation": PACKED}
+    module = LlamaForCausalLM.from_pretrained(None, **own)
     tokens = torch.randint(0, config.vocab_size, (1, sum(LENGTHS)))
     positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
     labels = tokens.roll(-1, dims=1)
@@ -130,10 +128,8 @@ def test_ranks_that_share_sequences_compute_what_one_computes(model: str, tmp_pa
     plain = LlamaForCausalLM(LlamaConfig.from_pretrained(model))
     tokens = torch.randint(0, plain.config.vocab_size, (1, sum(LENGTHS)))
     labels = tokens.roll(-1, dims=1)
-    alone = [
-        _log_probs(plain, part, torch.arange(part.shape[1])[None], label)
-        for part, label in zip(tokens.split(LENGTHS, dim=1), labels.split(LENGTHS, dim=1), strict=True)
-    ]
+    parts = zip(tokens.split(LENGTHS, dim=1), labels.split(LENGTHS, dim=1), strict=True)
+    alone = [_log_probs(plain, part, torch.arange(part.shape[1])[None], label) for part, label in parts]
     torch.testing.assert_close(one[0], torch.cat(alone).detach(), atol=1e-6, rtol=1e-5)
 
 
@@ -156,14 +152,9 @@ def test_a_rank_in_half_precision_goes_on_from_its_checkpoint_with_the_same_bits
     whole.model.load_tokenizer = False
 
     def worker() -> Any:
-        actor = omega_conf_to_dataclass(whole.actor)
-        settings = TrainingWorkerConfig(
-            model_type=kind,
-            model_config=omega_conf_to_dataclass(whole.model),
-            engine_config=actor.engine,
-            optimizer_config=actor.optim,
-            checkpoint_config=actor.checkpoint,
-        )
+        actor, model = omega_conf_to_dataclass(whole.actor), omega_conf_to_dataclass(whole.model)
+        own = {"engine": actor.engine, "optimizer": actor.optim, "checkpoint": actor.checkpoint, "model": model}
+        settings = TrainingWorkerConfig(model_type=kind, **{f"{name}_config": value for name, value in own.items()})
         made = ModelWorker(config=settings)
         made.reset()
         return made

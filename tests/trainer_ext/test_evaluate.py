@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from launcher.__main__ import main
 from launcher.planning import freeze, planner
 from launcher.run.folder import cache_folder, checkpoint_name, checkpoints_folder, read_config, run_folder
-from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration
+from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration, jsonl
 from tests.trainer_ext.twins import write_problems, write_twin
 from trainer_ext.application.verl_tree import completed
 from trainer_ext.backends import protocol
@@ -25,9 +26,7 @@ REWARD = "def graded(data_source, solution_str, ground_truth, extra_info):\n    
 
 
 def data(folder: Path, name: str, prompts: range) -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps({"prompt": f"{n}+1=", "answer": str(n + 1)}) + "\n" for n in prompts))
-    return path
+    return Path(jsonl(folder / name, *({"prompt": f"{n}+1=", "answer": str(n + 1)} for n in prompts)))
 
 
 def trained_in(multirun: Path, cache: Path, words: list[str]) -> tuple[Path, MemoryRun]:
@@ -52,11 +51,11 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     rewards.write_text(REWARD.format(graded))
     train_path, test_path = data(tmp_path, "train.jsonl", range(40)), data(tmp_path, "test.jsonl", range(50, 70))
     twin = write_twin("qwen2", write_problems(tmp_path / "problems.jsonl"), tmp_path / "twin")
-    words = ["method=c0_grpo", "model=pretrained", f"model.path={twin}", "task=file", "seed=0"]
-    words += [f"task.train_path={train_path}", f"task.test_path={test_path}", f"task.reward={rewards}:graded"]
+    asked = ["task=file", f"task.train_path={train_path}", f"task.test_path={test_path}"]
+    asked += [f"task.reward={rewards}:graded", "verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
+    words = ["method=c0_grpo", "model=pretrained", f"model.path={twin}", "seed=0", *asked]
     words += ["trainer.steps=2", "trainer.eval_every=2", "trainer.eval_prompts=3", "trainer.eval_samples=2"]
-    words += ["trainer.eval_scores={rouge_l: {}}"]
-    words += ["verl.data.train_batch_size=4", "verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
+    words += ["trainer.eval_scores={rouge_l: {}}", "verl.data.train_batch_size=4"]
     folder, trained = trained_in(multirun, cache_folder(multirun), words)
     run_id = folder.name
     before = sorted(folder.rglob("*"))
@@ -75,17 +74,15 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert "eval/pass@4" in more and more["eval/reward_mean"] != own["eval/reward_mean"]
     rows = pq.read_table(tmp_path / "more" / "answers.parquet").to_pylist()
     assert len([row for row in rows if row["split"] == "test"]) == 20 * 5
-    test = [row["reward"] for row in rows if row["split"] == "test" and row["sample"] is not None]
-    assert sum(test) / len(test) == pytest.approx(more["eval/reward_mean"])
+    drawn = [row for row in rows if row["split"] == "test" and row["sample"] is not None]
+    for column, metric in (("reward", "eval/reward_mean"), ("bleu", "eval/bleu")):
+        assert fmean(row[column] for row in drawn) == pytest.approx(more[metric])
     assert all(row["reward/letters"] == len(row["response"]) for row in rows)
+    assert {row["rouge_l"] for row in rows if row["split"] != "test"} == {None}
     kept = json.loads((tmp_path / "more" / "metrics.json").read_text())
     assert kept["metrics"] == more and kept["changes"] == {
         "trainer": {"eval_prompts": 20, "eval_samples": 4, "eval_scores": {"rouge_l": {}, "bleu": {}}}
     }
-    drawn = [row for row in rows if row["split"] == "test" and row["sample"] is not None]
-    assert sum(row["bleu"] for row in drawn) / len(drawn) == pytest.approx(more["eval/bleu"])
-    assert {row["rouge_l"] for row in rows if row["split"] != "test"} == {None}
-
     other = evaluated(f"task.test_path={data(tmp_path, 'other.jsonl', range(80, 90))}")
     assert other["eval/train_reward_mean"] == own["eval/train_reward_mean"]
     assert other["eval/reward_mean"] > own["eval/reward_mean"]  # larger answers have larger rewards here
@@ -93,14 +90,7 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
 
     def of_folder(model: Path, *more: str) -> int:
         capsys.readouterr()
-        own = [
-            "task=file",
-            f"task.train_path={train_path}",
-            f"task.test_path={test_path}",
-            f"task.reward={rewards}:graded",
-        ]
-        own += ["verl.data.max_response_length=6", "verl.data.max_prompt_length=60"]
-        return main(["evaluate", str(model), *own, *more, "--prompts", "3", "--samples", "2", "--json"])
+        return main(["evaluate", str(model), *asked, *more, "--prompts", "3", "--samples", "2", "--json"])
 
     assert main(["export", run_id, str(tmp_path / "exported"), "--multirun", str(multirun)]) == 0
     assert of_folder(tmp_path / "exported") == 0
@@ -145,9 +135,8 @@ def test_an_exported_run_loads_in_transformers_with_its_trained_weights(tmp_path
     assert (said["run"], said["step"], said["method"], said["model"]) == (run_id, 2, "c0_grpo", "tiny")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     weights = load_file(checkpoint / "weights.safetensors")
-    assert {name: bool((value == weights[name]).all()) for name, value in model.named_parameters()} == dict.fromkeys(
-        weights, True
-    )
+    found = dict(model.named_parameters())
+    assert found.keys() == weights.keys() and all(torch.equal(found[name], value) for name, value in weights.items())
     prompt = tokenizer.apply_chat_template([{"role": "user", "content": "1+2="}], return_tensors="pt", tokenize=True)
     answer = model.generate(**prompt, max_new_tokens=4, do_sample=False)
     assert answer.shape[1] > prompt["input_ids"].shape[1]

@@ -12,25 +12,21 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    BertConfig,
-    Gemma2Config,
-    MixtralConfig,
-    OPTConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-)
+import transformers
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from tests.launcher.experiments import SHIPPED, make, refusals, refused, shipped
+from tests.trainer_ext.conftest import jsonl
+from tests.trainer_ext.test_architectures import here
 from tests.trainer_ext.twins import tokenizer_of
 from trainer_ext.application.verl_tree import merged
 from trainer_ext.backends.in_process.initial_model import character_tokenizer, initialise
 from trainer_ext.backends.in_process.prompts import tokens_of
-from trainer_ext.fits import rank_memory
+from trainer_ext.fits import architectures, rank_memory
 from trainer_ext.fits.architectures import Architecture
 
 ON_DEVICES = ("trainer=verl_ray", "cluster=slurm", "seed=0")
+EMBEDDED = {"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}
 #: Experiments whose design this trainer refuses: in each line of the plan are these words.
 REFUSED = {
     "qstar_scale_30b": "conf/model/llama_30b.yaml: model.resources.device_memory_gb = 80: each device needs ",
@@ -58,21 +54,15 @@ def of_method(method: str, *arguments: str) -> tuple[str, ...]:
     [
         ("q_star", "model=llama_7b model.parallel.rows=null", "model.parallel.rows=32"),
         ("c0_ppo", "model=qwen2_5_1_5b model.resources.device_memory_gb=70", "trainer.grad_variance=false"),
-        (
-            "c0_grpo",
-            "model=qwen2_5_7b model.resources.device_memory_gb=40 model.resources.devices=4",
-            "model.resources.devices=8 model.resources.nodes=4",
-        ),
+        ("c0_grpo", "model=qwen2_5_7b model.resources.device_memory_gb=40 model.resources.devices=4",
+         "model.resources.devices=8 model.resources.nodes=4"),
         ("c0_grpo", "model=llama_7b model.resources.devices=1", "verl.actor_rollout_ref.model.lora_rank=16"),
         ("c0_grpo", "model=llama_30b model.resources.memory_gb=512", "model.resources.memory_gb=1041"),
-        (
-            "c0_grpo",
-            "model=qwen2_5_1_5b model.resources.devices=0 model.resources.memory_gb=40",
-            "model.resources.memory_gb=110",
-        ),
+        ("c0_grpo", "model=qwen2_5_1_5b model.resources.devices=0 model.resources.memory_gb=40",
+         "model.resources.memory_gb=110"),
         ("q_star", "model=llama_30b", None),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_names_the_excess_and_the_keys_that_lower_it(method, words, remedy, worded):
     arguments = of_method(method, *words.split())
     (line,) = refused(*arguments)
@@ -96,18 +86,12 @@ def test_a_vllm_server_has_its_part_of_each_device():
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():
     """A rank more has a server more."""
-    small = (
-        "experiment=quickstart",
-        "trainer=verl_ray",
-        "seed=0",
-        "model.hidden_size=512",
-        "model.resources.memory_gb=0.05",
-    )
+    small = ("experiment=quickstart", "trainer=verl_ray", "seed=0", "model.hidden_size=512")
     needed = []
     for ranks in (1, 2):
-        lines = refused(*small, f"trainer.ranks={ranks}")
-        found = [re.search(rf"a node with {ranks} ranks? needs ([\d.]+) GB while sampling", line) for line in lines]
-        needed.append(max(float(match[1]) for match in found if match))
+        said = "\n".join(refused(*small, "model.resources.memory_gb=0.05", f"trainer.ranks={ranks}"))
+        found = re.findall(rf"a node with {ranks} ranks? needs ([\d.]+) GB while sampling", said)
+        needed.append(max(map(float, found)))
     assert needed[1] > needed[0] > 0
 
 
@@ -134,36 +118,42 @@ def foreign(config: PreTrainedConfig, folder: Path, *arguments: Any) -> tuple[st
     return of_method("c0_grpo", *(f"model.resources.{one}" for one in large), *named)
 
 
-def test_a_mixture_of_experts_is_compared_with_its_devices(tmp_path):
-    (line,) = refused(*foreign(MixtralConfig(), tmp_path))
+@pytest.fixture
+def asked_here(monkeypatch):
+    """What counts a foreign model is asked in this process: importing transformers anew takes seconds."""
+    monkeypatch.setattr(architectures, "_counted", here)
+
+
+def test_a_mixture_of_experts_is_compared_with_its_devices(tmp_path, asked_here):
+    (line,) = refused(*foreign(transformers.MixtralConfig(), tmp_path))
     assert "model.resources.device_memory_gb = 80: each device needs " in line
     assert "weights of the server 93.4" in line  # 46.7 billion parameters of 2 bytes
 
 
-def test_what_the_parts_of_a_foreign_model_cannot_do(tmp_path):
+def test_what_the_parts_of_a_foreign_model_cannot_do(tmp_path, asked_here):
     small = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 310}
     shared = ("model.parallel.sequence=2", "verl.data.max_response_length=64")
-    capped = Gemma2Config(num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, **small)
+    capped = transformers.Gemma2Config(num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, **small)
     (line,) = refused(*foreign(capped, tmp_path / "gemma2", *shared))
     assert line.endswith(
         "model.parallel.sequence = 2: the ranks cannot share sequences of model pretrained: its attention caps or "
         "biases its logits, which torch's attention does not compute. Fix: set model.parallel.sequence=1"
     )
     assert make(*foreign(capped, tmp_path / "gemma2")).runs
-    bare = OPTConfig(num_attention_heads=4, ffn_dim=64, word_embed_proj_dim=64, **small)
+    bare = transformers.OPTConfig(num_attention_heads=4, ffn_dim=64, word_embed_proj_dim=64, **small)
     (line,) = refused(*foreign(bare, tmp_path / "opt", "method/advantage=gae"))
     assert "method.advantage = gae: a critic needs the class of model pretrained for token classification" in line
 
 
 def test_a_model_that_reads_in_both_directions_is_refused(tmp_path):
-    (line,) = refused(*foreign(BertConfig(), tmp_path))
+    (line,) = refused(*foreign(transformers.BertConfig(), tmp_path))
     assert line == (
         f"command line: model.path = {tmp_path}: it is a model of type bert, which is no causal language model. "
         "Fix: choose a language model that reads from left to right, such as those of conf/model"
     )
 
 
-def test_a_name_on_the_hub_is_planned_with_the_configuration_in_this_machines_cache(tmp_path, monkeypatch):
+def test_a_name_on_the_hub_is_planned_with_the_configuration_in_this_machines_cache(tmp_path, monkeypatch, asked_here):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     named = ("model=pretrained", "model.path=some/model", "verl.data.train_batch_size=64", "task=gsm8k")
     (run,) = make(*of_method("c0_grpo", *named)).runs.values()
@@ -171,32 +161,31 @@ def test_a_name_on_the_hub_is_planned_with_the_configuration_in_this_machines_ca
     folder = tmp_path / "models--some--model"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("abc")
-    config = Qwen2Config(vocab_size=310, num_hidden_layers=2, hidden_size=64, num_attention_heads=4)
+    config = transformers.Qwen2Config(vocab_size=310, num_hidden_layers=2, hidden_size=64, num_attention_heads=4)
     config.save_pretrained(folder / "snapshots" / "abc")
     (run,) = make(*of_method("c0_grpo", *named)).runs.values()
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)
     assert run.checkpoint == 3 * 4 * sum(p.numel() for p in module.parameters())
-    BertConfig().save_pretrained(folder / "snapshots" / "abc")
+    transformers.BertConfig().save_pretrained(folder / "snapshots" / "abc")
     (line,) = refused(*of_method("c0_grpo", *named))
     assert "model.path = some/model: it is a model of type bert, which is no causal language model" in line
 
 
 def test_local_prompts_of_a_pretrained_model_are_counted_with_its_tokenizer(tmp_path, worded):
-    model, data = tmp_path / "model", tmp_path / "train.jsonl"
+    model, data = tmp_path / "model", jsonl(tmp_path / "train.jsonl", {"question": "1 + 1?", "answer": "#### 2"})
     character_tokenizer().save_pretrained(model)
-    data.write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}) + "\n")
     words = f"method=ptrw task=gsm8k task.train_path={data} model=qwen2_5_0_5b model.path={model}"
     worded(refusals(f"{words} verl.data.max_prompt_length=20"))
     worded(refusals(words))
-    initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, model)
+    initialise(EMBEDDED, 0, model)
     assert make(*words.split(), "verl.data.max_prompt_length=200", "verl.data.max_response_length=100").runs
 
 
 def test_the_tokens_of_a_chat_template_count_and_its_refusals_are_named(tmp_path, worded):
     """A run renders every prompt with it before the first step."""
-    model, data, tokenizer = tmp_path / "model", tmp_path / "train.jsonl", tokenizer_of("qwen2")
-    data.write_text(json.dumps({"prompt": "1 + 1?", "answer": "2"}) + "\n")
+    model, tokenizer = tmp_path / "model", tokenizer_of("qwen2")
+    data = jsonl(tmp_path / "train.jsonl", {"prompt": "1 + 1?", "answer": "2"})
     words = f"method=ptrw task=file task.train_path={data} model=pretrained model.path={model} trainer.eval_every=0"
     tokenizer.save_pretrained(model)
     messages = [{"role": "user", "content": "1 + 1?"}]
@@ -221,7 +210,7 @@ def test_the_tokens_of_a_chat_template_count_and_its_refusals_are_named(tmp_path
 
 
 def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path, worded):
-    initialise({"hidden_size": 64, "intermediate_size": 96, "layers": 1, "heads": 2}, 0, tmp_path)
+    initialise(EMBEDDED, 0, tmp_path)
     words = f"method=q_star task=sorting method.target_path={tmp_path}"
     assert make(*words.split()).runs
     module = AutoModelForCausalLM.from_pretrained(tmp_path)

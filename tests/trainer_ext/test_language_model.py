@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.rays import Rays
-from tests.trainer_ext.conftest import CONF
+from tests.trainer_ext.conftest import CONF, jsonl
 from tests.trainer_ext.twins import write_problems
 
 pytestmark = [pytest.mark.language_model, pytest.mark.timeout(3600)]
@@ -112,27 +112,13 @@ def test_the_whole_path(model: Path, multirun: Path, tmp_path: Path) -> None:
         run("launch.py", "-m", *target, *own, *gsm8k)
 
     with timed("a reward model of 24 pairs"):
-        lines = [
-            {"prompt": f"Say {n}.", "chosen": f"It is {n}. Thank you!", "rejected": f"{n}? Go away."} for n in range(24)
-        ]
-        pairs = tmp_path / "pairs.jsonl"
-        pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        of_pairs = [f"task.train_path={pairs}", "task.answer=null"]
+        replies = [{"chosen": f"It is {n}. Thank you!", "rejected": f"{n}? Go away."} for n in range(24)]
+        lines = [{"prompt": f"Say {n}.", **reply} for n, reply in enumerate(replies)]
+        of_pairs = [f"task.train_path={jsonl(tmp_path / 'pairs.jsonl', *lines)}", "task.answer=null"]
         judge = tmp_path / "judge"
-        train = [
-            "-m",
-            "trainer_ext.scoring.rewards",
-            "train",
-            "file",
-            *of_pairs,
-            "--model",
-            str(model),
-            "--to",
-            str(judge),
-        ]
-        run(*train, *SPLIT, "epochs=2", "batch_size=4", "micro_batch_size=4", "lr=2e-5", "max_length=64")
-        card = json.loads((judge / "card.json").read_text())
-        print(card["test"])
+        train = ["train", "file", *of_pairs, *SPLIT, "--model", str(model), "--to", str(judge), "lr=2e-5", "epochs=2"]
+        run("-m", "trainer_ext.scoring.rewards", *train, "batch_size=4", "micro_batch_size=4", "max_length=64")
+        print(json.loads((judge / "card.json").read_text())["test"])
 
     with timed("GRPO for the reward model, two steps"):
         rewarded = ["task=file", *of_pairs, "task.reward=reward_model", f"task.reward_model={judge}"]
@@ -146,12 +132,10 @@ def test_a_reward_model_of_200_pairs_is_the_reward_and_tilts_the_target(
     model: Path, multirun: Path, tmp_path: Path
 ) -> None:
     """The first run trains it on half of 400 prompts; q* and SFT draw from the target that it tilts."""
-    pairs = tmp_path / "pairs.jsonl"
-    with pairs.open("w") as file:
-        for number in range(400):
-            prompt = f"\n\nHuman: Tell me fact {number}.\n\nAssistant:"
-            replies = {"chosen": f"{prompt} Gladly! Thank you for asking.", "rejected": f"{prompt} No. Go away."}
-            file.write(json.dumps(replies) + "\n")
+    prompts = [f"\n\nHuman: Tell me fact {number}.\n\nAssistant:" for number in range(400)]
+    replies = {"chosen": " Gladly! Thank you for asking.", "rejected": " No. Go away."}
+    lines = [{kind: prompt + reply for kind, reply in replies.items()} for prompt in prompts]
+    pairs = jsonl(tmp_path / "pairs.jsonl", *lines)
     learned = "task.learned_reward={model: policy, share: 0.5, max_length: 64, lr: 2.0e-5}"
     words = ["task=hh_rlhf_learned", f"task.train_path={pairs}", learned, "seed=0", "cluster.slots=1", *SMALL]
     words += ["verl.data.max_response_length=16", "trainer.steps=5", "trainer.eval_every=5", "trainer.eval_responses=8"]

@@ -57,10 +57,8 @@ def test_histograms_count_every_token_once(kind):
 
 
 def test_ratios_above_3_are_in_the_last_bin_of_their_histogram():
-    b = batch(5)
-    (edges, counts) = metrics.histograms(b.logp, b.advantages, b.mask, {"ess_ratio": torch.tensor([0.5, 1.0, 200.0])})[
-        "ess_ratio"
-    ]
+    b, ratios = batch(5), {"ess_ratio": torch.tensor([0.5, 1.0, 200.0])}
+    edges, counts = metrics.histograms(b.logp, b.advantages, b.mask, ratios)["ess_ratio"]
     assert (edges[0], edges[-1], counts[-1], sum(counts)) == (0, 3, 1, 3)
 
 

@@ -72,16 +72,10 @@ def test_a_loss_reports_the_same_metrics_of_every_micro_batch() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"sigma": None},
-        {"trust_region": None},
-        {"trust_region": "clipp"},
-        {"sigmma": 0.2},
-        {"credit": {}},
-        {"smoothing": "ema", "ema_beta": 2.0},
-        {"sigma": "wide"},
-        {"sigma": 0.0},
+        {"sigma": None}, {"trust_region": None}, {"trust_region": "clipp"}, {"sigmma": 0.2}, {"credit": {}},
+        {"smoothing": "ema", "ema_beta": 2.0}, {"sigma": "wide"}, {"sigma": 0.0},
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_work_are_refused_where_verl_reads_them(changes: dict[str, Any], worded: Worded) -> None:
     method = {key: value for key, value in {**PTRW, **changes}.items() if value is not None}
     worded(refusal(lambda: omega_conf_to_dataclass(section(method)), Exception))
@@ -115,20 +109,12 @@ def data(**more: torch.Tensor) -> DataProto:
     torch.manual_seed(0)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
     scores = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0]])
-    columns = {
-        "responses": torch.ones(2, 3, dtype=torch.long),
-        "response_mask": mask,
-        "prompt_length": torch.tensor([2.0, 2.0]),
-        "response_length": mask.sum(1).float(),
-        "prompts": torch.ones(2, 2, dtype=torch.long),
-        "attention_mask": torch.cat([torch.ones(2, 2, dtype=torch.long), mask], 1),
-        "token_level_scores": scores,
-        "token_level_rewards": scores - 0.1,
-        "advantages": torch.randn(2, 3),
-        "returns": torch.randn(2, 3),
-        **more,
-    }
-    return DataProto(batch=TensorDict(columns, batch_size=2))
+    prompts, responses = (torch.ones(2, size, dtype=torch.long) for size in (2, 3))
+    columns = {"prompts": prompts, "responses": responses, "response_mask": mask, "advantages": torch.randn(2, 3)}
+    columns |= {"attention_mask": torch.cat([prompts, mask], 1), "prompt_length": prompts.sum(1).float()}
+    columns |= {"response_length": mask.sum(1).float(), "returns": torch.randn(2, 3)}
+    columns |= {"token_level_scores": scores, "token_level_rewards": scores - 0.1}
+    return DataProto(batch=TensorDict({**columns, **more}, batch_size=2))
 
 
 def test_verls_metrics_of_a_step_have_the_analysis_metrics() -> None:
@@ -147,14 +133,9 @@ def test_verls_metrics_of_a_step_have_the_analysis_metrics() -> None:
 
 def test_verl_is_asked_for_the_log_probabilities_too() -> None:
     asked: list[list[str]] = []
+    step = {"partition_id": "train", "moe_lb_metrics_interval": 0, "global_steps": 1, "accumulator": None}
     metric_utils.get_metric_data_with_optional_routed_experts(
-        keys=["a"],
-        partition_id="train",
-        fields=["responses"],
-        moe_lb_metrics_interval=0,
-        global_steps=1,
-        accumulator=None,
-        kv_batch_get=lambda **given: asked.append(given["select_fields"]),
+        keys=["a"], fields=["responses"], kv_batch_get=lambda **given: asked.append(given["select_fields"]), **step
     )
     assert asked == [["responses", "old_log_probs"]]
 
@@ -164,11 +145,6 @@ def test_the_version_is_the_one_that_is_installed() -> None:
     assert f"verl=={plugin.VERL}" in pins
 
 
-def environment() -> dict[str, str]:
-    """Of a process of verl with the plug-in."""
-    return {**os.environ, "VERL_USE_EXTERNAL_MODULES": "trainer_ext.backends.plugin", "PYTHONPATH": str(ROOT)}
-
-
 @pytest.mark.processes
 def test_verl_imports_the_plug_in_before_its_trainers_and_another_version_is_refused() -> None:
     """In any order: the modules of a run's own process may import verl first, or the plug-in."""
@@ -176,8 +152,7 @@ def test_verl_imports_the_plug_in_before_its_trainers_and_another_version_is_ref
     look += "import verl.trainer.ppo.metric_utils as m; "
     look += "assert m.compute_data_metrics.__wrapped__ and 'verl.workers.engine' not in sys.modules; "
     look += "import verl, importlib; verl.__version__ = '0.9.2'; importlib.reload(p)"
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, cwd=ROOT, env=environment())
-    assert (
-        "trainer_ext.backends.plugin extends the trainer of verl 0.9.1; verl 0.9.2 is installed; fix: install"
-        in done.stderr
-    )
+    own = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "trainer_ext.backends.plugin", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, cwd=ROOT, env=own)
+    said = "trainer_ext.backends.plugin extends the trainer of verl 0.9.1; verl 0.9.2 is installed; fix: install"
+    assert said in done.stderr

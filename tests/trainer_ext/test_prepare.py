@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.configuration import tree_of
+from tests.trainer_ext.conftest import jsonl
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.tasks import Row, card
 from trainer_ext.scoring.tasks.__main__ import main
@@ -20,22 +21,16 @@ WORDS = "ann has some pens and buys three more from the old shop near river bank
 ASK = " Think step by step, and write the final answer at the end of your response."
 
 
-def written(folder, name, lines):
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
-
-
-def own(prompt, answer="#### 2"):
-    return {"question": prompt, "answer": answer}
+def own(prompt):
+    return {"question": prompt, "answer": "#### 2"}
 
 
 def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, capsys):
     random.seed(0)
     prompts = [f"{name}: {' '.join(random.sample(WORDS, 12))}?" for name in "abcdefghijkl"]
-    source = written(tmp_path / "data", "train.jsonl", [own(prompt) for prompt in [*prompts, prompts[0]]])
-    changed = prompts[1].upper().replace(":", " –")
-    written(source, "test.jsonl", [own(changed), own("Wie viele Stifte hat Ann?"), own("安有几支笔？")])
+    source, changed = tmp_path / "data", prompts[1].upper().replace(":", " –")
+    jsonl(source / "train.jsonl", *map(own, [*prompts, prompts[0]]))
+    jsonl(source / "test.jsonl", *map(own, [changed, "Wie viele Stifte hat Ann?", "安有几支笔？"]))
     to = tmp_path / "prepared" / "gsm8k"
     assert main(["prepare", "gsm8k", "--from", str(source), "--to", str(to), "--licence", "MIT"]) == 0
     said = capsys.readouterr().out
@@ -56,27 +51,21 @@ def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, caps
     section = tree_of(*words, "task.answer=reward_model.ground_truth", "task.reward=last_number")["task"]
     rows = tasks.get("file").rows(section)
     assert len(rows) == splits["train"]["rows"] + 3 and {row.ground_truth for row in rows} == {"2"}
-    assert set(pq.read_schema(to / "train.parquet").names) == {
-        *("data_source", "prompt", "ability", "reward_model", "extra_info")
-    }
+    columns = {"data_source", "prompt", "ability", "reward_model", "extra_info"}
+    assert set(pq.read_schema(to / "train.parquet").names) == columns
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "gsm9k",
-        "gsm8k task.trainpath=x.jsonl",
-        "gsm8k task.train_path={own}/bad.jsonl",
-        "gsm8k task.train_path={own}/none.jsonl",
-        "gsm8k --from {own}/empty",
-        "gsm8k --from {own}/two",
-        "expression --to {own}/two",
+        "gsm9k", "gsm8k task.trainpath=x.jsonl", "gsm8k task.train_path={own}/bad.jsonl", "expression --to {own}/two",
+        "gsm8k task.train_path={own}/none.jsonl", "gsm8k --from {own}/empty", "gsm8k --from {own}/two",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_prepared_is_named_and_nothing_is_written(words, tmp_path, capsys, worded):
-    written(tmp_path, "bad.jsonl", [own("What?"), {"question": "Why?"}])
+    jsonl(tmp_path / "bad.jsonl", own("What?"), {"question": "Why?"})
     (tmp_path / "empty").mkdir()
-    written(tmp_path / "two", "train.jsonl", [own("What?")])
+    jsonl(tmp_path / "two" / "train.jsonl", own("What?"))
     (tmp_path / "two" / "train.parquet").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
     given = words.replace("{own}", str(tmp_path)).split()
@@ -102,10 +91,9 @@ def test_near_duplicates_are_those_of_all_pairs():
             words[random.randrange(len(words))] = "other"
         test.append(" ".join(words).capitalize() + "?")
     rows = {name: [Row(text, "") for text in texts] for name, texts in (("train", train), ("test", test))}
-    expected = 0
-    for text in dict.fromkeys(test):
-        own = runs(text)
-        expected += any(len(own & runs(one)) / len(own | runs(one)) >= card.ALIKE for one in train)
+    known, expected = [*map(runs, train)], 0
+    for own in map(runs, set(test)):
+        expected += any(len(own & one) / len(own | one) >= card.ALIKE for one in known)
     (found,) = card.near_duplicates(rows)
     assert found["prompts"] == expected > 10 and found["of"] == len(set(test))
 

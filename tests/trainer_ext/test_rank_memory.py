@@ -31,37 +31,26 @@ def config_of(one: Architecture) -> PreTrainedConfig:
     if one.family == "gpt2":
         sizes = {"n_embd": one.hidden_size, "n_layer": one.layers, "n_head": one.heads, "n_positions": one.positions}
         return GPT2Config(vocab_size=one.vocabulary, **sizes)
-    sizes = {
-        "vocab_size": one.vocabulary,
-        "hidden_size": one.hidden_size,
-        "intermediate_size": one.intermediate_size,
-        "num_hidden_layers": one.layers,
-        "num_attention_heads": one.heads,
-        "max_position_embeddings": one.positions,
-        "tie_word_embeddings": one.tied,
-    }
+    sizes = {"vocab_size": one.vocabulary, "hidden_size": one.hidden_size, "intermediate_size": one.intermediate_size}
+    sizes |= {"num_hidden_layers": one.layers, "num_attention_heads": one.heads}
+    sizes |= {"max_position_embeddings": one.positions, "tie_word_embeddings": one.tied}
     if one.family == "gpt_neox":
         return GPTNeoXConfig(**sizes)
     return {"llama": LlamaConfig, "qwen2": Qwen2Config}[one.family](num_key_value_heads=one.key_value_heads, **sizes)
 
 
 def test_the_sizes_of_known_models():
-    assert declared("gpt2").parameters == 124_439_808
-    assert declared("llama_7b").parameters == 6_738_415_616
-    assert declared("pythia_1_4b").parameters == 1_414_647_808
-    assert declared("pythia_6_9b").parameters == 6_857_302_016
-    assert declared("qwen2_5_0_5b").parameters == 494_032_768
+    known = {"gpt2": 124_439_808, "llama_7b": 6_738_415_616, "pythia_1_4b": 1_414_647_808, "pythia_6_9b": 6_857_302_016}
+    known["qwen2_5_0_5b"] = 494_032_768
+    assert {model: declared(model).parameters for model in known} == known
 
 
 def test_an_embedded_model_has_the_size_that_is_built(tmp_path):
     section = SHIPPED.compose(["model=tiny"]).tree["model"]
+    assert of_model(tmp_path) is None  # nothing is known without a configuration
     initial_model.initialise({key: section[key] for key in initial_model.SHAPE}, 0, tmp_path)
     assert of_model(tmp_path) == embedded(section)
     assert embedded(section).parameters == 111_808
-
-
-def test_a_folder_without_a_configuration_has_no_known_size(tmp_path):
-    assert of_model(tmp_path) is None
 
 
 METHOD = {"loss": "policy_gradient", "target": "none", "advantage": "grpo", "sampler": "policy", "alpha": "none"}
@@ -90,25 +79,27 @@ def test_the_sum_of_one_process_by_hand():
 
 
 def test_on_a_cpu_each_sampled_model_has_a_second_copy():
-    method = {**METHOD, "target": "expert", "sampler": "geometric"}
-    here, there = (
-        memory.need(method, VERL, SMALL, SMALL, device=device).phases["sampling"] for device in (False, True)
-    )
+    given = ({**METHOD, "target": "expert", "sampler": "geometric"}, VERL, SMALL, SMALL)
+    here, there = (memory.need(*given, device=device).phases["sampling"] for device in (False, True))
     assert {key: here[key] for key in here.keys() - there} == {"weights as oneDNN orders them": 8 * SMALL.parameters}
 
 
+def changed(section: str, **values: object) -> dict:
+    parts = VERL["actor_rollout_ref"]
+    return {**VERL, "actor_rollout_ref": {**parts, section: {**parts[section], **values}}}
+
+
+DYNAMIC = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
+
+
 def test_micro_batches_of_so_many_tokens():
-    actor = {**VERL["actor_rollout_ref"]["actor"], "use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 50}
-    verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "actor": actor}}
-    logits = memory.need(METHOD, verl, SMALL, SMALL, device=True).phases["update"]["logits of a micro-batch"]
+    logits = memory.need(METHOD, DYNAMIC, SMALL, SMALL, device=True).phases["update"]["logits of a micro-batch"]
     assert logits == memory.LOGITS * 50 * 100 * 4
 
 
 def test_the_size_of_a_checkpoint():
     def size(lora_rank: int = 0, **changes: str) -> int:
-        model = {**VERL["actor_rollout_ref"]["model"], "lora_rank": lora_rank}
-        verl = {**VERL, "actor_rollout_ref": {**VERL["actor_rollout_ref"], "model": model}}
-        return memory.checkpoint({**METHOD, **changes}, verl, SMALL)
+        return memory.checkpoint({**METHOD, **changes}, changed("model", lora_rank=lora_rank), SMALL)
 
     weights = 4 * SMALL.parameters
     assert size() == 3 * weights
@@ -134,30 +125,19 @@ def test_what_a_method_adds():
 
 def layout(**changes: object) -> dict:
     """The sections of a configuration that lay out the ranks, on devices by default."""
-    values = {
-        "ranks": 2, "dtype": "bfloat16", "rollout": "hf", "grad_variance": True, "nodes": 1, "devices": 1,
-        "offload": False, "sequence": 1, "tensor": 1, "rows": None,
-    }  # fmt: skip
-    values |= changes
-    trainer = {name: values[name] for name in ("ranks", "dtype", "rollout", "grad_variance")}
-    resources = {name: values[name] for name in ("nodes", "devices")}
-    parallel = {name: values[name] for name in ("offload", "sequence", "tensor", "rows")}
+    trainer = {"ranks": 2, "dtype": "bfloat16", "rollout": "hf", "grad_variance": True}
+    resources, parallel = {"nodes": 1, "devices": 1}, {"offload": False, "sequence": 1, "tensor": 1, "rows": None}
+    for section in (trainer, resources, parallel):
+        section |= {name: value for name, value in changes.items() if name in section}
     return {"trainer": trainer, "model": {"resources": resources, "parallel": parallel}}
 
 
 ON_CPU = {"devices": 0, "dtype": "float32"}
 
 
-def need(
-    sections: dict | None = None, model: Architecture = SMALL, verl=VERL, **method: str
-) -> tuple[Need | None, Need]:
+def need(sections: dict | None = None, model: Architecture = SMALL, verl=VERL, **method: str):
     config = {**(sections or layout()), "method": {**METHOD, **method}}
     return rank_memory.need(config, verl, model, SMALL)
-
-
-def changed(section: str, **values: object) -> dict:
-    parts = VERL["actor_rollout_ref"]
-    return {**VERL, "actor_rollout_ref": {**parts, section: {**parts[section], **values}}}
 
 
 def test_the_sum_by_hand():
@@ -193,7 +173,6 @@ def test_the_weights_of_the_designs_at_16_and_8_devices():
         assert round(device.phases["update"]["layers gathered"] / 1e9, 1) == gathered
 
 
-DYNAMIC = changed("actor", use_dynamic_bsz=True, ppo_max_token_len_per_gpu=50)
 #: By name: what differs from a run of two ranks on devices, whose numbers `test_the_sum_by_hand` has.
 DIFFERENCES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -253,8 +232,7 @@ def held(of: Callable[[], object]) -> int:
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(("temperature", "dtype"), [(1.0, "float32"), (0.7, "float32"), (0.7, "bfloat16")])
 def test_a_micro_batch_holds_what_the_arithmetic_says(
     temperature: float, dtype: str, tmp_path: Path, monkeypatch
 ) -> None:

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests.configuration import configuration
 from tests.launcher.experiments import make, refused
 from tests.trainer_ext.classifiers import preferences, utility, write_classifier, write_preferences
-from tests.trainer_ext.conftest import MemoryRun, train_twin
+from tests.trainer_ext.conftest import MemoryRun, edit, jsonl, train_twin
 from tests.trainer_ext.conftest import section as task_section
 from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext.backends.in_process.prompts import Prompt, scores_of
@@ -49,14 +49,17 @@ def section(folder):
     return {**SECTION, "reward": "reward_model", "reward_model": str(folder)}
 
 
-def score_of(folder, messages, response):
-    """The score as a user of transformers computes it, one text at a time."""
+def logits_of(folder, *texts):
+    """The logits as a user of transformers computes them, one text at a time, with [CLS] and [SEP]."""
     tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
-    turns = [*messages, {"role": "assistant", "content": response}]
-    text = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-    ids = tokenizer(text)["input_ids"]  # with [CLS] and [SEP]
     with torch.inference_mode():
-        return float(model(input_ids=torch.tensor([ids])).logits)
+        return torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in texts])
+
+
+def scores_by_hand(folder, messages, responses):
+    turns = [[*messages, {"role": "assistant", "content": response}] for response in responses]
+    texts = ["\n\n".join(f"{turn['role']}: {turn['content']}" for turn in own) for own in turns]
+    return logits_of(folder, *texts)[:, 0].tolist()
 
 
 # ---------------------------------------------------------------- scores
@@ -68,7 +71,7 @@ def test_a_score_is_the_models_whatever_is_scored_with_it(folder, section):
     together = model.scores([(ASKED, text) for text in TEXTS * 10])
     assert together == pytest.approx(alone * 10, abs=1e-5)
     assert together == model.scores([(ASKED, text) for text in TEXTS * 10])
-    assert alone == pytest.approx([score_of(folder, ASKED, text) for text in TEXTS], abs=1e-5)
+    assert alone == pytest.approx(scores_by_hand(folder, ASKED, TEXTS), abs=1e-5)
     assert max(alone) - min(alone) > 0.1
     assert model.scores([(ASKED[1:], "kind")])[0] != pytest.approx(alone[1], abs=1e-3)  # it reads the system message
 
@@ -77,22 +80,15 @@ def test_what_is_too_long_loses_its_beginning_but_for_the_first_token(folder, se
     reward_models.reward_model(section).scores([(ASKED, "kind")])
     encoder = reward_models.reward_model(section)._model._encoder
     ids = encoder.conversation([{"role": "user", "content": "cat " * 200}], "kind rude")
-    assert len(ids) == encoder.longest == 64
-    assert encoder.tokenizer.decode(ids).startswith("[CLS] cat") and encoder.tokenizer.decode(ids).endswith(
-        "rude [SEP]"
-    )
+    text = encoder.tokenizer.decode(ids)
+    assert len(ids) == encoder.longest == 64 and text.startswith("[CLS] cat") and text.endswith("rude [SEP]")
 
 
-@pytest.mark.parametrize(
-    ("family", "expected"),
-    [
-        ("gpt2", "<|endoftext|>system: clear\n\nuser: kind 1?\n\nassistant: true<|endoftext|>"),
-        ("llama", "<s>system: clear\n\nuser: kind 1?\n\nassistant: true</s>"),
-    ],
-)
-def test_messages_without_a_template_stand_after_their_roles(family, expected):
+@pytest.mark.parametrize(("family", "ends"), [("gpt2", ["<|endoftext|>"] * 2), ("llama", ["<s>", "</s>"])])
+def test_messages_without_a_template_stand_after_their_roles(family, ends):
     encoder = Encoder(tokenizer_of(family))
-    assert encoder.tokenizer.decode(encoder.conversation(ASKED, "true")).replace("<s> ", "<s>") == expected
+    found = encoder.tokenizer.decode(encoder.conversation(ASKED, "true")).replace("<s> ", "<s>")
+    assert found == "system: clear\n\nuser: kind 1?\n\nassistant: true".join(ends)
 
 
 def test_a_chat_template_of_the_folder_is_used(folder, tmp_path):
@@ -100,10 +96,7 @@ def test_a_chat_template_of_the_folder_is_used(folder, tmp_path):
     (own / "chat_template.jinja").write_text("[CLS]{% for m in messages %}{{ m['content'] }} {% endfor %}[SEP]")
     score = tasks.scorer({**SECTION, "reward": "reward_model", "reward_model": str(own)})
     (own_alone,) = score.many([(ASKED, "true")])
-    tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
-    with torch.inference_mode():
-        expected = float(model(**tokenizer("clear kind 1? true", return_tensors="pt")).logits)
-    assert own_alone.value == pytest.approx(expected, abs=1e-5)
+    assert own_alone.value == pytest.approx(float(logits_of(folder, "clear kind 1? true")), abs=1e-5)
 
 
 def test_threads_that_wait_are_scored_together(folder):
@@ -136,7 +129,7 @@ def test_an_error_reaches_each_thread_that_waits(folder):
 
 def test_both_backends_give_the_model_the_messages(folder, section):
     prompt = Prompt([], "", "kind 1?", {"level": 1}, ASKED)
-    values = [score_of(folder, ASKED, text) for text in TEXTS]
+    values = scores_by_hand(folder, ASKED, TEXTS)
     found = scores_of(tasks.scorer(section), [prompt], TEXTS)
     assert [one.value for one in found] == pytest.approx(values, abs=1e-5)
     assert all(one.seconds > 0 and not one.metrics for one in found)
@@ -146,29 +139,32 @@ def test_both_backends_give_the_model_the_messages(folder, section):
         assert reward_of_ray.score_of(returned).value == pytest.approx(value, abs=1e-5)
 
 
-def test_a_score_that_is_not_finite_fails_with_the_prompt_and_the_response():
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (lambda asked: [0.0, math.nan], r"it is nan, and must be finite; prompt 'kind 1\?', response 'b'"),
+        (lambda asked: 1 / 0, r"ZeroDivisionError: division by zero; .* 2 responses, .* 'a' to .* 'kind 1\?'"),
+    ],
+    ids=["a number that is not finite", "an error"],
+)
+def test_a_reward_model_that_fails_names_a_prompt_and_a_response(scores, said):
     class Broken(rewards.Together):
         def scores(self, asked):
-            return [0.0, math.nan]
+            return scores(asked)
 
-    with pytest.raises(rewards.RewardFailed) as raised:
+    with pytest.raises(rewards.RewardFailed, match=said):
         rewards.Scorer("mine", Broken()).many([(ASKED, "a"), (ASKED, "b")])
-    assert "it is nan, and must be finite; prompt 'kind 1?', response 'b'" in str(raised.value)
 
 
 def test_a_classifier_of_a_file_gives_the_probability_of_a_label(tmp_path):
-    folder = write_classifier(tmp_path / "three", labels=3)
-    config = json.loads((folder / "config.json").read_text())
-    config["id2label"] = {"0": "fine", "1": "toxic", "2": "odd"}
-    config["label2id"] = {name: int(number) for number, name in config["id2label"].items()}
-    (folder / "config.json").write_text(json.dumps(config))
-    tokenizer, model = (kind.from_pretrained(folder) for kind in (AutoTokenizer, AutoModelForSequenceClassification))
-    with torch.inference_mode():
-        logits = torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in ("rude", "kind cat")])
-    found = reward_models.label_probabilities(folder, "toxic", ["rude", "kind cat"])
+    folder, texts = write_classifier(tmp_path / "three", labels=3), ("rude", "kind cat")
+    labels = {"fine": 0, "toxic": 1, "odd": 2}
+    edit(folder / "config.json", label2id=labels, id2label={str(number): name for name, number in labels.items()})
+    logits = logits_of(folder, *texts)
+    found = reward_models.label_probabilities(folder, "toxic", texts)
     assert found == pytest.approx(logits.softmax(dim=1)[:, 1].tolist(), abs=1e-5)
-    (folder / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
-    found = reward_models.label_probabilities(folder, "toxic", ["rude", "kind cat"])
+    edit(folder / "config.json", problem_type="multi_label_classification")
+    found = reward_models.label_probabilities(folder, "toxic", texts)
     assert found == pytest.approx(logits.sigmoid()[:, 1].tolist(), abs=1e-5)
     with pytest.raises(ValueError, match="it has no label rude; its labels are fine, toxic, odd"):
         reward_models.label_probabilities(folder, "rude", ["kind"])
@@ -180,33 +176,26 @@ def test_a_classifier_of_a_file_gives_the_probability_of_a_label(tmp_path):
 @pytest.fixture
 def own(folder, tmp_path):
     """A folder of a test's own to spoil, and the words of a plan with it."""
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps({"prompt": f"{n}?"}) + "\n" for n in range(40)))
+    path = jsonl(tmp_path / "own.jsonl", *({"prompt": f"{n}?"} for n in range(40)))
     spoilt = shutil.copytree(folder, tmp_path / "rm")
-    words = ["method=c0_grpo", "task=file", f"task.train_path={tmp_path}/own.jsonl", "task.answer=null"]
+    words = ["method=c0_grpo", "task=file", f"task.train_path={path}", "task.answer=null"]
     words += ["model=pretrained", "model.path=of/somebody", "task.reward=reward_model"]
     return spoilt, [*words, f"task.reward_model={spoilt}"]
-
-
-def changed(folder, **changes):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        shutil.rmtree,
-        lambda own: (own / "model.safetensors").unlink(),
-        lambda own: [path.unlink() for path in own.glob("token*")],
-        lambda own: (own / "config.json").write_text("["),
+        shutil.rmtree, lambda own: (own / "model.safetensors").unlink(),
+        lambda own: [path.unlink() for path in own.glob("token*")], lambda own: (own / "config.json").write_text("["),
         lambda own: (own / "adapter_config.json").write_text("{}"),
         lambda own: (own / "model.safetensors").write_text("version 1"),
-        lambda own: changed(own, id2label={"0": "no", "1": "yes"}),
-        lambda own: changed(own, id2label=None),
-        lambda own: changed(own, architectures=["DistilBertModel"]),
-        lambda own: changed(own, vocab_size=20),
+        lambda own: edit(own / "config.json", id2label={"0": "no", "1": "yes"}),
+        lambda own: edit(own / "config.json", id2label=None),
+        lambda own: edit(own / "config.json", architectures=["DistilBertModel"]),
+        lambda own: edit(own / "config.json", vocab_size=20),
     ],
-)
+)  # fmt: skip
 def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, worded):
     folder, words = own
     spoil(folder)
@@ -232,23 +221,13 @@ def test_the_content_of_a_reward_model_is_data_of_its_runs(own):
     assert list(make(*words).runs) != [before]
 
 
-def test_a_reward_model_that_fails_names_a_prompt():
-    class Broken(rewards.Together):
-        def scores(self, asked):
-            raise RuntimeError("no memory")
-
-    asked = [([{"role": "user", "content": f"{n}?"}], "yes") for n in range(3)]
-    with pytest.raises(rewards.RewardFailed, match=r"RuntimeError: no memory; .* 3 responses, .* 'yes' to .* '0\?'"):
-        rewards.Scorer("mine", Broken()).many(asked)
-
-
 def test_prepared_prompts_have_the_name_of_the_reward_model_that_scores_them(own, section, tmp_path):
     folder, _ = own
     task = {**section, "reward_model": str(folder), "train_path": f"{tmp_path}/own.jsonl", "answer": None}
     none = {"validation": 0.0, "test": 0.0}
     before = tasks.prepare(task, none, tmp_path / "cache")
     assert tasks.prepare(task, none, tmp_path / "cache") == before
-    changed(folder, dropout=0.2)
+    edit(folder / "config.json", dropout=0.2)
     assert tasks.prepare(task, none, tmp_path / "cache") != before  # so targets are made again, too
 
 
@@ -269,21 +248,11 @@ def test_its_weights_count_as_memory(own, section):
 @pytest.mark.parametrize(
     "words",
     [
-        "epoch=2",
-        "epochs=two",
-        "epochs=0",
-        "lr=0",
-        "max_length=65",
-        "task.train_path={own}/none.jsonl",
-        "task.answer=answer",
-        "task.train_path={own}/asked.jsonl",
-        "task.train_path={own}/lists.jsonl",
-        "trainer.split.test=0.0",
-        "--model {own}/empty",
-        "--model {own}/nosuch",
-        "--to {own}/empty",
+        "epoch=2", "epochs=two", "epochs=0", "lr=0", "max_length=65", "task.train_path={own}/none.jsonl",
+        "task.answer=answer", "task.train_path={own}/asked.jsonl", "task.train_path={own}/lists.jsonl",
+        "trainer.split.test=0.0", "--model {own}/empty", "--model {own}/nosuch", "--to {own}/empty",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, folder, tmp_path, capsys, worded):
     (tmp_path / "empty").mkdir()
     (tmp_path / "asked.jsonl").write_text('{"prompt": "cat?"}\n{"prompt": "kind?"}\n{"prompt": "1"}\n{"prompt": "2"}\n')
@@ -303,9 +272,8 @@ def test_pairs_are_those_of_the_data_divided_as_the_prompts_of_runs(tmp_path):
         for n in range(60)
     ]
     same = {"info": {**info, "post": "the same"}, "summaries": [{"text": "a"}, {"text": "a "}], "choice": 0}
-    lines += [lines[0], same, {"prompt": "SUBREDDIT: r/x", "completion": "no pair"}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    own, shares = task_section("tldr", train_path=f"{tmp_path}/a.jsonl"), {"validation": 0.2, "test": 0.2}
+    path = jsonl(tmp_path / "a.jsonl", *lines, lines[0], same, {"prompt": "SUBREDDIT: r/x", "completion": "no pair"})
+    own, shares = task_section("tldr", train_path=path), {"validation": 0.2, "test": 0.2}
     pairs, left_out = pairs_of(own, shares, seed=0)
     assert left_out == {"without a pair": 1, "both responses are the same": 1}
     divided = tasks.rows_by_split(own, shares)
@@ -356,24 +324,25 @@ def test_a_trained_model_reaches_bayes_accuracy_and_is_a_reward(tmp_path, capsys
     assert correlation > 0.97
 
 
+def pairs_from(lines):
+    return [Pair([{"role": "user", "content": one["prompt"]}], one["chosen"], one["rejected"]) for one in lines]
+
+
 @pytest.mark.train
 def test_deberta_v3_trains_and_the_same_seed_gives_the_same_model(tmp_path):
-    base = write_classifier(tmp_path / "base", "deberta")
-    pairs = [
-        Pair([{"role": "user", "content": one["prompt"]}], one["chosen"], one["rejected"]) for one in preferences(96)
-    ]
+    base, pairs = write_classifier(tmp_path / "base", "deberta"), pairs_from(preferences(96))
     settings = Settings(lr=1e-3, batch_size=16, micro_batch_size=5, max_length=32, checks=2)
-    found = [
-        training.train(pairs[:64], pairs[64:], str(base), tmp_path / name, settings, lambda _: None)
-        for name in ("one", "two")
-    ]
-    assert found[0] == found[1] and [one["step"] for one in found[0]["history"]] == [2, 4]
-    assert (tmp_path / "one/model.safetensors").read_bytes() == (tmp_path / "two/model.safetensors").read_bytes()
-    assert (tmp_path / "one/model.safetensors").read_bytes() != (base / "model.safetensors").read_bytes()
-    folders.check("task.reward_model", str(tmp_path / "one"))
-    assert training.evaluation(tmp_path / "one", pairs[64:])["loss"] == pytest.approx(
-        next(one["validation_loss"] for one in found[0]["history"] if one["step"] == found[0]["chosen_step"]), abs=1e-5
+    places = tmp_path / "one", tmp_path / "two"
+    found, again = (
+        training.train(pairs[:64], pairs[64:], str(base), place, settings, lambda _: None) for place in places
     )
+    losses = {one["step"]: one["validation_loss"] for one in found["history"]}
+    assert found == again and list(losses) == [2, 4]
+    one, two, start = ((place / "model.safetensors").read_bytes() for place in (*places, base))
+    assert one == two != start
+    folders.check("task.reward_model", str(places[0]))
+    chosen = losses[found["chosen_step"]]
+    assert training.evaluation(places[0], pairs[64:])["loss"] == pytest.approx(chosen, abs=1e-5)
 
 
 @pytest.mark.train
@@ -390,9 +359,9 @@ def test_deberta_v3_trains_from_a_folder_that_has_spm_model_alone(tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         input=str(corpus), model_prefix=str(base / "spm"), vocab_size=size, hard_vocab_limit=False, **special, **pieces
     )
-    pairs = [Pair([{"role": "user", "content": one["prompt"]}], one["chosen"], one["rejected"]) for one in lines[:48]]
-    settings = Settings(lr=1e-3, batch_size=16, micro_batch_size=8, max_length=32, checks=1)
-    training.train(pairs[:32], pairs[32:], str(base), tmp_path / "trained", settings, lambda _: None)
+    pairs = pairs_from(lines[:24])
+    settings = Settings(lr=1e-3, batch_size=8, micro_batch_size=8, max_length=32, checks=1)
+    training.train(pairs[:16], pairs[16:], str(base), tmp_path / "trained", settings, lambda _: None)
     folders.check("task.reward_model", str(tmp_path / "trained"))
 
 
@@ -400,16 +369,15 @@ def test_deberta_v3_trains_from_a_folder_that_has_spm_model_alone(tmp_path):
 def test_a_run_has_the_rewards_of_its_model(tmp_path):
     words = sorted({word for one in problems() for text in one.values() for word in text.split()})
     model = write_classifier(tmp_path / "rm", words=words)
-    lines = [json.dumps({"prompt": one["question"]}) + "\n" for one in problems()]
-    (tmp_path / "own.jsonl").write_text("".join(lines))
-    given = ["method=c0_grpo", "task=file", f"task.train_path={tmp_path}/own.jsonl", "task.answer=null"]
+    path = jsonl(tmp_path / "own.jsonl", *({"prompt": one["question"]} for one in problems()))
+    given = ["method=c0_grpo", "task=file", f"task.train_path={path}", "task.answer=null"]
     given += ["task.reward=reward_model", f"task.reward_model={model}", "task.system_prompt=clear"]
     given += ["trainer.eval_every=1", "trainer.eval_prompts=2", "trainer.eval_responses=2"]
     run = train_twin(tmp_path, *given, "trainer.split.validation=0.2")
     assert len(run.lines) == 2 and run.responses
     for _, prompt, response, reward, _ in run.responses:
         messages = [{"role": "system", "content": "clear"}, {"role": "user", "content": prompt}]
-        assert reward == pytest.approx(score_of(model, messages, response), abs=1e-5)
+        assert [reward] == pytest.approx(scores_by_hand(model, messages, [response]), abs=1e-5)
     assert len({round(answer.reward, 4) for answer in run.evaluations[1]}) > 1
 
 

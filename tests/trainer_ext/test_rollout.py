@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import operator
 from functools import reduce
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer_ext.conftest import configuration
+from tests.trainer_ext.conftest import configuration, jsonl
 from trainer_ext.backends.in_process import target_model
 from trainer_ext.backends.in_process.sampler import score
 from trainer_ext.backends.in_process.speculative import adaptive
@@ -47,19 +46,13 @@ def by_hand(trainer: InProcess, batch, temperature: float) -> tuple[torch.Tensor
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [
-        ["method=q_star"],
-        ["method=q_star", "method.temperature=0.7"],
-        ["method=q_star", "method/drafting=speculative", "method.draft_tokens=3"],
-        ["method=q_star", "method/drafting=adaptive"],
-    ],
-    ids=lambda overrides: " ".join(overrides),
+    "words",
+    ["", "method.temperature=0.7", "method/drafting=speculative method.draft_tokens=3", "method/drafting=adaptive"],
 )
-def test_the_behaviour_that_is_reported_is_q(overrides, cache):
-    trainer = trainer_of(cache, *overrides)
+def test_the_behaviour_that_is_reported_is_q(words, cache):
+    trainer = trainer_of(cache, "method=q_star", *words.split())
     drawn = trainer._rollout.draw(1)
-    temperature = 0.7 if "method.temperature=0.7" in overrides else 1.0
+    temperature = 0.7 if "method.temperature=0.7" in words else 1.0
     expected, alphas = by_hand(trainer, drawn.samples.batch, temperature)
     torch.testing.assert_close(drawn.samples.behaviour.double(), expected, rtol=0, atol=1e-4)
     plain = score(trainer._policy, drawn.samples.batch, temperature=1.0, rows=64)
@@ -81,9 +74,7 @@ def test_speculative_responses_are_distributed_as_plain_ones(cache):
         counts.append(torch.bincount(batch.responses[:, 2], minlength=110).double())
     a, b = counts
     used = a + b > 10
-    a, b = a[used], b[used]
-    statistic = float(((a - b) ** 2 / (a + b)).sum())
-    freedom = int(used.sum()) - 1
+    statistic, freedom = float(((a - b) ** 2 / (a + b))[used].sum()), int(used.sum()) - 1
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
 
 
@@ -106,10 +97,9 @@ def test_rejection_keeps_one_of_each_prompt_and_trains_on_no_other(cache):
 
 def test_a_mini_batch_of_rejected_responses_is_passed_over(cache):
     """Shuffled, mini-batches of two: some hold no response that was accepted, and a mean over no token is no number."""
-    small = [
-        f"verl.actor_rollout_ref.{key}" for key in ("rollout.n=2", "actor.shuffle=true", "actor.ppo_mini_batch_size=1")
-    ]
-    line = trainer_of(cache, "method=rejection", *small, "verl.data.train_batch_size=16").step(1)
+    keys = ("rollout.n=2", "actor.shuffle=true", "actor.ppo_mini_batch_size=1")
+    small = [*(f"verl.actor_rollout_ref.{key}" for key in keys), "verl.data.train_batch_size=16"]
+    line = trainer_of(cache, "method=rejection", *small).step(1)
     assert line["rejection/accepted_fraction"] < 0.75 and all(math.isfinite(value) for value in line.values())
 
 
@@ -133,16 +123,13 @@ def test_operations_are_counted_of_what_is_read_and_of_what_is_trained_on(method
 
 
 def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
-    data = tmp_path / "data.jsonl"
+    data = jsonl(tmp_path / "data.jsonl", {"question": "1 + 1?", "answer": "2"})
     models = [tmp_path / name / "final" for name in "ab"]
     for folder in models:
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_text("weights")
-
-    data.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
     rows = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"
-    given = ["task=gsm8k", f"task.train_path={data}", "method=q_star", "method/target=best_of_n", rows]
-    whole = configuration(*given)
+    whole = configuration("task=gsm8k", f"task.train_path={data}", "method=q_star", "method/target=best_of_n", rows)
 
     def name(key: str = "method.name", value: Any = "q_star", model: Path = models[0]) -> str:
         """The target's after one setting has changed."""
@@ -158,7 +145,7 @@ def test_what_a_target_is_made_of_is_in_its_name(tmp_path):
     before = name()
     assert len({before, *others}) == 8
     assert before == name("seed", 5) == name("method.temperature", 0.7) == name("method.alpha", "ess_balance")
-    data.write_text(json.dumps({"question": "1 + 2?", "answer": "3"}))
+    jsonl(Path(data), {"question": "1 + 2?", "answer": "3"})
     others.append(name())
     (models[0] / "model.safetensors").write_text("other weights")
     assert len({before, *others, name()}) == 10

@@ -18,7 +18,7 @@ from trainer_ext.scoring.sandbox import guest, kernel, server
 pytestmark = pytest.mark.namespaces
 
 LIMITS = sandbox.Limits("namespaces", seconds=5, memory_mb=256, processes=8, file_mb=4)
-SHORT = sandbox.Limits("namespaces", seconds=0.5, memory_mb=256, processes=8, file_mb=4)
+SHORT = replace(LIMITS, seconds=0.5)
 SQUARE = {"tests": ["assert square(3) == 9", "assert square(91738264) == 91738264 ** 2"], "entry_point": "square"}
 RIGHT = "def square(x): return x * x"
 
@@ -42,9 +42,7 @@ def test_cases_are_counted():
     assert verdict(RIGHT) == sandbox.Verdict(2, 2)
     assert verdict("def square(x): return 9") == sandbox.Verdict(1, 2)
     assert verdict("def square(x: return 9") == sandbox.Verdict(0, 2, syntax_error=True)
-
-
-def test_the_first_program_that_is_python_counts():
+    # the first program that is Python counts
     assert sandbox.run(LIMITS, ["def square(x: ", RIGHT, "def square(x): return 0"], SQUARE).right
 
 
@@ -111,13 +109,12 @@ RIGHT_ANSWERS = {
 
 
 @pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
-@pytest.mark.parametrize("name", RIGHT_ANSWERS)
-def test_right_answers_are_right(name, isolation):
-    source, test = RIGHT_ANSWERS[name]
+def test_right_answers_are_right(isolation):
     limits = replace(LIMITS, isolation=isolation)
-    assert verdict(source, limits, tests=[test]).right
-    wrong = verdict("def other(x): return 5", limits, tests=[test, "assert other(1) == 5"])
-    assert wrong.passed == 1
+    for name, (source, test) in RIGHT_ANSWERS.items():
+        assert verdict(source, limits, tests=[test]).right, name
+        wrong = verdict("def other(x): return 5", limits, tests=[test, "assert other(1) == 5"])
+        assert wrong.passed == 1, name
 
 
 def test_a_builtin_is_not_replaced_where_the_tests_use_something_else_of_the_program():
@@ -126,24 +123,25 @@ def test_a_builtin_is_not_replaced_where_the_tests_use_something_else_of_the_pro
     assert verdict(source, setup="def all_of(x): return [f(x)]", tests=["assert len(all_of(3)) == 6"]).passed == 0
 
 
-_FORGED = "[__import__('os').write(place, b'P' * 1000) for place in range(64) if place != 2]"
-
-
-@pytest.mark.parametrize(
-    ("value", "test"),
-    [
-        ("{} and 24", "assert eval(square(3)) == 24"),
-        ("{} and __import__('os')._exit(0)", "assert eval(square(3)) == 24"),
-        ("setattr(__import__('builtins'), 'AssertionError', ValueError)", "assert eval(square(3)) == 24"),
-        ("{}", "exec(square(3))\nassert False"),
-        ("{}", "eval(compile(square(3), 'x', 'eval'))\nassert False"),
-        ("{}", "import subprocess, sys\nexec(f'x = {square(3)}')\nassert False"),
-    ],
+_WRITES = (
+    "import os\nfor place in range(64):\n  try: place != 2 and os.write(place, b'P' * 1000)\n  except OSError: pass"
 )
-def test_a_program_whose_text_the_tests_run_forges_no_verdict(value, test):
-    text = value.replace("{}", _FORGED)
-    found = verdict(f"def square(x): return {text!r}", tests=[test, "assert square(3) == 9"], entry_point="square")
-    assert found.passed == 0 and not found.right
+_FORGED = f"exec({_WRITES!r})"
+
+
+@pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
+def test_a_program_whose_text_the_tests_run_forges_no_verdict(isolation):
+    for value, test, passed in (
+        ("{} or 24", "assert eval(square(3)) == 24", 1),  # it is, in a process of its own
+        ("{} or __import__('os')._exit(0)", "assert eval(square(3)) == 24", 0),
+        ("setattr(__import__('builtins'), 'AssertionError', ValueError)", "assert eval(square(3)) == 24", 0),
+        ("{}", "exec(square(3))\nassert False", 0),
+        ("{}", "eval(compile(square(3), 'x', 'eval'))\nassert False", 0),
+        ("{}", "import subprocess, sys\nexec(f'x = {square(3)}')\nassert False", 0),
+    ):
+        source, tests = f"def square(x): return {value.replace('{}', _FORGED)!r}", [test, "assert square(3) == 9"]
+        found = verdict(source, replace(LIMITS, isolation=isolation), tests=tests, entry_point="square")
+        assert found.passed == passed and not found.right, (value, test)
 
 
 LIES = """
@@ -171,15 +169,16 @@ def text(): return Str("3")
 """
 
 
-@pytest.mark.parametrize(
-    "test",
-    ["number() == 9", "repr(number()) == '9'", "f'{number()}' == '9'", "format(number()) == '9'", "9 in {number()}",
-     "number() in {9: 1}", "sorted([2, number()])[0] == 3", "__import__('copy').deepcopy(number()) == 9",
-     "str(number()) == '9'", "several() == [9]", "len(several()) == 9", "list(several()) == [9]", "9 in several()",
-     "bool(several())", "text() == '9'", "str(text()) == '9'", "'9' in text()", "[text()] == ['9']"],
-)  # fmt: skip
-def test_objects_that_lie_are_compared_by_their_plain_values(test):
-    assert verdict(LIES, tests=[f"assert {test}"]).passed == 0
+def test_objects_that_lie_are_compared_by_their_plain_values():
+    lies = [
+        "number() == 9", "repr(number()) == '9'", "f'{number()}' == '9'", "format(number()) == '9'", "9 in {number()}",
+        "number() in {9: 1}", "sorted([2, number()])[0] == 3", "__import__('copy').deepcopy(number()) == 9",
+        "str(number()) == '9'", "several() == [9]", "len(several()) == 9", "list(several()) == [9]", "9 in several()",
+        "bool(several())", "text() == '9'", "str(text()) == '9'", "'9' in text()", "[text()] == ['9']",
+    ]  # fmt: skip
+    true = "number() == 3 and several() == [] and text() == '3'"
+    tests = [f"assert {one}" for one in (*lies, true)]
+    assert verdict(LIES, tests=tests) == sandbox.Verdict(1, len(tests))
 
 
 def test_a_python_that_only_its_owner_may_read_serves_programs_or_is_refused(tmp_path, monkeypatch):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu import sentence_bleu
 
 from tests.trainer_ext.classifiers import write_classifier
+from tests.trainer_ext.conftest import edit
 from trainer_ext.scoring import reward_models, rewards, scores
 from trainer_ext.scoring.rewards import texts
 from trainer_ext.scoring.scores import evaluation
@@ -40,10 +40,8 @@ def test_responses_to_test_prompts_have_the_scores_and_their_mean_is_over_the_dr
     found = scores.scored(trainer(rouge_l={}, bleu={}), ANSWERS)
     assert [one.scores for one in found if one.split != TEST] == [{}] * 6
     own = {one.sample: one.scores for one in found if one.split == TEST}
-    assert own[0] == {
-        "rouge_l": rewards.rouge_l("", "a cat sat", "the cat sat"),
-        "bleu": rewards.bleu("", "a cat sat", "the cat sat"),
-    }
+    same = ("", "a cat sat", "the cat sat")
+    assert own[0] == {"rouge_l": rewards.rouge_l(*same), "bleu": rewards.bleu(*same)}
     assert own[1] == {"rouge_l": 0.0, "bleu": 0.0}
     metrics = evaluation.metrics(found, 1.0)
     assert metrics["eval/rouge_l"] == own[0]["rouge_l"] / 2
@@ -130,9 +128,8 @@ def test_bertscore_is_that_of_the_package(encoder: Path, layer: int):
     from trainer_ext.scoring.scores import bertscore
 
     peer = BERTScorer(model_type=str(encoder), num_layers=layer, device="cpu", use_fast_tokenizer=True)
-    assert bertscore.f1(encoder, layer, TEXTS, REFERENCES) == pytest.approx(
-        peer.score(TEXTS, REFERENCES)[2].tolist(), abs=1e-5
-    )
+    expected = peer.score(TEXTS, REFERENCES)[2].tolist()
+    assert bertscore.f1(encoder, layer, TEXTS, REFERENCES) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.peer
@@ -151,9 +148,7 @@ def test_bertscore_of_an_evaluation(encoder: Path):
 
 def test_harmlessness_is_the_probability_of_a_classifiers_label(tmp_path: Path):
     folder = write_classifier(tmp_path / "classifier", labels=2)
-    config = json.loads((folder / "config.json").read_text())
-    labels = {"id2label": {"0": "harmless", "1": "toxic"}, "label2id": {"harmless": 0, "toxic": 1}}
-    (folder / "config.json").write_text(json.dumps({**config, **labels}))
+    edit(folder / "config.json", id2label={"0": "harmless", "1": "toxic"}, label2id={"harmless": 0, "toxic": 1})
     chosen = trainer(harmlessness={"model": str(folder), "label": "harmless"})
     assert not list(scores.misfits(chosen))
     answers = [Answer("a", text, 0.0, "", TEST, 0) for text in ("rude", "kind cat", "")]
@@ -162,9 +157,6 @@ def test_harmlessness_is_the_probability_of_a_classifiers_label(tmp_path: Path):
     assert len(set(found)) == 3 and all(0 < one < 1 for one in found)
     (no_label,) = scores.misfits(trainer(harmlessness={"model": str(folder), "label": "kind"}))
     assert no_label.key.startswith("trainer.eval_scores.harmlessness") and "harmless, toxic" in no_label.rule
-
-
-SOME_TEXTS = st.lists(st.text("ab ", max_size=12), min_size=2, max_size=5)
 
 
 def test_words_are_letters_and_digits_of_every_script():
@@ -184,16 +176,15 @@ def test_distinct_n_is_the_share_of_runs_that_differ():
 def test_self_bleu_is_the_bleu_of_each_text_with_the_others_as_references():
     found = ["the cat sat on the mat", "the cat sat there on a mat", "a dog"]
     others = [[*found[:place], *found[place + 1 :]] for place in range(3)]
-    by_hand = [
-        sentence_bleu(text, own, use_effective_order=True).score / 100 for text, own in zip(found, others, strict=True)
-    ]
-    assert texts.self_bleu(found) == pytest.approx(sum(by_hand) / 3)
+    by_hand = [sentence_bleu(*pair, use_effective_order=True).score for pair in zip(found, others, strict=True)]
+    assert texts.self_bleu(found) == pytest.approx(sum(by_hand) / 300)
     assert texts.self_bleu(["", "", ""]) == 1 and texts.self_bleu(["x", "x"]) == 1
     with pytest.raises(ValueError, match="2 texts or more; there are 1"):
         texts.self_bleu(["alone"])
 
 
-@given(SOME_TEXTS, st.randoms(use_true_random=False))
+@settings(max_examples=40)
+@given(st.lists(st.text("ab ", max_size=12), min_size=2, max_size=5), st.randoms(use_true_random=False))
 def test_the_order_of_texts_makes_no_difference(given, rng):
     shuffled = rng.sample(given, len(given))
     assert texts.self_bleu(shuffled) == pytest.approx(texts.self_bleu(given))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -13,13 +12,18 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 
 from tests.configuration import configuration
 from tests.trainer_ext.classifiers import write_classifier
+from tests.trainer_ext.conftest import jsonl
 from trainer_ext import registry
 from trainer_ext.backends.in_process import target_model
 from trainer_ext.backends.in_process.sampler import load_module
 from trainer_ext.scoring import reward_models
 
 REWARDS = torch.tensor([[0.0, 1.0, 0.5], [2.0, 2.0, -1.0]])
-A, B = math.exp(2), math.exp(1)  # of rewards 1 and 0.5 with beta = 0.5
+A, B, C = math.exp(2), math.exp(1), math.exp(-6)  # of rewards 1 and 0.5 with beta = 0.5, and of -1 beside 2
+
+
+def shares(*weights):
+    return [weight / sum(weights) for weight in weights]
 
 
 @pytest.mark.parametrize(
@@ -27,11 +31,7 @@ A, B = math.exp(2), math.exp(1)  # of rewards 1 and 0.5 with beta = 0.5
     [
         ("best_of_n", {}, [[0, 1, 0], [1, 0, 0]]),  # the first of equal rewards
         ("high_reward", {"target_threshold": 0.5}, [[0, 1, 0], [1, 1, 0]]),
-        (
-            "reward_tilted",
-            {"target_beta": 0.5},
-            [[x / (1 + A + B) for x in (1, A, B)], [x / (2 + math.exp(-6)) for x in (1, 1, math.exp(-6))]],
-        ),
+        ("reward_tilted", {"target_beta": 0.5}, [shares(1, A, B), shares(1, 1, C)]),
     ],
 )
 def test_a_response_is_weighed_by_its_reward(choice, own, expected, monkeypatch):
@@ -57,8 +57,8 @@ def tiny(tmp_path):
     module.save_pretrained(tmp_path / "policy")
     tokenizer.save_pretrained(tmp_path / "policy")
     model = write_classifier(tmp_path / "rm", words=["a", "b", "aa", "ab", "ba", "bb"])
-    (tmp_path / "own.jsonl").write_text(json.dumps({"prompt": "ab"}) + "\n")
-    words = [f"task.train_path={tmp_path}/own.jsonl", "task.answer=null", "task.reward=reward_model"]
+    path = jsonl(tmp_path / "own.jsonl", {"prompt": "ab"})
+    words = [f"task.train_path={path}", "task.answer=null", "task.reward=reward_model"]
     words += [f"task.reward_model={model}", "trainer.split.validation=0.0", "trainer.split.test=0.0"]
     words += [f"model.path={tmp_path}/policy", "verl.data.max_prompt_length=4", "verl.data.max_response_length=2"]
     config = configuration("method=q_star", "method/target=reward_tilted", "task=file", "model=pretrained", *words)
@@ -92,7 +92,7 @@ def test_reward_tilted_from_a_reward_model_is_the_enumerated_distribution(tiny, 
     assert max(scores.values()) - min(scores.values()) > beta
 
     tilts = [math.exp(scores[tuple(response)] / beta) for _, response in examples]
-    assert weights == pytest.approx([tilt / sum(tilts) for tilt in tilts], rel=1e-4)
+    assert weights == pytest.approx(shares(*tilts), rel=1e-4)
     tilted = {one: chances[one] * math.exp(scores[one] / beta) for one in possible}
     whole = sum(tilted.values())
     for response in possible:

@@ -43,7 +43,7 @@ SMALL = {
     },
 }
 TARGET = {"target_steps": 1, "target_prompts": 2, "target_samples": 2, "target_threshold": -1.0}
-#: Of the 16 problems a tenth has none to validate with.
+#: Of the 16 problems a tenth has none to validate with. What is evaluated is evaluated once, at the end.
 TRAINER = {"steps": STEPS, "checkpoint_every": STEPS, "eval_prompts": 2, "split": {"validation": 0.2, "test": 0.2}}
 #: Of the configuration, what `train` does not read. The twin stands in for the model's size.
 NOT_READ = ("id", "base")
@@ -142,11 +142,9 @@ def _take_steps(experiment: str, plan: Plan, model: str, shared: Path, folder: P
         config["model"]["path"], config["task"]["train_path"] = str(twin), str(data / "train.jsonl")
         if task == "apps":
             config["task"]["humaneval_path"] = str(data / "humaneval.jsonl")
-        config["task"]["learned_reward"] = (
-            None  # so few problems have too few pairs; test_reward_models has a run with it
-        )
+        config["task"]["learned_reward"] = None  # few problems have too few pairs; test_reward_models has a run with it
         config["method"] |= {key: value for key, value in TARGET.items() if key in config["method"]}
-        config["trainer"] |= {**TRAINER, "eval_every": min(1, config["trainer"]["eval_every"])}
+        config["trainer"] |= {**TRAINER, "eval_every": STEPS * min(1, config["trainer"]["eval_every"])}
         (base,) = plan.bases.values()
         tree = verl_tree.merged(verl_tree.merged(base.tree, config["verl"]), SMALL)
         key = read_by_trainer(config, tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -24,13 +25,14 @@ from trainer_ext.backends.verl_ray.trainer import deal
 from trainer_ext.fits import sizes
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_a_mini_batch_has_the_same_rows_whatever_the_ranks(ranks):
+@pytest.mark.parametrize(("ranks", "unit"), [(1, 1), (2, 1), (8, 1), (2, 2)])
+def test_a_mini_batch_has_the_same_rows_whatever_the_ranks_and_pairs_stay_together(ranks, unit):
     generator = random.Random(ranks)
     rows, size = 192, 32
     lengths = [generator.randint(1, 500) for _ in range(rows)]
-    order = deal(lengths, size, ranks)
+    order = deal(lengths, size, ranks, unit)
     assert sorted(order) == list(range(rows))
+    assert all(order[row + 1] == order[row] + 1 for row in range(0, rows, 2) if unit == 2)
     own, each = rows // ranks, size // ranks
     for mini in range(rows // size):
         parts = [order[rank * own + mini * each : rank * own + (mini + 1) * each] for rank in range(ranks)]
@@ -52,44 +54,29 @@ def test_the_token_for_padding_is_the_models_own(tmp_path):
         assert read.hf_config.pad_token_id == own
 
 
-def test_pairs_stay_together_in_mini_batches_that_do_not_depend_on_the_ranks():
-    lengths = [random.Random(row).randint(1, 500) for row in range(48)]
-    order = deal(lengths, 16, 2, 2)
-    assert [order[row + 1] for row in range(0, 48, 2)] == [order[row] + 1 for row in range(0, 48, 2)]
-    for mini in range(3):
-        parts = [order[rank * 24 + mini * 8 : rank * 24 + (mini + 1) * 8] for rank in range(2)]
-        assert sorted(parts[0] + parts[1]) == list(range(mini * 16, (mini + 1) * 16))
-
-
 ACTOR = "verl.actor_rollout_ref.actor"
 
 
 @pytest.mark.parametrize(
     ("overrides", "ranks"),
     [
-        (["ppo_mini_batch_size=7"], 1),
-        ([], 3),
-        (["model.resources.devices=3"], "null"),
-        (["ppo_micro_batch_size_per_gpu=48"], 1),
+        (["ppo_mini_batch_size=7"], 1), ([], 3), (["model.resources.devices=3"], "null"), (["method=dpo"], 16),
+        (["ppo_micro_batch_size_per_gpu=48"], 1), (["method=dpo", "ppo_micro_batch_size_per_gpu=1"], 2),
         (["use_dynamic_bsz=true", "ppo_max_token_len_per_gpu=9"], 1),
         (["method=dpo", "use_dynamic_bsz=true", "ppo_max_token_len_per_gpu=19"], 1),
-        (["method=dpo"], 16),
-        (["method=dpo", "ppo_micro_batch_size_per_gpu=1"], 2),
     ],
-)
+)  # fmt: skip
 def test_sizes_that_do_not_divide_are_named(overrides, ranks, worded):
     given = ["verl.data.train_batch_size=32", f"{ACTOR}.ppo_mini_batch_size=8", "verl.actor_rollout_ref.rollout.n=8"]
     given += [word if word.startswith(("method", "model")) else f"{ACTOR}.{word}" for word in overrides]
     worded(map(str, sizes.misfits(configuration("trainer=verl_ray", f"trainer.ranks={ranks}", *given))))
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 8, 9])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_a_rank_reads_the_piece_that_fsdp_gives_it(rows, ranks):
-    whole = torch.arange(3.0 * rows).reshape(rows, 3)
-    pieces = [shards.cut(whole, rank, ranks) for rank in range(ranks)]
-    assert torch.equal(torch.cat(pieces), whole)
-    assert all(piece.shape[0] == -(-rows // ranks) for piece in pieces[:1])
+def test_a_rank_reads_the_piece_that_fsdp_gives_it():
+    for rows, ranks in itertools.product((1, 2, 5, 8, 9), (1, 2, 3, 4)):
+        whole = torch.arange(3.0 * rows).reshape(rows, 3)
+        pieces = [shards.cut(whole, rank, ranks) for rank in range(ranks)]
+        assert torch.equal(torch.cat(pieces), whole) and len(pieces[0]) == -(-rows // ranks)
 
 
 def test_a_missing_part_of_a_checkpoint_is_named(tmp_path: Path):

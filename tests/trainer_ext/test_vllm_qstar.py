@@ -37,15 +37,10 @@ WIDTHS = {"policy": 128, "target": 256}
 ENGINE = {"max_model_len": 64, "dtype": "float32", "enforce_eager": True, "max_num_seqs": 64}
 #: Nothing is compiled, which takes longer than everything else.
 ENVIRONMENT = {
-    "TORCHDYNAMO_DISABLE": "1",
-    "OMP_NUM_THREADS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": "127.0.0.1",
-    "HF_HUB_OFFLINE": "1",
-}
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- without vLLM
@@ -73,30 +68,18 @@ def test_an_engine_is_told_what_the_method_says(read):
 @pytest.mark.parametrize(
     "given",
     [
-        {"target": "larger"},
-        {"target": "llama"},
-        {"target": "bare"},
-        {"max_model_len": 300},
-        {"temperature": 0},
-        {"pipeline_parallel_size": 2},
-        {"speculative_config": {"method": "ngram"}},
-        {"load_format": "dummy"},
-        {"enable_sleep_mode": True},
-        {"quantization": "fp8"},
-        {"logprobs_mode": "raw_logprobs"},
-        {"method": {**KL_SYMMETRY, "sampler": "policy"}},
-        {"method": {**KL_SYMMETRY, "alpha": "none"}},
+        {"target": "larger"}, {"target": "llama"}, {"target": "bare"}, {"max_model_len": 300}, {"temperature": 0},
+        {"pipeline_parallel_size": 2}, {"speculative_config": {"method": "ngram"}}, {"load_format": "dummy"},
+        {"enable_sleep_mode": True}, {"quantization": "fp8"}, {"logprobs_mode": "raw_logprobs"},
+        {"method": {**KL_SYMMETRY, "sampler": "policy"}}, {"method": {**KL_SYMMETRY, "alpha": "none"}},
         {"method": {**KL_SYMMETRY, "alpha": "snr_max"}},
     ],
-)
+)  # fmt: skip
 def test_what_would_not_draw_from_q_is_refused(read, given, worded):
-    usual = {"policy": "policy", "target": "target", "temperature": T, "method": KL_SYMMETRY}
-    usual |= given
-    worded(
-        refusal(
-            lambda: settings.engine_arguments(**{**usual, **{name: read[usual[name]] for name in ("policy", "target")}})
-        ).replace(str(Path(read["bare"]).parent), "{models}")
-    )
+    given = {"policy": "policy", "target": "target", "temperature": T, "method": KL_SYMMETRY, **given}
+    given |= {name: read[given[name]] for name in ("policy", "target")}
+    said = refusal(lambda: settings.engine_arguments(**given))
+    worded(said.replace(str(Path(read["bare"]).parent), "{models}"))
 
 
 @pytest.mark.parametrize("name", settings.REQUEST)
@@ -122,9 +105,7 @@ class Asked:
 def write_models(family: str, folder: Path) -> dict[str, Path]:
     """Two different twins, and the policy with other weights."""
     problems = write_problems(folder / "problems.jsonl")
-    models = {
-        name: write_twin(family, problems, folder / name, positions=128, width=width) for name, width in WIDTHS.items()
-    }
+    models = {name: write_twin(family, problems, folder / name, 128, width) for name, width in WIDTHS.items()}
     module = AutoModelForCausalLM.from_pretrained(models["policy"], dtype=torch.float32)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -140,25 +121,15 @@ def ask(
     """Start an engine, ask it everything, and end it; engine: its arguments where they are not `ENGINE`."""
     generator = np.random.default_rng(0)
     prompts = [generator.integers(8, 300, size=3 + row % 9).tolist() for row in range(PROMPTS)]
+    paths = {name: str(path) for name, path in models.items()}
+    arguments = {"policy": paths["policy"], "target": paths["target"], "temperature": T, "method": method}
     questions = {
-        "arguments": {
-            **{name: str(models[name]) for name in ("policy", "target")},
-            "temperature": T,
-            "method": method,
-        },
-        "engine": {**ENGINE, **engine},
-        "prompts": prompts,
-        "length": LENGTH,
-        "update": str(models["updated"]),
+        "arguments": arguments, "engine": {**ENGINE, **engine}, "prompts": prompts, "length": LENGTH,
+        "update": paths["updated"], "other": paths["other"],
         "wrong_requests": {"top_p": 0.9, "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1, "prompt_logprobs": 1},
-        "wrong_engines": {
-            "pipeline_parallel_size": 2,
-            "load_format": "dummy",
-            "logprobs_mode": "raw_logprobs",
-            "logits_processors": None,
-        },
-        "other": str(models["other"]),
-    }
+        "wrong_engines": {"pipeline_parallel_size": 2, "load_format": "dummy", "logprobs_mode": "raw_logprobs",
+                          "logits_processors": None},
+    }  # fmt: skip
     asked, told = folder / "questions.json", folder / "answers.json"
     asked.write_text(json.dumps(questions))
     space = Rays()
@@ -230,17 +201,13 @@ def chosen(log_p: torch.Tensor, answers: list[dict[str, Any]]) -> torch.Tensor:
     return log_p.gather(1, tokens[:, None])[:, 0].double()
 
 
-def q_between(
-    theta: torch.Tensor, target: torch.Tensor, method: Mapping[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def q_between(theta: torch.Tensor, target: torch.Tensor, method: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     """alpha and log q in double precision; for KL symmetry the roots are scipy's."""
     if method["alpha"] != "kl_symmetry":
         found = alpha.solve(theta.double(), target.double(), method["alpha"])
         return found.alpha, (found.log_q / method["temperature"]).log_softmax(dim=-1)
-    rows = [
-        Reference(a, b, EPS[torch.float32])
-        for a, b in zip(theta.double().numpy(), target.double().numpy(), strict=True)
-    ]
+    pairs = zip(theta.double().numpy(), target.double().numpy(), strict=True)
+    rows = [Reference(*pair, EPS[torch.float32]) for pair in pairs]
     roots = [row.root[0] for row in rows]
     return torch.tensor(roots), torch.tensor(np.stack([row.log_q(a) for row, a in zip(rows, roots, strict=True)]))
 
