@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import sentencepiece
 import torch
+from safetensors.torch import load_file, save_file
 from scipy.stats import binomtest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -183,10 +184,16 @@ def own(folder, tmp_path):
     return spoilt, [*words, f"task.reward_model={spoilt}"]
 
 
+def behead(folder):
+    """Write the weights without the classifier's head, as of a model that was not trained to classify."""
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: of for name, of in weights.items() if "classifier" not in name}, folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
-        shutil.rmtree, lambda own: (own / "model.safetensors").unlink(),
+        behead, shutil.rmtree, lambda own: (own / "model.safetensors").unlink(),
         lambda own: [path.unlink() for path in own.glob("token*")], lambda own: (own / "config.json").write_text("["),
         lambda own: (own / "adapter_config.json").write_text("{}"),
         lambda own: (own / "model.safetensors").write_text("version 1"),
@@ -200,6 +207,16 @@ def test_a_folder_that_cannot_give_rewards_is_refused_by_a_plan(own, spoil, word
     folder, words = own
     spoil(folder)
     worded(refused(*words))
+
+
+def test_a_model_whose_pickled_weights_lack_the_head_gives_no_random_scores(own):
+    """Headers show it of safetensors; of other files, loading does."""
+    folder, _ = own
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({name: of for name, of in weights.items() if "classifier" not in name}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"lack classifier\.bias, classifier\.weight, .* scores would be random"):
+        reward_models.RewardModel(folder).scores([(ASKED, "kind")])
 
 
 def test_the_two_keys_of_a_reward_model_belong_together(own, worded):
