@@ -364,7 +364,8 @@ def _power(study: Study, members: Sequence[Comparison], contrast: Contrast, time
         here = f"{format_number(effect * max(spread), 2)}{f' {unit}' if unit else ''}"
         text += f" ({here} at the {'spread seen' if len(spread) == 1 else 'largest spread of these comparisons'})"
     text += f" with {power.POWER:.0%} power"
-    which = f"of the first of {times} comparisons" if times > 1 else "at which the family asks it"
+    which = "at which the family asks it" if asked else "of one comparison alone"
+    which = f"of the first of {times} comparisons" if times > 1 else which
     return text + (f", at the level {level:.2g} {which}." if several else ".")
 
 

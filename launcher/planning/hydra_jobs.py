@@ -179,7 +179,7 @@ class Compositions:
 
     def unstable(self) -> list[str]:
         """The keys of the jobs whose resolvers give another value each time."""
-        return sorted({key for composition in self._cache.values() for key in composition.unstable})
+        return sorted(set().union(*(composition.unstable for composition in self._cache.values())))
 
     def compose(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
         """Compose these words once. The values of the keys `replaced` are filled in for each job."""
@@ -212,9 +212,13 @@ class Composition:
         again = copy.deepcopy(config)
         OmegaConf.clear_cache(again)
         with _no_launch():
-            differing = [leaf for leaf in dynamic if _resolved(config, *leaf) != _resolved(again, *leaf)]
+            differing = [leaf for leaf in dynamic if repr(_resolved(config, *leaf)) != repr(_resolved(again, *leaf))]
         #: Keys whose resolvers give another value each time: they are no part of a run, as those of the launch.
-        self.unstable = [".".join(map(str, path)) for path, _ in differing]
+        self.unstable = {
+            key
+            for key in (".".join(map(str, path)) for path, _ in differing)
+            if not any(f"{key}.".startswith(f"{ignored}.") for ignored in ignore)
+        }
         self._dynamic = [leaf for leaf in dynamic if leaf not in differing]
         self._read([leaf for leaf in leaves if leaf not in dynamic])
         self._of_hydra = any("${hydra:" in text for _, text in self._dynamic)

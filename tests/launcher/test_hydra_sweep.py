@@ -251,9 +251,10 @@ def test_values_that_differ_each_time_and_too_large_numbers_make_no_other_runs(t
         OmegaConf.register_new_resolver("uuid", lambda: uuid.uuid4().hex)
         OmegaConf.register_new_resolver("once", lambda: uuid.uuid4().hex, use_cache=True)
     """
-    config = {"id": "${uuid:}", "kept": "${once:}", "name": "${id}-${lr}", "lr": 1.0}
+    config = {"id": "${uuid:}", "kept": "${once:}", "name": "${id}-${lr}", "lr": 1.0,
+              "logger": {"id": "${uuid:}"}}  # fmt: skip
     write_program(tmp_path, "import rlsweep\nrlsweep.log(1, {'acc': 10**400})", resolvers, config)
-    asked = ("lr=0.5,inf", "hydra.sweeper.analysis.primary.metric=acc")
+    asked = ("lr=0.5,inf", "hydra.sweeper.analysis.primary.metric=acc", "hydra.sweeper.ignore=[logger]")
     said = sweep(tmp_path, *asked)
     assert "These keys get another value each time, so they are no part of a run: id, kept, name" in said
     assert ": 2 of 2 runs are done" in sweep(tmp_path, *asked)
