@@ -7,7 +7,7 @@ recorded when others, such as those after a rehearsal, take their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -153,17 +153,25 @@ class Condition:
     stage: StageRecord
 
 
-def of_experiment(multirun: Path, experiment: str) -> tuple[list[Condition], list[Taken]]:
-    """The forced gates before the stages that name an experiment, and the levels that these took."""
-    conditions: list[Condition] = []
-    taken: list[Taken] = []
+def of_experiment(
+    multirun: Path, experiment: str, runs: Mapping[str, Collection[str]]
+) -> tuple[list[Condition], list[Taken]]:
+    """The forced gates before the stages that have runs of an experiment, and the levels that its groups took there.
+
+    runs: the ids of its present plan by group.
+    """
+    conditions: dict[tuple[str, str], Condition] = {}
+    taken: dict[tuple[str, str, str], Taken] = {}
     for campaign in named(multirun):
         record = find(multirun, campaign)
         if record is None:
             continue  # it was moved away just now
-        for number, stage in enumerate(record.stages):
-            if experiment in stage.experiments and stage.started is not None:
-                before = [Condition(campaign, past) for past in record.stages[:number] if past.forced_by is not None]
-                conditions += [condition for condition in before if condition not in conditions]
-                taken += stage.taken
-    return conditions, taken
+        for version in record.versions:
+            for number, stage in enumerate(version):
+                shared = {group for group, ids in runs.items() if not {*ids}.isdisjoint(stage.runs.get(group, ()))}
+                if experiment in stage.experiments and shared:
+                    forced = [past for past in version[:number] if past.forced_by is not None]
+                    conditions |= {(campaign, past.name): Condition(campaign, past) for past in forced}
+                    levels = [level for level in stage.taken if level.into in shared]
+                    taken |= {(campaign, level.key, level.into): level for level in levels}
+    return [*conditions.values()], [*taken.values()]

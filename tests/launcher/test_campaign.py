@@ -330,6 +330,20 @@ def test_levels_and_forced_gates_hold_for_the_runs_that_decided_them(world, caps
     assert "stage main: its gate is not met by H (inconclusive: 0.93 [0.7, 1.2])\n" in said
 
 
+def test_a_report_names_what_its_present_runs_rest_on_and_nothing_of_another_campaign(world):
+    (world.conf / "campaign").mkdir(exist_ok=True)
+    other = {"check": {**STAGES["check"], "overrides": ["trainer.steps=6"]}, "main": {"experiment": "large"}}
+    (world.conf / "campaign/d.yaml").write_text(yaml.safe_dump({"stages": other}, sort_keys=False))
+    assert world.launch() == 0
+    levels = condition_lines(read_sweep(world.multirun / "large"))
+    world.verdicts["better"] = "contradicted"
+    assert len(levels) == 2 and world.launch("campaign=d", "force_gate=check") == 0
+    (line,) = condition_lines(read_sweep(world.multirun / "large"))
+    assert line.startswith("Forced gate: campaign d went on")
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0 and condition_lines(read_sweep(world.multirun / "large")) == levels
+
+
 def test_the_command_of_a_stage_that_took_levels_plans_the_same_runs(world):
     assert world.launch() == 0
     for plan in world.swept:
