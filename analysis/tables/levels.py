@@ -257,14 +257,17 @@ def collapses(gone: Iterable[Collapse]) -> str:
 
 
 def condition_lines(sweep: Sweep) -> list[str]:
-    """A line for each gate that was forced before the experiment's stage of a campaign, and one for each level that the
-    stage took from an earlier one; instead, one line with the error if a campaign's record cannot be read."""
+    """A line for each gate that was forced before the experiment's stage of a campaign had its present runs, and one
+    for each level that these took from an earlier stage; instead, one line with the error if a campaign's record cannot
+    be read."""
     name = str(sweep.plan.get("experiment") or sweep.folder.name)
+    runs = {group: {run.id for run in sweep.runs_of(group)} for group in sweep.groups}
     try:
-        conditions, taken = campaign_record.of_experiment(sweep.folder.parent, name)
+        conditions, taken = campaign_record.of_experiment(sweep.folder.parent, name, runs)
     except ValueError as error:
         return [f"Whether a gate of a campaign was forced before these runs is not known: {error}"]
-    return [*map(_forced, conditions), *(_taken(level, sweep) for level in taken)]
+    # Campaigns over the same runs may have taken a level from the same stage.
+    return [*map(_forced, conditions), *dict.fromkeys(_taken(level, sweep) for level in taken)]
 
 
 def _forced(condition: Condition) -> str:

@@ -6,7 +6,6 @@ The analysis judges. Of a stage's reports only `report.json` is read, the file f
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.campaign import stages
-from launcher.campaign.stages import Campaign, Pin, PlannedStage
+from launcher.campaign.stages import Campaign, PlannedStage
 from launcher.execution import checks, sweep
 from launcher.execution.sweep import Swept
 from launcher.files import BadRunFolder
@@ -35,13 +34,17 @@ _ENDED = frozenset({RunState.DONE, RunState.DIVERGED})
 
 
 def plan_and_check(campaign: Campaign, plugin: bool = False) -> tuple[list[PlannedStage], CampaignRecord | None]:
-    """The plans of all stages as they are decided now, and the record. plugin: whether a launcher of Hydra takes the
-    place of the cluster. Raises InvalidPlan, before anything is written, with the problems of every stage."""
+    """The plans of all stages as they are decided now, and what is recorded of them. plugin: whether a launcher of
+    Hydra takes the place of the cluster. Raises InvalidPlan, before anything is written, with the problems of every
+    stage."""
     planned = stages.plan_all(campaign, None)
     for stage in planned:
         checks.refuse_dry(stage.plan, plugin)
     record = campaign_record.find(planned[0].plan.multirun, campaign.name)
-    return (planned if record is None else stages.plan_all(campaign, record)), record
+    if record is None:
+        return planned, None
+    planned = stages.plan_all(campaign, record)
+    return planned, _recorded(record, campaign, record.command, planned)
 
 
 def launch(campaign: Campaign, words: Sequence[str], plugin: Any = None) -> int:
@@ -59,7 +62,6 @@ def launch(campaign: Campaign, words: Sequence[str], plugin: Any = None) -> int:
         started = _start(campaign, stage, above)
         if started is None:
             return EXIT_FAILED
-        above[stage.name] = started
         charged |= started.plan.runs.keys()  # with the levels that were decided meanwhile
         swept = _sweep(campaign, started, above, charged if shared else frozenset(), plugin)
         if swept.outcome.interrupted:
@@ -77,33 +79,44 @@ def launch(campaign: Campaign, words: Sequence[str], plugin: Any = None) -> int:
 def _recorded(
     before: CampaignRecord | None, campaign: Campaign, command: str, planned: Sequence[PlannedStage]
 ) -> CampaignRecord:
-    """The record with the stages as they are planned now; what was decided stays."""
-    known = {stage.name: stage for stage in before.stages} if before is not None else {}
-    listed = []
+    """The record with the stages as they are planned now. What was decided of the same runs stays; what was decided of
+    others is kept apart."""
+    versions, listed = before.versions if before is not None else [], list[StageRecord]()
     for stage in planned:
-        names = [experiment.name for experiment in stage.experiments]
-        listed.append(replace(known.get(stage.name, StageRecord(stage.name, names)), experiments=names))
-    return CampaignRecord(campaign.name, command, listed)
+        entry = StageRecord(stage.name, names := [experiment.name for experiment in stage.experiments])
+        for known in (known for version in versions for known in version if known.name == stage.name):
+            if known.runs == stage.runs and len(stage.taken) == len(stage.pins):  # else the runs are not known yet
+                entry = known
+        listed.append(replace(entry, experiments=names, taken=[*stage.taken.values()]))
+    former = [version for version in versions if any(known.started and known not in listed for known in version)]
+    return CampaignRecord(campaign.name, command, listed, former)
 
 
 def _start(campaign: Campaign, stage: PlannedStage, above: dict[str, PlannedStage]) -> PlannedStage | None:
     """The stage with the levels that it takes, which are frozen now; None if one of them is not decided."""
-    key = stage.plan.multirun, campaign.name, stage.name
-    if len(stage.values) < len(stage.pins):
+    if len(stage.taken) < len(stage.pins):
         undecided: list[str] = []
-        taken = _take(stage.plan.multirun, stage.pins, undecided)
+        taken = _take(stage, above, undecided)
         if undecided:
             why = f"cannot start, because it takes levels that are not decided: {'; '.join(undecided)}"
             _say(campaign, f"stage {stage.name} {why}")
             return None
-        # Another launch of the campaign may have been faster.
-        frozen = campaign_record.change_stage(*key, lambda now: now if now.taken else replace(now, taken=taken))
+        key = stage.plan.multirun, campaign.name, stage.name
+        # Some may be decided: by this launch before it was edited, or by another one that was faster.
+        frozen = campaign_record.change_stage(*key, lambda now: replace(now, taken=[*(taken | now.levels()).values()]))
         for level in frozen.taken:
             source = f"taken from stage {level.stage} ({level.means})"
             print(f"{level.into}: {level.key} = {level.value}, {source}", flush=True)
-        stage = stages.plan_stage(campaign, stage.name, frozen.values(), above)
-    campaign_record.change_stage(*key, lambda now: replace(now, started=now.started or time.time()))
+        stage = stages.plan_stage(campaign, stage.name, frozen.taken, above)
+    _record_runs(campaign, stage, above)
     return stage
+
+
+def _record_runs(campaign: Campaign, stage: PlannedStage, above: dict[str, PlannedStage]) -> None:
+    """Before its runs start, record which ones a stage has: those that its levels and its gate are decided by."""
+    above[stage.name] = stage
+    key = stage.plan.multirun, campaign.name, stage.name
+    campaign_record.change_stage(*key, lambda now: replace(now, started=now.started or time.time(), runs=stage.runs))
 
 
 def _sweep(
@@ -113,8 +126,9 @@ def _sweep(
     count for the budget, too."""
 
     def again(added: AddedSeeds) -> Plan:
-        whole = stages.plan_stage(campaign, stage.name, stage.values, above, added).plan
-        return dataclasses.replace(whole, charged=charged | whole.runs.keys() if charged else charged)
+        whole = stages.plan_stage(campaign, stage.name, [*stage.taken.values()], above, added)
+        _record_runs(campaign, whole, above)
+        return replace(whole.plan, charged=charged | whole.plan.runs.keys() if charged else charged)
 
     return sweep.sweep(campaign.root, replace(stage.plan, charged=charged), plugin=plugin, again=again)
 
@@ -191,12 +205,12 @@ def _gate(stage: PlannedStage) -> list[Figure]:
     return figures
 
 
-def _take(multirun: Path, pins: Sequence[Pin], undecided: list[str]) -> list[Taken]:
+def _take(stage: PlannedStage, above: Mapping[str, PlannedStage], undecided: list[str]) -> dict[tuple[str, str], Taken]:
     """The levels that a stage takes, as the reports of earlier stages have them now. `undecided` gets a line for each
     that has no best level; BadRunFolder: a report cannot be read."""
-    taken = []
-    for pin in pins:
-        every, where = _report(multirun, pin.experiment)["levels"], f"{pin.experiment}: {pin.into}"
+    taken = {}
+    for pin in stage.pins:
+        every, where = _report(stage.plan.multirun, pin.experiment)["levels"], f"{pin.experiment}: {pin.into}"
         match = next((taken for taken in every if (taken["group"], taken["factor"]) == (pin.into, pin.factor)), None)
         if match is None:
             undecided.append(f"{where} does not read {pin.factor}, or has one level of it")
@@ -205,11 +219,10 @@ def _take(multirun: Path, pins: Sequence[Pin], undecided: list[str]) -> list[Tak
         if match["best"] is None:
             undecided.append(f"{where} has no best level of {pin.factor}, for none has all of its results ({means})")
             continue
-        taken.append(
-            Taken(
-                key=pin.key, into=pin.into, value=match["best"]["level"], stage=pin.take.stage,
-                experiment=pin.experiment, group=pin.into, factor=pin.factor, means=means, time=time.time(),
-            )
+        taken[pin.key, pin.into] = Taken(
+            key=pin.key, into=pin.into, value=match["best"]["level"], stage=pin.take.stage,
+            experiment=pin.experiment, group=pin.into, factor=pin.factor, means=means, time=time.time(),
+            runs=above[pin.take.stage].runs[pin.into],
         )  # fmt: skip
     return taken
 

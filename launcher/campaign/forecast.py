@@ -72,7 +72,7 @@ def _stage(
         "takes": [
             {
                 "key": pin.key, "group": pin.into, "stage": pin.take.stage, "factor": pin.factor,
-                "value": stage.values.get((pin.key, pin.into)),
+                "value": level.value if (level := stage.taken.get((pin.key, pin.into))) is not None else None,
             }
             for pin in stage.pins
         ],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from launcher.planning import hypotheses, overrides, planner, schema
 from launcher.planning.overrides import COMMAND_LINE, is_within, key_of
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
-from launcher.run.campaign_record import CampaignRecord
+from launcher.run.campaign_record import CampaignRecord, Taken
 from launcher.run.folder import RESERVED, can_be_named
 from launcher.text import one_line, shown
 
@@ -172,18 +172,25 @@ class Pin:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage with its plan. values: of its pins, by (key, group); those that are not decided are missing."""
+    """A stage with its plan. taken: the levels of its pins, by (key, group); those that are not decided are missing."""
 
     name: str
     stage: Stage
     pins: tuple[Pin, ...]
-    values: Mapping[tuple[str, str], Any]
+    taken: Mapping[tuple[str, str], Taken]
     plan: Plan
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
         """The experiments of its plan."""
         return self.plan.experiments
+
+    @property
+    def runs(self) -> dict[str, list[str]]:
+        """The ids of its runs by group, whatever their order in the plan."""
+        entries = [entry for experiment in self.experiments for entry in experiment.entries]
+        groups = [group for experiment in self.experiments for group in experiment.groups]
+        return {group: sorted({entry.id for entry in entries if entry.group == group}) for group in groups}
 
 
 def shared_budget(planned: Sequence[PlannedStage]) -> float | None:
@@ -261,18 +268,19 @@ def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
 
 
 def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedStage]:
-    """The plans of all stages, with the levels that are recorded as taken.
+    """The plans of all stages, with the levels that are recorded as taken and were decided by the runs planned now.
 
     Raises InvalidPlan with every problem of every stage.
     """
     planned: dict[str, PlannedStage] = {}
     problems = Diagnostics()
-    values = {stage.name: stage.values() for stage in record.stages} if record is not None else {}
+    recorded = [stage for version in record.versions for stage in version] if record is not None else []
     for name, stage in campaign.spec.stages.items():
         if any(take.stage not in planned for take in stage.take.values()):
             continue  # the stage above has problems of its own
         try:
-            planned[name] = plan_stage(campaign, name, values.get(name, {}), planned)
+            levels = [level for stage in recorded if stage.name == name for level in stage.taken]
+            planned[name] = plan_stage(campaign, name, levels, planned)
         except InvalidPlan as invalid:
             problems += invalid.problems
     seen: dict[str, str] = {}
@@ -289,12 +297,12 @@ def plan_all(campaign: Campaign, record: CampaignRecord | None) -> list[PlannedS
 def plan_stage(
     campaign: Campaign,
     name: str,
-    values: Mapping[tuple[str, str], Any],
+    levels: Iterable[Taken],
     above: Mapping[str, PlannedStage],
     added: AddedSeeds | None = None,
 ) -> PlannedStage:
-    """The plan of one stage. values: of its pins, by (key, group); above: the plans of the stages above it; added:
-    as in `planner.make`.
+    """The plan of one stage. levels: that were taken for it, the last one last, of which those hold that the present
+    runs decided; above: the plans of the stages above it; added: as in `planner.make`.
 
     Raises InvalidPlan; what the campaign's file says is named by its own key.
     """
@@ -302,9 +310,14 @@ def plan_stage(
     pins = _pins(campaign, name, above, problems)
     problems.raise_any()
     chosen: dict[tuple[str, str], Any] = {}
+    taken: dict[tuple[str, str], Taken] = {}
     for pin in pins:
-        last = above[pin.take.stage].experiments[0].factors[pin.factor]["levels"][-1]
-        chosen[pin.key, pin.into] = values.get((pin.key, pin.into), last)
+        source, at = above[pin.take.stage], (pin.key, pin.into)
+        chosen[at] = source.experiments[0].factors[pin.factor]["levels"][-1]
+        for level in levels:
+            now = (*at, pin.take.stage, pin.factor, source.runs[pin.into])
+            if (level.key, level.into, level.stage, level.factor, level.runs) == now:
+                taken[at], chosen[at] = level, level.value
     words = [f"experiment={','.join(stage.experiment)}", *stage.overrides, *_group_words(campaign, stage, chosen)]
     gate = campaign.composer.content(f"{CAMPAIGN}/{campaign.name}")["stages"][name].get("gate")
     words += [as_override(f"analysis.hypotheses.{hypothesis}", gate[hypothesis]) for hypothesis in stage.declared]
@@ -313,8 +326,7 @@ def plan_stage(
         plan = planner.make(campaign.root, words, campaign.composer, added, campaign.checks)
     except InvalidPlan as invalid:
         raise InvalidPlan([_at_home(problem, campaign, name) for problem in invalid.problems]) from invalid
-    decided = {key: value for key, value in values.items() if key in chosen}
-    planned = PlannedStage(name, stage, pins, decided, plan)
+    planned = PlannedStage(name, stage, pins, taken, plan)
     _check_gate(campaign.file, planned, problems)
     _check_seeds(campaign, planned, above, problems)
     problems.raise_any()

@@ -1,12 +1,13 @@
 """The record of a campaign, multirun/<campaign>/campaign.json: what was decided, which no run folder says.
 
 The states of runs are in their folders. A stage's taken values are frozen when it starts, and a forced gate stays
-recorded: later reports name it.
+recorded: later reports name it. A decision holds for the runs that it was made from, which the record names; it stays
+recorded when others, such as those after a rehearsal, take their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -49,7 +50,8 @@ class Figure(Record):
 @dataclass(frozen=True)
 class Taken(Record):
     """A level that a stage took: of a factor (by its key) of a group in an earlier stage's experiment, for a group of
-    its own. `means`: the primary measure of each level then, as text for people."""
+    its own. `means`: the primary measure of each level then, as text for people; `runs`: the ids of the group's runs,
+    which decided it."""
 
     key: str
     into: str
@@ -60,12 +62,14 @@ class Taken(Record):
     factor: str
     means: str
     time: float
+    runs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class StageRecord(Record):
     """A stage. `gate`: the figures of the last decision; `met`: None before one; `forced`: the figures that had not met
-    the gate when it was forced, with the command and the time."""
+    the gate when it was forced, with the command and the time; `runs`: the ids of its runs by group, which all of this
+    is about."""
 
     name: str
     experiments: list[str]
@@ -77,20 +81,27 @@ class StageRecord(Record):
     forced_by: str | None = None
     forced_at: float | None = None
     incomplete: str | None = None
+    runs: dict[str, list[str]] = field(default_factory=dict)
 
-    def values(self) -> dict[tuple[str, str], Any]:
+    def levels(self) -> dict[tuple[str, str], Taken]:
         """The levels that it took, by key and group."""
-        return {(level.key, level.into): level.value for level in self.taken}
+        return {(level.key, level.into): level for level in self.taken}
 
 
 @dataclass(frozen=True)
 class CampaignRecord(Record):
-    """campaign.json. Stages are in their order."""
+    """campaign.json. Stages are in their order. `former`: the stages of launches with other runs, the last one last."""
 
     campaign: str
     command: str
     stages: list[StageRecord]
+    former: list[list[StageRecord]] = field(default_factory=list)
     format: Literal[1] = field(default=FORMAT, kw_only=True)
+
+    @property
+    def versions(self) -> list[list[StageRecord]]:
+        """The stages of all launches, the present ones last."""
+        return [*self.former, self.stages]
 
     def stage(self, name: str) -> StageRecord:
         """The stage of that name. KeyError."""
@@ -142,17 +153,28 @@ class Condition:
     stage: StageRecord
 
 
-def of_experiment(multirun: Path, experiment: str) -> tuple[list[Condition], list[Taken]]:
-    """The forced gates before the stages that name an experiment, and the levels that these took."""
-    conditions: list[Condition] = []
-    taken: list[Taken] = []
+def of_experiment(
+    multirun: Path, experiment: str, runs: Mapping[str, Collection[str]]
+) -> tuple[list[Condition], list[Taken]]:
+    """The forced gates before the stages that have runs of an experiment, and the levels that its groups took there.
+
+    runs: the ids of its present plan by group.
+    """
+    conditions: dict[tuple[str, str], Condition] = {}
+    taken: dict[tuple[str, str, str], Taken] = {}
     for campaign in named(multirun):
         record = find(multirun, campaign)
         if record is None:
             continue  # it was moved away just now
-        for number, stage in enumerate(record.stages):
-            if experiment in stage.experiments and stage.started is not None:
-                before = [Condition(campaign, past) for past in record.stages[:number] if past.forced_by is not None]
-                conditions += [condition for condition in before if condition not in conditions]
-                taken += stage.taken
-    return conditions, taken
+        for version in record.versions:
+            for number, stage in enumerate(version):
+                if experiment not in stage.experiments or stage.started is None:
+                    continue
+                known = stage.runs or runs  # older versions did not record them
+                shared = {group for group, ids in runs.items() if not {*ids}.isdisjoint(known.get(group, ()))}
+                if shared:
+                    forced = [past for past in version[:number] if past.forced_by is not None]
+                    conditions |= {(campaign, past.name): Condition(campaign, past) for past in forced}
+                    levels = [level for level in stage.taken if level.into in shared]
+                    taken |= {(campaign, level.key, level.into): level for level in levels}
+    return [*conditions.values()], [*taken.values()]

@@ -30,6 +30,7 @@ from launcher.execution.reconciler import Outcome
 from launcher.execution.sweep import Swept
 from launcher.planning import freeze, planner
 from launcher.run import campaign_record
+from launcher.run.campaign_record import Taken
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
 from tests.launcher.conftest import ROOT, Sweeps
@@ -269,6 +270,70 @@ def test_a_stage_takes_the_best_levels_which_are_frozen_then_and_part_of_its_com
     assert world.launch() == 0 and world.lr(world.swept[6]) == {"A": 1e-3, "B": 1e-4}
     lines = condition_lines(read_sweep(world.multirun / "large"))
     assert lines[1].startswith(f"B: p has {LR} = 0.0001, which stage tune chose (tuning, B: 0.0001: 0.25;")
+
+
+def test_a_rehearsal_decides_nothing_of_the_campaign_and_neither_is_forgotten(world, capsys):
+    world.verdicts["better"] = "contradicted"
+    assert world.launch("trainer.steps=2", "force_gate=check") == 0
+    world.best = {"A": 1e-4, "B": 1e-3}
+    planned = document("c", *campaign.plan_and_check(world.read()))["stages"]
+    assert {take["value"] for take in planned[2]["takes"]} == {None}
+    assert [(stage["met"], stage["figures"], stage["forced"]) for stage in planned] == [(None, [], False)] * 4
+    assert world.launch() == 1 and "It was forced before" not in capsys.readouterr().err
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0 and world.lr(world.swept[-2]) == {"A": 1e-4, "B": 1e-3}
+    lines = condition_lines(read_sweep(world.multirun / "large"))
+    assert [line.split(", which")[0] for line in lines] == [f"A has {LR} = 0.0001", f"B: p has {LR} = 0.001"]
+    world.verdicts["better"] = "contradicted"
+    record = world.record()
+    assert world.launch("trainer.steps=2") == 0 and "It was forced before" in capsys.readouterr().err
+    assert world.lr(world.swept[-2]) == {"A": 1e-3, "B": 1e-4}
+    assert condition_lines(read_sweep(world.multirun / "large"))[0].startswith("Forced gate: campaign c")
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0 and world.record().stages == record.stages
+
+
+@pytest.mark.parametrize(
+    ("tune", "main", "lr"),
+    [
+        ({"seeds": [7, 8]}, {}, 1e-4),
+        ({"factors": {LR: [1e-4, 1e-2]}}, {}, 1e-4),  # without the level that was chosen
+        ({"factors": {LR: [1e-4, 1e-3, 1e-2]}}, {}, 1e-4),
+        ({}, {"seeds": [0, 1, 2]}, 1e-3),  # the deciding runs are the same
+    ],
+)
+def test_levels_and_forced_gates_hold_for_the_runs_that_decided_them(world, capsys, tune, main, lr):
+    world.verdicts["H"] = "inconclusive"
+    assert world.launch("force_gate=check,main") == 0
+    write_experiment(world.conf, GROUPS, "tuning", **{"seeds": [7], "factors": {LR: [1e-4, 1e-3]}, **tune})
+    write_experiment(world.conf, GROUPS, "large", analysis={"hypotheses": {"H": CLAIM}}, **{"seeds": [0, 1], **main})
+    world.write(STAGES)
+    world.best = {"A": 1e-4, "B": 1e-4}
+    capsys.readouterr()
+    assert world.launch() == 1
+    assert world.lr(world.swept[-1])["A"] == lr
+    assert "stage check: its gate is not met by H (inconclusive: 0.93 [0.7, 1.2]). It was forced before" in (
+        said := capsys.readouterr().err
+    )
+    assert "stage main: its gate is not met by H (inconclusive: 0.93 [0.7, 1.2])\n" in said
+
+
+def test_a_report_names_what_its_present_runs_rest_on_and_nothing_of_another_campaign(world):
+    (world.conf / "campaign").mkdir(exist_ok=True)
+    other = {"check": {**STAGES["check"], "overrides": ["trainer.steps=6"]}, "main": {"experiment": "large"}}
+    (world.conf / "campaign/d.yaml").write_text(yaml.safe_dump({"stages": other}, sort_keys=False))
+    assert world.launch() == 0
+    levels = condition_lines(read_sweep(world.multirun / "large"))
+    world.verdicts["better"] = "contradicted"
+    assert len(levels) == 2 and world.launch("campaign=d", "force_gate=check") == 0
+    (line,) = condition_lines(read_sweep(world.multirun / "large"))
+    assert line.startswith("Forced gate: campaign d went on")
+    world.verdicts["better"] = "supported"
+    assert world.launch() == 0 and condition_lines(read_sweep(world.multirun / "large")) == levels
+
+
+def test_the_command_of_a_stage_that_took_levels_plans_the_same_runs(world):
+    assert world.launch() == 0
     for plan in world.swept[:4]:  # each stage by hand
         words = shlex.split(plan.experiments[0].command)[3:]
         assert list(planner.make(ROOT, words, world.composer).runs) == list(plan.runs)
@@ -453,8 +518,11 @@ def test_tuned_and_fixed_baselines_of_qstar_stand_in_one_report():
     runs = {entry.group: above["settings"].plan.runs[entry.id] for entry in above["settings"].experiments[0].entries}
     fixed = runs["ppo_fixed"].config["verl"]["actor_rollout_ref"]["actor"]["optim"]["lr"]
     for level, others in ((10 * fixed, 42), (fixed, 0)):  # the best rate may be the fixed one
-        values = dict.fromkeys([(pin.key, pin.into) for pin in above["main"].pins], level)
-        planned = [stages.plan_stage(declared, name, values, above).plan for name in ("main", "settings")]
+        taken = [
+            Taken(pin.key, pin.into, level, "tune", "-", pin.into, pin.factor, "-", 0.0, above["tune"].runs[pin.into])
+            for pin in above["main"].pins
+        ]
+        planned = [stages.plan_stage(declared, name, taken, above).plan for name in ("main", "settings")]
         main, settings = (plan.runs.keys() for plan in planned)
         assert main <= settings and len(settings - main) == others
 
