@@ -95,7 +95,7 @@ def is_hydras(word: str) -> bool:
 
 def is_code_choice(word: str) -> bool:
     """Whether an override holds for one command alone, and is not part of the command that the plan records."""
-    return word.partition("=")[0] in CODE_CHOICES
+    return word.partition("=")[0] in {*CODE_CHOICES, "hydra.sweeper.code"}
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
