@@ -75,7 +75,14 @@ def activate() -> None:
 
 def program() -> str:
     """What a user of this project types for a command of the launcher."""
-    return "python -m launcher" if root() == ROOT else "rlsweep"
+    return spelled("python -m launcher")
+
+
+def spelled(text: str) -> str:
+    """A text in which commands stand as rlsweep's own repository has them, as a user of this project types them."""
+    if root() == ROOT:
+        return text
+    return text.replace("python launch.py -m", "rlsweep launch").replace("python -m launcher", "rlsweep")
 
 
 def python_path(*first: Path) -> str:

@@ -242,11 +242,11 @@ def _read_plan(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BadPlan(
             f"{path}: there is no plan.json; give the folder of an experiment, such as multirun/quickstart, "
-            "which `python launch.py -m experiment=NAME` creates"
+            "which the launch of an experiment creates"
         ) from None
     except (OSError, ValueError) as error:
         raise BadPlan(
-            f"{path}: cannot be read ({error}); `python launch.py -m experiment=NAME` writes it again"
+            f"{path}: cannot be read ({error}); the command of the experiment, repeated, writes it again"
         ) from error
     if not isinstance(plan, dict) or plan.get("format") != PLAN_FORMAT:
         version = plan.get("format") if isinstance(plan, dict) else type(plan).__name__

@@ -7,6 +7,7 @@ import filecmp
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from analysis.findings.study import Study, range_of
 from analysis.findings.verdicts import Verdict
 from analysis.report.headline import Answer
 from analysis.sections import PageSection
+from analysis.spec.validation import BadPlan
 from analysis.tables.table import Table, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
@@ -71,23 +73,26 @@ def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[
 
 def write_all(out: Path, files: Mapping[str, Content]) -> None:
     """Write all files aside and rename them, so that a reader never sees half a file. A file with this content is not
-    touched."""
+    touched. BadPlan: they cannot be written."""
     try:
         for name, content in files.items():
             path = out / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(_aside(path), "wb") as file:
                 file.writelines(_parts(content))
-    except BaseException:
         for path in map(out.joinpath, files):
-            _aside(path).unlink(missing_ok=True)
-        raise
-    for path in map(out.joinpath, files):
-        aside = _aside(path)
-        if path.is_file() and filecmp.cmp(aside, path, shallow=False):
-            aside.unlink()
-        else:
-            os.replace(aside, path)
+            if path.is_file() and filecmp.cmp(_aside(path), path, shallow=False):
+                _aside(path).unlink()
+            else:
+                os.replace(_aside(path), path)
+    except BaseException as error:
+        for path in map(out.joinpath, files):
+            with suppress(OSError):
+                _aside(path).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        rule = f"the report cannot be written here ({error.strerror})"
+        raise BadPlan(f"{out}: {rule}. Fix: free space, or make the folder writable, and repeat the command") from error
 
 
 def _parts(content: Content) -> Iterable[bytes]:

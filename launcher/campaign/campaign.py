@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from launcher import project
 from launcher.campaign import stages
 from launcher.campaign.stages import Campaign, PlannedStage
 from launcher.execution import checks, sweep
@@ -163,7 +164,7 @@ def _passes(campaign: Campaign, stage: PlannedStage, swept: Swept, command: str)
         return True
     _say(campaign, f"stage {stage.name}: {why}")
     if ended:
-        forcing = f"{command} {stages.FORCE}={stage.name}"
+        forcing = project.spelled(f"{command} {stages.FORCE}={stage.name}")
         _say(campaign, f"the campaign stops here. To go on regardless, which every later report says first: {forcing}")
     return False
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shlex
 import shutil
 import signal
 import statistics
@@ -49,8 +50,6 @@ _WORDS = {
     **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
     **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
 }
-#: With these words a program plans its runs and freezes them, and the budget lets none start.
-_FREEZE = ("hydra/sweeper=rlsweep", "hydra.sweeper.cluster=local", "hydra.sweeper.budget.device_hours=1e-9", "-m")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
         raise Usage(f"--kills = {given.kills}: must be 1 or more")
     with tempfile.TemporaryDirectory(prefix="rlsweep-certify-") as scratch, ExitStack() as started:
         planned, workers = Path(scratch, "planned"), None
-        place = (_plan if "=" in given.overrides[0] else _plan_program)(given.overrides, planned)
+        place = _plan(given.overrides, planned)
         frozen = catalog.find_run(planned, given.run or catalog.read_plan(planned, place.name)["runs"][0]["id"])
         if KEY not in (config := read_config(frozen)):  # an attempt at a program is a process of its own
             slots = pool.slots(2, shape(config).devices, pool.visible_devices())
@@ -87,28 +86,22 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _plan(words: Sequence[str], planned: Path) -> Path:
-    """Freeze a plan in the multirun folder `planned`; the folder of its experiment. Raises InvalidPlan."""
+    """Freeze a plan in the multirun folder `planned`; the folder of its experiment. Raises InvalidPlan. Usage: the
+    words start no program of @hydra.main."""
     from launcher.execution import checks
     from launcher.planning import freeze, planner
 
-    if project.root() != ROOT:
-        os.chdir(project.root())
-    plan = planner.make(project.root(), words)
-    checks.refuse_dry(plan, run_ids=list(plan.runs))
+    if "=" in words[0]:
+        if project.root() != ROOT:
+            os.chdir(project.root())
+        plan = planner.make(project.root(), words)
+        checks.refuse_dry(plan, run_ids=list(plan.runs))
+    else:
+        from launcher.commands import hydra_sweep
+
+        plan = hydra_sweep.plan(shlex.join([*words, "hydra/sweeper=rlsweep", "-m"]), Path.cwd())
     freeze.freeze(replace(plan, multirun=planned, prefixes={}))
     return plan.multirun / plan.experiments[0].name
-
-
-def _plan_program(words: Sequence[str], planned: Path) -> Path:
-    """The same of a program of @hydra.main, which plans its runs itself. Usage: it does not."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "PATH": path, "RLSWEEP_MULTIRUN": str(planned)}
-    command = ["env", *words, f"hydra.sweep.dir={planned.with_name('sweep')}", *_FREEZE]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    for name in catalog.experiments(planned):
-        return project.multirun() / name
-    fix = "name a program of @hydra.main, or experiment=NAME"
-    raise Usage(f"{words[0]}: it plans no run. Fix: {fix}\n{said.stdout}{said.stderr}".strip())
 
 
 def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> dict[str, Any] | None:

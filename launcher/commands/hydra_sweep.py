@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import re
 import shlex
+import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -27,12 +30,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from launcher import project
 from launcher.config import content, identity
-from launcher.errors import InvalidPlan, Objection
+from launcher.errors import InvalidPlan, Objection, Usage
 from launcher.execution import sweep
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
-from launcher.project import CONF, ROOT
+from launcher.project import CONF, EXIT_FINE, ROOT
 from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_summary, run_folder
 from launcher.run.lifecycle import RunState, State, find_state, read_state
 from launcher.secrets import mask
@@ -42,7 +45,31 @@ from launcher.worker.hydra_app import HydraApplication
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 # The frames of a traceback that are not the program's.
 _ENGINE = re.compile(r'  File "[^"]*", line \d+, in _attempt\n.*in _?run_job\n(    [^\n]*\n)+', re.DOTALL)
+# In the environment: the file to which a program writes its plan, and ends.
+_PLAN = "RLSWEEP_PLAN"
 _log = logging.getLogger(__name__)
+
+
+def start(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a program's command in a folder, with this Python's programs; with `more` in its environment, it prints
+    nothing here."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, **more}
+    return subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=bool(more), text=True, check=False
+    )
+
+
+def plan(command: str, folder: Path) -> Plan:
+    """The plan of what a program's command would run in a folder; nothing is written. Usage: it makes none."""
+    with tempfile.TemporaryDirectory(prefix="rlsweep-plan-") as scratch:
+        file = Path(scratch, "plan")
+        said = start(command, folder, **{_PLAN: str(file)})
+        if not file.exists():
+            fix = "correct what it prints, or name a program of @hydra.main, or experiment=NAME"
+            raise Usage(f"{command}: it plans no run. Fix: {fix}\n{said.stdout}{said.stderr}".strip())
+        made: Plan = pickle.loads(file.read_bytes())
+    return made
 
 
 def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[str], results: list[Any]) -> int:
@@ -69,6 +96,9 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     out = sys.stdout
     with redirect_stdout(sys.stderr):  # standard output is what jobs print
         plan = _plan(jobs, section, program, words, cluster)
+        if file := os.environ.get(_PLAN):
+            Path(file).write_bytes(pickle.dumps(plan))
+            raise SystemExit(EXIT_FINE)
         if unstable := compositions.unstable():
             print(f"These keys get another value each time, so they are no part of a run: {', '.join(unstable)}")
         folder = Path(master.hydra.sweep.dir)

@@ -1,7 +1,8 @@
 """rlsweep init: make a repository for a study of your own, which works at once.
 
 It has an experiment, a method part, a reward and prompts of its own. With --plain it has a script with @hydra.main in
-their place, for programs that bring their own training. Exit codes: 0 fine, 2 the folder exists.
+their place, for programs that bring their own training. Exit codes: 0 fine, 2 the folder
+exists, or its name is not allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from string import Template
 
 from launcher.application import application
 from launcher.commands import output
-from launcher.errors import Usage
+from launcher.errors import Usage, missing
 from launcher.project import EXIT_FINE
 
 HELP = "make a repository of your own"
@@ -40,6 +41,9 @@ def run(given: argparse.Namespace) -> int:
     study = "" if given.plain else application().study
     package, _, below = (study or _PLAIN).partition(":")
     values = {"name": name, "package": name.replace("-", "_").lower()}
+    if study and missing(values["package"]) is None:
+        rule = f"its package {values['package']} would hide the module of this name that is installed"
+        raise Usage(f"folder = {given.folder}: {rule}. Fix: name another")
     written = []
     templates = Path(str(files(package).joinpath(below)))
     for source in templates.rglob(f"*{_SUFFIX}"):

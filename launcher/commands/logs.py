@@ -16,9 +16,10 @@ from typing import Any
 from launcher import files, text
 from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
-from launcher.run import catalog, lifecycle
+from launcher.run import catalog, lifecycle, whole
 from launcher.run.folder import attempt_folder, run_folder
 from launcher.run.lifecycle import RETRYABLE, RunState, State, find_state, read_state
+from launcher.status.standing import UNREADABLE, Index
 
 HELP = "show why a run failed, and the end of its output"
 _LINES = 20
@@ -37,7 +38,8 @@ def run(given: argparse.Namespace) -> int:
     ids, titles = catalog.resolve(multirun, given.names), catalog.titles(multirun)
     if len(ids) == 1 and given.names[0] not in catalog.experiments(multirun):
         folder = run_folder(multirun, ids[0])
-        runs = [_Run(folder, titles.get(folder.name, ""), read_state(folder))]
+        state = read_state(folder)
+        runs = [_Run(folder, titles.get(folder.name, ""), state, whole.problem(folder, state))]
         lines = _shown(runs[0])
     else:
         runs = _failed(multirun, ids, titles)
@@ -51,10 +53,15 @@ class _Run:
     folder: Path
     title: str
     state: State
+    damage: str | None  # which file is not as it was when the run was done
 
     @property
     def present(self) -> str:
-        return lifecycle.true_state(self.folder, self.state.state)
+        return UNREADABLE if self.damage else lifecycle.true_state(self.folder, self.state.state)
+
+    @property
+    def cause(self) -> str | None:
+        return self.damage or self.state.message
 
     @property
     def log(self) -> Path:
@@ -68,7 +75,7 @@ class _Run:
         """The run's id and title, its present state, and why; `brief` omits its attempt and host."""
         state, present = self.state, self.present
         kind = f" ({state.failure_kind})" if state.failure_kind and state.failure_kind != present else ""
-        message = f": {state.message}" if state.message else ""
+        message = f": {self.cause}" if self.cause else ""
         attempt = "" if brief else f", attempt {state.attempt}{f' on {state.host}' if state.host else ''}"
         return f"{' '.join(filter(None, [self.folder.name, self.title]))}: {present}{kind}{attempt}{message}"
 
@@ -81,7 +88,7 @@ class _Run:
             "attempt": state.attempt,
             "attempts": sorted(int(place.name) for place in self.log.parent.parent.glob("[0-9]*")),
             "kind": state.failure_kind,
-            "cause": state.message,
+            "cause": self.cause,
             "error": state.error,
             "log": str(self.log),
             "lines": last_lines(self.log, _LINES),
@@ -119,9 +126,11 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def _failed(multirun: Path, ids: Sequence[str], titles: Mapping[str, str]) -> list[_Run]:
     """Those of these runs that failed, the newest first."""
-    states = ((run_folder(multirun, run_id), titles.get(run_id, "")) for run_id in ids)
-    runs = [_Run(folder, title, state) for folder, title in states if (state := find_state(folder)) is not None]
-    failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST)]
+    damaged = {run_id: row.message for run_id, row in Index(multirun).refresh(ids).items() if row.state == UNREADABLE}
+    states = ((run_folder(multirun, run_id), titles.get(run_id, ""), damaged.get(run_id)) for run_id in ids)
+    found = ((folder, title, find_state(folder), damage) for folder, title, damage in states)
+    runs = [_Run(folder, title, state, damage) for folder, title, state, damage in found if state is not None]
+    failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST, UNREADABLE)]
     return sorted(failed, key=lambda run: -(run.state.finished or 0.0))
 
 

@@ -15,12 +15,12 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from launcher import application
+from launcher import application, project
 from launcher.commands import selection
 from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
@@ -63,7 +63,7 @@ def run_again(
 
     `prepare` makes a run planned again, and returns whether it did. verb: "resume", or "rerun" if runs begin anew;
     done: the key of the prepared runs in the JSON object. `rerun=changed` and `accept_code=true` among the names are
-    added to the commands. Usage: a name is unknown, or a command cannot be repeated.
+    added to the commands, as each spells them. Usage: a name is unknown, or a command cannot be repeated.
     """
     from launcher.execution import checks
     from launcher.planning.overrides import is_code_choice
@@ -80,12 +80,11 @@ def run_again(
         try:
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
-            for plan in filter(None, plans):  # before any run is changed: InvalidPlan if code differs
+            for plan in plans:  # before any run is changed: InvalidPlan if code differs
                 states = lifecycle.find_states(plan.multirun, plan.runs)
                 checks.decide(plan, states, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
-                planned = (plan.runs if plan else command.ids for command, plan in zip(commands, plans, strict=True))
-                if not any(run_id in known for known in planned):
+                if not any(run_id in plan.runs for plan in plans):
                     why = "conf/ has changed, and its experiment no longer plans it"
                     print(f"{run_id} stays as it is: {why}", file=sys.stderr)
                     continue
@@ -114,27 +113,26 @@ def run_again(
 @dataclass(frozen=True)
 class Command:
     """An experiment's command, `spelled` for a shell. words: the overrides for launch.py; None: it starts another
-    program, for the runs `ids`."""
+    program."""
 
     spelled: str
     words: Sequence[str] | None
-    ids: Collection[str] = ()
 
-    def plan(self) -> Plan | None:
-        """The plan of what the command would run; None: only its program knows. Raises InvalidPlan."""
+    def plan(self) -> Plan:
+        """The plan of what the command would run. Raises InvalidPlan; Usage: it starts a program that plans nothing."""
+        from launcher.commands import hydra_sweep
         from launcher.planning import planner
 
-        return None if self.words is None else planner.make(root(), self.words)
+        return hydra_sweep.plan(self.spelled, root()) if self.words is None else planner.make(root(), self.words)
 
-    def run(self, plan: Plan | None) -> int:
+    def run(self, plan: Plan) -> int:
         """Run the command, in this process if that is possible; the exit code. plan: what `plan` returned."""
+        from launcher.commands import hydra_sweep
         from launcher.execution import sweep
         from launcher.planning.overrides import is_hydras
 
-        if plan is None or self.words is None:
-            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-            environment = {**os.environ, "PATH": path}
-            return subprocess.run(self.spelled, shell=True, cwd=root(), env=environment, check=False).returncode
+        if self.words is None:
+            return hydra_sweep.start(self.spelled, root()).returncode
         if any(map(is_hydras, self.words)):
             return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *self.words], check=False).returncode
         return sweep.sweep(ROOT, plan).code
@@ -151,25 +149,33 @@ def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], choices:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
-    commands = {plans[n]["command"]: _command(multirun, n, catalog.entries(plans[n]), choices) for n in chosen}
+    commands = {plans[name]["command"]: _command(multirun, plans[name], choices) for name in chosen}
     return list(commands.values())
 
 
-def _command(multirun: Path, name: str, ids: Collection[str], choices: Sequence[str]) -> Command:
-    """The command in an experiment's plan, with `choices`. ids: of its runs. Usage: it cannot be repeated."""
-    command = catalog.plans(multirun)[name]["command"]
+def _command(multirun: Path, plan: Mapping[str, Any], choices: Sequence[str]) -> Command:
+    """The command in an experiment's plan, with `choices`. Usage: it cannot be repeated."""
+    from launcher.planning.plan import CodeChoice
+
+    command = plan["command"]
     words = shlex.split(command)
-    file = f"{multirun / name / 'plan.json'}: command = {command}"
+    file = f"{multirun / plan['experiment'] / 'plan.json'}: command = {command}"
     if MASK in command:
         raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
-    if {"launch.py", "-m"} <= set(words):
+    of_program = not {"launch.py", "-m"} <= set(words)
+    either = {one.spelled(not of_program): one.spelled(of_program) for one in (CodeChoice.RERUN, CodeChoice.ACCEPT)}
+    choices = [either.get(word, word) for word in choices]
+    if not of_program:
         overrides = [*_overrides(multirun, words), *choices]
         return Command(shlex.join(["python", "launch.py", "-m", *overrides]), overrides)
-    if any(application.KEY in read_config(run_folder(multirun, run_id)) for run_id in list(ids)[:1]):
-        if choices:
-            raise Usage(f"{' '.join(choices)}: {name} is not an experiment of launch.py. Fix: repeat its own command")
-        return Command(command, None, ids)
-    raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")  # such as of an imported experiment
+    archived = lifecycle.archived(multirun)
+    runs = [(run_folder(multirun, run_id), *archived.get(run_id, ())) for run_id in catalog.entries(plan)]
+    first = next((at for folders in runs for at in folders if (at / "config.yaml").is_file()), None)
+    if first is None or application.KEY not in read_config(first):  # such as of an imported experiment
+        raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")
+    elsewhere = multirun.resolve() != project.multirun().resolve()
+    exported = f"export RLSWEEP_MULTIRUN={shlex.quote(str(multirun.resolve()))}; " if elsewhere else ""
+    return Command(f"{exported}{' '.join([command, *map(shlex.quote, choices)])}", None)
 
 
 def _overrides(multirun: Path, words: Sequence[str]) -> list[str]:

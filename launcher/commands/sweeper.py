@@ -98,7 +98,8 @@ def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Seque
     groups = ("experiment", "campaign", "method", stages.FORCE)
     # A word that is no override is refused by the plan.
     if all(is_override(word) and key_of(word) not in groups for word in words):
-        print(NOTHING.format(", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())), file=sys.stderr)
+        declared = ", ".join(catalog.declared("campaign")), ", ".join(catalog.declared())
+        print(project.spelled(NOTHING.format(*declared)), file=sys.stderr)
         return EXIT_USAGE
 
     for line in hidden():

@@ -27,7 +27,7 @@ from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
 from launcher.project import EXIT_FAILED, EXIT_FINE, ONE_THREAD, ROOT, python_path
-from launcher.run import catalog, code, evaluations, launch_record, lifecycle
+from launcher.run import catalog, code, evaluations, launch_record, lifecycle, whole
 from launcher.run.folder import (
     base_path,
     histograms_path,
@@ -107,6 +107,8 @@ def check_identity(folder: Path) -> dict[str, Any]:
         identity.verify(config, folder.name)
     except ValueError as error:
         wrong.append(f"{folder / 'config.yaml'}: {error}")
+    if (state := lifecycle.find_state(folder)) is not None and (damage := whole.problem(folder, state)):
+        wrong.append(damage)
     computed = identity.identity(hashes.get(named, named), config)
     return {"recorded": str(recorded.get("hash")), "computed": computed, "wrong": wrong}
 

@@ -144,7 +144,12 @@ def run_anew(plan: Plan, others: Others) -> list[str]:
 
 
 def carry_out(plan: Plan, others: Others) -> None:
-    """Archive or record what `decide` returned, and say so. A run that a live process owns, or has locked, stays."""
+    """Archive or record what `decide` returned, and what is left of runs whose state was lost, and say so. A run that a
+    live process owns, or has locked, stays."""
+    for folder in (run_folder(plan.multirun, run_id) for run_id in plan.runs):
+        lost = (folder / "attempts").exists() and find_state(folder) is None  # nobody knows whether it was done
+        if lost and (aside := archive(plan.multirun, folder.name)):
+            print(f"{folder / 'state.json'} was lost: the run is archived as {aside}, and planned anew", flush=True)
     archived = 0
     for run_id in run_anew(plan, others):
         try:

@@ -28,7 +28,7 @@ from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Cluster, Order, SchedulerError, StartedScheduler
 from launcher.status import standing
-from launcher.status.standing import Index, Standing
+from launcher.status.standing import UNREADABLE, Index, Standing
 from launcher.text import counted, hours, more_than
 from launcher.worker import provenance, worker
 
@@ -39,11 +39,13 @@ Again = Callable[[AddedSeeds], Plan]
 @dataclass(frozen=True)
 class Swept:
     """The end of a sweep: of its last launch, the state of each run of the plan with the seeds that were added (None:
-    without a folder), and the exit code of each report, None if none was due."""
+    without a folder), the exit code of each report, None if none was due, and whether a run's files are not as they
+    were when it was done."""
 
     outcome: Outcome
     states: Mapping[str, State | None]
     reports: tuple[int, ...] | None
+    damaged: bool = False
 
     @property
     def code(self) -> int:
@@ -54,7 +56,7 @@ class Swept:
             return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
         done = all(state is not None and state.state == RunState.DONE for state in self.states.values())
         reported = self.reports is not None and not any(self.reports)
-        return EXIT_FINE if done and reported and not self.outcome.tripped else EXIT_FAILED
+        return EXIT_FINE if done and reported and not self.outcome.tripped and not self.damaged else EXIT_FAILED
 
 
 def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> Swept:
@@ -87,11 +89,11 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     states = lifecycle.find_states(plan.multirun, plan.runs)
     if outcome.detached:
         return Swept(outcome, states, None)
-    _explain(plan)
+    damaged = _explain(plan)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
-    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked))
+    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked), damaged)
 
 
 def launch(
@@ -245,9 +247,9 @@ def _say_left_out(plan: Plan, outcome: Outcome) -> None:
     print(f"to go on: raise the budget and repeat the command: {more}", file=sys.stderr, flush=True)
 
 
-def _explain(plan: Plan) -> None:
-    """Print which runs are not done, and the commands that continue with them."""
-    index = Index(plan.multirun)
+def _explain(plan: Plan) -> bool:
+    """Print which runs are not done, and the commands that continue with them; whether one is damaged."""
+    index, damaged = Index(plan.multirun), False
     for experiment in plan.experiments:
         now = standing.stand(plan.multirun, experiment.document(), index)
         counts = {state: count for state, count in now.states.items() if state not in (NEW, RunState.DONE)}
@@ -261,6 +263,8 @@ def _explain(plan: Plan) -> None:
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")
         print("\n".join(lines), file=sys.stderr, flush=True)
+        damaged |= UNREADABLE in counts
+    return damaged
 
 
 def report(root: Path, folder: Path) -> int:

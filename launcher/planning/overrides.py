@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from analysis.spec.validation import closest
-from launcher import secrets
+from launcher import project, secrets
 from launcher.application import application
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
@@ -95,7 +95,7 @@ def is_hydras(word: str) -> bool:
 
 def is_code_choice(word: str) -> bool:
     """Whether an override holds for one command alone, and is not part of the command that the plan records."""
-    return word.partition("=")[0] in CODE_CHOICES
+    return word.partition("=")[0] in {*CODE_CHOICES, "hydra.sweeper.code"}
 
 
 def parse(composer: Composer, arguments: Sequence[str], problems: Diagnostics) -> Arguments:
@@ -141,7 +141,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     elif not levels:
         problems.add(COMMAND_LINE, override.input_line or key, None, "this sweep has no value", "list the values")
     elif key == "campaign":
-        fix = "python launch.py -m campaign=NAME, or python -m launcher plan campaign=NAME"
+        fix = project.spelled("python launch.py -m campaign=NAME, or python -m launcher plan campaign=NAME")
         problems.add(COMMAND_LINE, key, str(levels[0]), "this command is about experiments", fix)
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]

@@ -116,6 +116,12 @@ class CodeChoice(StrEnum):
     RERUN = "rerun"
     ACCEPT = "accept"
 
+    def spelled(self, of_program: bool) -> str:
+        """What a user adds to a command to choose so. of_program: as in Plan."""
+        if of_program:
+            return f"hydra.sweeper.code={self}"
+        return "rerun=changed" if self == CodeChoice.RERUN else "accept_code=true"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -153,6 +159,4 @@ class Plan:
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""
-        if self.of_program:
-            return f"hydra.sweeper.code={choice}"
-        return "rerun=changed" if choice == CodeChoice.RERUN else "accept_code=true"
+        return choice.spelled(self.of_program)

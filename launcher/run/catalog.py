@@ -29,8 +29,8 @@ def experiments(multirun: Path) -> list[str]:
 
 
 def declared(group: str = "experiment") -> list[str]:
-    """The files of conf/experiment, or of another group."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    """The files of conf/experiment, or of another group, in rlsweep's conf/ and the project's own."""
+    return sorted({path.stem for conf in (CONF, project.root() / "conf") for path in (conf / group).glob("*.yaml")})
 
 
 def run_ids(multirun: Path) -> list[str]:
@@ -47,7 +47,8 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
     if experiment not in experiments(multirun):
         raise Usage(_unknown("planned experiment", experiment, multirun, experiments(multirun)))
     path = multirun / experiment / "plan.json"
-    fix = f"repeat its command, python launch.py -m experiment={experiment}, which writes it again"
+    command = f", {_launch(experiment)}," if experiment in declared() else ""
+    fix = f"repeat its command{command} which writes it again"
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -159,13 +160,18 @@ def resolve(multirun: Path, names: Iterable[str]) -> list[str]:
 def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, listed: Sequence[str] | None = None) -> str:
     """The message about an unknown name: what was probably meant, or which names exist."""
     if name in declared():
-        command = f"python launch.py -m experiment={name}"
-        return f"{name}: {multirun} has no plan of this experiment yet. Fix: {command} writes the plan and runs it"
+        fix = f"{_launch(name)} writes the plan and runs it"
+        return f"{name}: {multirun} has no plan of this experiment yet. Fix: {fix}"
     close = nearest(name, names)
     existing = names if listed is None else listed
     many = ", ".join(existing[:_LISTED]) + (f" and {len(existing) - _LISTED} more" if len(existing) > _LISTED else "")
     meant = f"did you mean {close}? " if close else ""
     return f"{shown(name)}: no such {what} in {multirun}; {meant}existing: {many or 'none'}"
+
+
+def _launch(experiment: str) -> str:
+    """The command of an experiment that has a file."""
+    return project.spelled(f"python launch.py -m experiment={experiment}")
 
 
 def command(multirun: Path, *words: str) -> str:

@@ -18,6 +18,7 @@ from analysis.report import Report, terminal
 from analysis.report.files import write_all
 from analysis.report.headline import answer
 from analysis.report.paper import main_tex
+from analysis.spec.validation import BadPlan
 from analysis.tables.comparison import tables
 from launcher.run.folder import metrics_path, run_folder
 from tests.analysis import qstar
@@ -206,6 +207,9 @@ def test_a_file_that_cannot_be_made_leaves_the_former_report(tmp_path: Path) -> 
     write_all(tmp_path, {"a.md": b"former"})
     with pytest.raises(ZeroDivisionError):
         write_all(tmp_path, {"a.md": b"later", "tables/b.md": lambda: [str(1 // 0)]})
+    said = r"cannot be written here \(No space left on device\). Fix: free space"
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(BadPlan, match=said):
+        write_all(tmp_path, {"a.md": b"later", "tables/b.md": lambda: [str(full.write(b"-"))]})
     assert [path.name for path in tmp_path.rglob("*.*")] == ["a.md"] and (tmp_path / "a.md").read_bytes() == b"former"
 
 

@@ -119,10 +119,13 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["no-such-program"], "no-such-program: it plans no run"),
+        (["no-such-program"], "no-such-program hydra/sweeper=rlsweep -m: it plans no run"),
         (["--kills", "0", "python", "train.py"], "--kills = 0: must be 1 or more"),
         (["--run", "zz", "python", "train.py"], "zz"),
-        (["python", "train.py", "nothing=1"], "python: it plans no run. Fix: name a program of @hydra.main"),
+        (
+            ["python", "train.py", "nothing=1"],
+            "it plans no run. Fix: correct what it prints, or name a program of @hydra.main",
+        ),
         (["experiment=nothing"], "experiment"),
     ],
 )

@@ -411,6 +411,17 @@ def test_an_archived_run_loses_nothing_and_is_planned_anew(half_done, capsys):
     assert lifecycle.archive(multirun, done[0]) is None
 
 
+def test_a_run_whose_state_was_lost_is_archived_and_planned_anew(half_done, capsys):
+    multirun, (lost, *_) = half_done
+    folder = run_folder(multirun, lost)
+    (folder / "attempts").mkdir()
+    (folder / "state.json").unlink()
+    checks.carry_out(plan_of(multirun), {})
+    aside = multirun / "archive" / f"{lost}.1"
+    said = f"{folder / 'state.json'} was lost: the run is archived as {aside}, and planned anew\n"
+    assert capsys.readouterr().out == said and (aside / "attempts").exists() and not folder.exists()
+
+
 def test_a_run_that_a_process_owns_is_not_archived(half_done):
     multirun, done = half_done
     folder = run_folder(multirun, done[0])

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import __main__ as program
+from launcher.commands import sweeper
 from launcher.errors import Usage
 from launcher.run import catalog
 from launcher.run.folder import run_folder
@@ -92,6 +93,26 @@ def test_a_mistake_is_answered_with_what_was_meant(multirun, capsys, worded):
         code, out, err = call(multirun, capsys, *words.split())
         assert (code, out) == (2, "")
         worded(err.replace(str(multirun), "{multirun}"))
+
+
+def test_commands_are_printed_as_the_present_project_types_them(tmp_path, capsys, monkeypatch):
+    for name in (
+        "rlsweep.toml",
+        "conf/experiment/first.yaml",
+        "conf/experiment/other.yaml",
+        "multirun/first/plan.json",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    command = "rlsweep launch experiment="
+    with pytest.raises(Usage, match=f"Fix: repeat its command, {command}first, which writes it again"):
+        catalog.read_plan(tmp_path / "multirun", "first")
+    with pytest.raises(Usage, match=f"Fix: {command}other writes the plan and runs it"):
+        catalog.named(tmp_path / "multirun", "other")
+    assert sweeper.run([]) == 2
+    said = capsys.readouterr().err
+    assert f"{command}NAME" in said and "rlsweep plan experiment=NAME" in said and "python" not in said
 
 
 @pytest.mark.parametrize("command", ["logs", "cancel", "resume", "verify"])

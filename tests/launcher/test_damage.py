@@ -18,14 +18,16 @@ import pytest
 from analysis.__main__ import main as analyse
 from analysis.data.sweep import read_sweep
 from launcher.__main__ import main
-from launcher.commands import exit_code, selection
+from launcher.commands import exit_code, selection, verify
 from launcher.errors import Usage
+from launcher.execution import sweep
 from launcher.planning import freeze
 from launcher.run import evaluations
 from launcher.run.folder import histograms_path, metrics_path, responses_path, run_folder
 from launcher.run.lifecycle import read_state, write_state
 from launcher.worker.attempt import Attempt
 from tests.launcher import made
+from tests.launcher.conftest import ROOT
 from tests.launcher.experiments import make
 from tests.launcher.made import read_log
 
@@ -295,11 +297,22 @@ def test_what_changed_after_the_end_is_missing_until_it_is_restored(planned, sna
     command = f"`python -m launcher rerun {folder.name} --multirun {planned.multirun}`"
     shown = json.loads(printed_by(planned, ["status", "--json"]))["damaged"]
     assert shown["states"] == {"unreadable": 1}
-    for said in (shown["failures"][0]["cause"], problem_of(planned)):
+    for said in (shown["failures"][0]["cause"], problem_of(planned), printed_by(planned, ["logs", "damaged"])):
         assert f"{path} was " in said and command in said
     assert "checkpoints/step_000012" not in printed_by(planned, ["gc", "--keep", "none"])
     (path.unlink if whole is None else lambda: path.write_bytes(whole))()
     assert "1 done" in printed_by(planned, ["status"]) and not problem_of(planned)
+
+
+@pytest.mark.parametrize(("file", "line"), [("metrics.jsonl", "x"), ("config.yaml", "zzz: 1")])
+def test_a_damaged_run_fails_a_launch_and_its_verification(planned, snapshots, monkeypatch, file, line):
+    monkeypatch.setattr(sweep, "report", lambda *_: 0)
+    path = restore(planned, snapshots, STEPS) / file
+    assert sweep.sweep(ROOT, planned).code == 0
+    path.write_text(f"{path.read_text()}{line}\n")
+    assert sweep.sweep(ROOT, planned).code == 1
+    assert f"{path} was changed" in printed_by(planned, ["logs", path.parent.name])
+    assert [f"{path} was changed" in wrong for wrong in verify.check_identity(path.parent)["wrong"]] == [True]
 
 
 def test_a_report_names_the_damaged_run_first(planned, snapshots, capsys):

@@ -611,3 +611,30 @@ def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list
     assert "has offsets.py as" in said or f"has {folder}/offsets.py as" in said
     (folder / "offsets.py").write_text(REPEATED["offsets.py"])
     assert "3 steps are equal" in command(folder, "verify", run.name, "--run")
+
+
+def test_runs_are_run_again_where_they_are_and_none_is_changed_if_that_is_refused(folder: Path) -> None:
+    (folder / "rlsweep.toml").touch()
+    script, moved = folder / "train.py", folder / "moved"
+    name = "hydra.sweeper.experiment.name=e"
+    sweep(folder, "mode=OK,RAISE", name, code=1)
+    (folder / "multirun").rename(moved)
+
+    def states() -> dict[str, tuple[str, int]]:
+        found = {path.name: find_state(path) for path in runs_folder(moved).iterdir()}
+        return {run_id: (state.state, state.attempt) for run_id, state in found.items() if state is not None}
+
+    before, there = states(), ("--multirun", str(moved))
+    script.write_text(script.read_text().replace('ValueError("broken")', 'ValueError("still broken")'))
+    said = command(folder, "resume", "e", *there, code=2)
+    assert "Fix: add hydra.sweeper.code=rerun" in said and "nothing was written or run" in said and states() == before
+    for attempt, choice in enumerate(("hydra.sweeper.code=accept", "accept_code=true"), 2):
+        script.write_text(script.read_text().replace("broken", "still broken"))
+        said = command(folder, "resume", "e", choice, *there, code=1)
+        assert "1 run to resume" in said and sorted(states().values()) == [("done", 1), ("failed", attempt)]
+    before, program = states(), script.read_text()
+    script.write_text("import no_such_module")
+    assert "No module named 'no_such_module'" in command(folder, "rerun", "e", *there, code=2) and states() == before
+    script.write_text(program.replace("mode == Mode.RAISE", "mode == Mode.EXIT"))
+    command(folder, "rerun", "e", "rerun=changed", *there)
+    assert states() == dict.fromkeys(before, ("done", 1)) and not runs(folder)

@@ -86,8 +86,15 @@ def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated_with_the_code_
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("name", "why"), [("1", "its name must be"), ("taken", "it exists and is not empty")])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("1", "its name must be"),
+        ("taken", "it exists and is not empty"),
+        *((name, "would hide the module of this name that is installed") for name in ("json", "YAML", "launcher")),
+    ],
+)
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
-    assert why in rlsweep(tmp_path, "init", name, code=2)
+    assert why in rlsweep(tmp_path, "init", name, code=2) and [path.name for path in tmp_path.iterdir()] == ["taken"]
