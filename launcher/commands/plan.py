@@ -16,7 +16,7 @@ from launcher.commands import certify, completion
 from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
-from launcher.project import EXIT_FINE
+from launcher.project import EXIT_FINE, spelled
 from launcher.run import lifecycle
 from launcher.run.folder import read_object
 from launcher.run.lifecycle import NEW
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
         for line in planned.continuations():
             say(line)
         for line in filter(None, (budget_line(planned, forecast), *whole["warnings"])):
-            say(line)
+            say(spelled(line))
         for line in _changes(planned, states, changed):
             say(line)
     return EXIT_FINE

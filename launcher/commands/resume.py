@@ -163,8 +163,9 @@ def _command(multirun: Path, plan: Mapping[str, Any], choices: Sequence[str]) ->
     if MASK in command:
         raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
     of_program = not {"launch.py", "-m"} <= set(words)
-    either = {one.spelled(not of_program): one.spelled(of_program) for one in (CodeChoice.RERUN, CodeChoice.ACCEPT)}
-    choices = [either.get(word, word) for word in choices]
+    for choice in (CodeChoice.RERUN, CodeChoice.ACCEPT):
+        spelled = choice.key if of_program else choice.word
+        choices = [spelled if word in (choice.key, choice.word) else word for word in choices]
     if not of_program:
         overrides = [*_overrides(multirun, words), *choices]
         return Command(shlex.join(["python", "launch.py", "-m", *overrides]), overrides)

@@ -146,22 +146,19 @@ def run_anew(plan: Plan, others: Others) -> list[str]:
 def carry_out(plan: Plan, others: Others) -> None:
     """Archive or record what `decide` returned, and what is left of runs whose state was lost, and say so. A run that a
     live process owns, or has locked, stays."""
-    for folder in (run_folder(plan.multirun, run_id) for run_id in plan.runs):
-        lost = (folder / "attempts").exists() and find_state(folder) is None  # nobody knows whether it was done
-        if lost and (aside := archive(plan.multirun, folder.name)):
-            print(f"{folder / 'state.json'} was lost: the run is archived as {aside}, and planned anew", flush=True)
+    folders = (run_folder(plan.multirun, run_id) for run_id in plan.runs)
+    lost = [at.name for at in folders if (at / "attempts").exists() and not (at / "state.json").exists()]
+    for run_id in lost:  # nobody knows whether it was done
+        print(f"{run_id}: its state.json was lost, so it is run anew", flush=True)
     archived = 0
-    for run_id in run_anew(plan, others):
+    for run_id in [*lost, *run_anew(plan, others)]:
         try:
             archived += archive(plan.multirun, run_id) is not None
         except lifecycle.Locked as error:
             print(f"{run_id} is not run anew: {error}", flush=True)
     if archived:
         where = archive_folder(plan.multirun)
-        print(
-            f"{plan.spelled(CodeChoice.RERUN)}: {counted(archived, 'run')} archived in {where}, and planned anew",
-            flush=True,
-        )
+        print(f"{counted(archived, 'run')} archived in {where}, and planned anew", flush=True)
     for experiment in plan.experiments if plan.code_choice == CodeChoice.ACCEPT else ():
         for other in (other for other in others.get(experiment.name, ()) if not other.accepted):
             code.accept(plan.multirun / experiment.name, other, experiment.command)

@@ -21,7 +21,7 @@ from launcher.execution.reconciler import Outcome, Reconciler, budget_of, interr
 from launcher.planning import added_seeds, freeze, hypotheses
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
-from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path
+from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path, spelled
 from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State
@@ -68,7 +68,7 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
     runs would be compared with runs of other code.
     """
     checks.check_folder(plan.multirun, create=True)
-    for line in freeze.declaration_warnings(plan):
+    for line in map(spelled, freeze.declaration_warnings(plan)):
         print(line, flush=True)
     while True:
         states = lifecycle.find_states(plan.multirun, plan.runs)

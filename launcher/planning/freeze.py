@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from analysis.spec import declaration
 from analysis.spec.declaration import Declaration
-from launcher import files, project
+from launcher import files
 from launcher.application import Base, application
 from launcher.config import content, hydra_compose, identity
 from launcher.errors import Diagnostics, InvalidPlan, Objection
@@ -191,7 +191,7 @@ def _warning(plan: Plan, experiment: Experiment) -> str | None:
     seeds = sorted({*changed.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
     lost = experiment.sequential is None and len(seeds) > len(experiment.seeds)
     again = added_seeds.with_seeds(experiment.command, seeds, plan.seed_key)
-    keep = f" To keep every seed: {project.spelled(again)}" if lost else ""
+    keep = f" To keep every seed: {again}" if lost else ""
     return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
 
 

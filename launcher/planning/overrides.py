@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from analysis.spec.validation import closest
-from launcher import project, secrets
+from launcher import secrets
 from launcher.application import application
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
@@ -141,7 +141,7 @@ def _add(composer: Composer, parsed: Arguments, key: str, override: Override, pr
     elif not levels:
         problems.add(COMMAND_LINE, override.input_line or key, None, "this sweep has no value", "list the values")
     elif key == "campaign":
-        fix = project.spelled("python launch.py -m campaign=NAME, or python -m launcher plan campaign=NAME")
+        fix = "rlsweep launch campaign=NAME, or rlsweep plan campaign=NAME"
         problems.add(COMMAND_LINE, key, str(levels[0]), "this command is about experiments", fix)
     elif key == "experiment" and levels == [None]:
         parsed.experiments = [None]

@@ -116,11 +116,15 @@ class CodeChoice(StrEnum):
     RERUN = "rerun"
     ACCEPT = "accept"
 
-    def spelled(self, of_program: bool) -> str:
-        """What a user adds to a command to choose so. of_program: as in Plan."""
-        if of_program:
-            return f"hydra.sweeper.code={self}"
+    @property
+    def word(self) -> str:
+        """What a user adds to the command of an experiment to choose so."""
         return "rerun=changed" if self == CodeChoice.RERUN else "accept_code=true"
+
+    @property
+    def key(self) -> str:
+        """What a user adds to the command of a program of @hydra.main to choose so."""
+        return f"hydra.sweeper.code={self}"
 
 
 @dataclass(frozen=True)
@@ -159,4 +163,4 @@ class Plan:
 
     def spelled(self, choice: CodeChoice) -> str:
         """What a user adds to the command to choose so."""
-        return choice.spelled(self.of_program)
+        return choice.key if self.of_program else choice.word

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher import files, project
+from launcher import files
 from launcher.run.folder import histograms_path, metrics_path
 from launcher.text import one_line
 from launcher.tracking.settings import ONLINE, read_settings, settings_path
@@ -151,7 +151,7 @@ class _Follower:
 
 
 def _say(name: str, problem: str) -> None:
-    fix = f"; `{project.program()} sync` sends the run" if name == "W&B" else ""
+    fix = "; `python -m launcher sync` sends the run" if name == "W&B" else ""
     print(f"tracking: {name}: {problem}; the local files are complete{fix}", file=sys.stderr, flush=True)
 
 

@@ -402,7 +402,7 @@ def test_an_archived_run_loses_nothing_and_is_planned_anew(half_done, capsys):
     (folder / "metrics.jsonl").write_text("line\n")
     planned = plan_of(multirun, "rerun=changed")
     checks.carry_out(planned, decide(planned))
-    assert f"rerun=changed: 2 runs archived in {multirun / 'archive'}, and planned anew" in capsys.readouterr().out
+    assert f"2 runs archived in {multirun / 'archive'}, and planned anew" in capsys.readouterr().out
     assert (multirun / "archive" / f"{done[0]}.1" / "metrics.jsonl").read_text() == "line\n"
     assert set(freeze.missing(planned)) == set(planned.runs)
     freeze.freeze(planned)
@@ -418,7 +418,7 @@ def test_a_run_whose_state_was_lost_is_archived_and_planned_anew(half_done, caps
     (folder / "state.json").unlink()
     checks.carry_out(plan_of(multirun), {})
     aside = multirun / "archive" / f"{lost}.1"
-    said = f"{folder / 'state.json'} was lost: the run is archived as {aside}, and planned anew\n"
+    said = f"{lost}: its state.json was lost, so it is run anew\n1 run archived in {aside.parent}, and planned anew\n"
     assert capsys.readouterr().out == said and (aside / "attempts").exists() and not folder.exists()
 
 
