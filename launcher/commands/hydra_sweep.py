@@ -50,21 +50,18 @@ _PLAN = "RLSWEEP_PLAN"
 _log = logging.getLogger(__name__)
 
 
-def start(command: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a program's command in a folder, with this Python's programs; with `more` in its environment, it prints
-    nothing here."""
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a program's command: its programs are those of this Python."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "PATH": path, **more}
-    return subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=bool(more), text=True, check=False
-    )
+    return {**os.environ, "PATH": path, **more}
 
 
 def plan(command: str, folder: Path) -> Plan:
     """The plan of what a program's command would run in a folder; nothing is written. Usage: it makes none."""
     with tempfile.TemporaryDirectory(prefix="rlsweep-plan-") as scratch:
         file = Path(scratch, "plan")
-        said = start(command, folder, **{_PLAN: str(file)})
+        asked = environment(**{_PLAN: str(file)})
+        said = subprocess.run(command, shell=True, cwd=folder, env=asked, capture_output=True, text=True, check=False)
         if not file.exists():
             fix = "correct what it prints, or name a program of @hydra.main, or experiment=NAME"
             raise Usage(f"{command}: it plans no run. Fix: {fix}\n{said.stdout}{said.stderr}".strip())

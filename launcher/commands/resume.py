@@ -132,7 +132,8 @@ class Command:
         from launcher.planning.overrides import is_hydras
 
         if self.words is None:
-            return hydra_sweep.start(self.spelled, root()).returncode
+            environment = hydra_sweep.environment()
+            return subprocess.run(self.spelled, shell=True, cwd=root(), env=environment, check=False).returncode
         if any(map(is_hydras, self.words)):
             return subprocess.run([sys.executable, str(ROOT / "launch.py"), "-m", *self.words], check=False).returncode
         return sweep.sweep(ROOT, plan).code
