@@ -9,9 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.trainer_ext.conftest import SHORT, configuration
 from trainer_ext import registry
+from trainer_ext.backends.in_process import sampler
 from trainer_ext.backends.in_process.batch import Request
 from trainer_ext.backends.in_process.sampler import sample
 from trainer_ext.backends.in_process.speculative import constant, sample_speculatively
@@ -73,6 +75,24 @@ def test_a_response_does_not_depend_on_the_others_of_its_batch(way, cache):
     whole = drawn(request, keys)
     assert torch.equal(drawn(part(request, 3, 8), keys[12:32]), whole[12:32])
     assert len(set(map(tuple, whole[:4].tolist()))) > 1, "the responses to a prompt differ"
+
+
+@pytest.mark.parametrize("few", [0, 4 * 16 * 7, 2**20], ids=["all have room", "room from the third token on", "copies"])
+@torch.no_grad()
+def test_reading_token_by_token_is_reading_the_whole(few, monkeypatch):
+    monkeypatch.setattr(sampler._Room, "_FEW", few)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=20, **sizes)).eval()
+    prompts, mask = torch.randint(20, (2, 5)), torch.tensor([[0, 0, 1, 1, 1], [1] * 5]).bool()
+    stream = sampler.Stream(model, Request(prompts, mask, 2, 6, 1.0, 1, 0))
+    ids, attention = (x.repeat_interleave(2, dim=0) for x in (prompts, mask))
+    for token in torch.randint(20, (6, 4, 1)):
+        stream.read(token)
+        ids, attention = torch.cat([ids, token], dim=1), torch.cat([attention, torch.ones(4, 1).bool()], dim=1)
+        positions = (attention.long().cumsum(dim=1) - 1).clamp_min(0)
+        whole = model(input_ids=ids, attention_mask=attention.long(), position_ids=positions).logits[:, -1]
+        torch.testing.assert_close(stream.logits, whole, rtol=0, atol=1e-5)
 
 
 def test_responses_are_kept_in_proportion_to_the_targets_share():

@@ -62,9 +62,10 @@ def packed(modules: Sequence[nn.Module], products: int) -> Iterator[None]:
     They save a third of the time of products with few rows, as of one token for each response. The weights must stay as
     they are, and nothing is differentiated.
     """
-    layers = [layer for module in modules for layer in module.modules() if hasattr(layer, "packed")]
+    inside = (layer for module in modules for layer in module.modules()) if products >= _PAYS else ()
+    layers = [layer for layer in inside if hasattr(layer, "packed")]
     try:
-        for layer in layers if products >= _PAYS else ():
+        for layer in layers:
             layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
         yield
     finally:
