@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,6 +37,7 @@ def test_the_numbers_of_a_key_are_the_same_in_every_batch_and_only_grow():
     assert whole.shape == (40, 12) and whole.dtype == torch.float64 and bool(((whole >= 0) & (whole < 1)).all())
     assert torch.equal(draws.uniforms(keys[5:9], 6), whole[5:9, :6])
     assert draws.uniforms([], 6).shape == (0, 6)
+    assert whole[4].tolist() == np.random.Generator(np.random.Philox(key=keys[4])).random(12).tolist()
 
 
 def test_an_index_is_chosen_in_proportion_to_its_weight():

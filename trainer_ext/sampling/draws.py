@@ -27,8 +27,14 @@ def keys(seed: int, purpose: str, step: int, rows: Iterable[int]) -> list[int]:
 
 def uniforms(keys: Sequence[int], count: int) -> Tensor:
     """Uniform numbers in [0, 1) from each key: (len(keys), count) float64, on the CPU. A larger count only appends."""
-    rows = [np.random.Generator(np.random.Philox(key=key)).random(count) for key in keys]
-    return torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, count, dtype=torch.float64)
+    rows = np.empty((len(keys), count))
+    philox = np.random.Philox(key=0)
+    generator, state = np.random.Generator(philox), philox.state
+    for row, key in zip(rows, keys, strict=True):  # one generator, set to each key: making one takes longer
+        state["state"]["key"][0] = key
+        philox.state = state
+        generator.random(out=row)
+    return torch.from_numpy(rows)
 
 
 def choose(weights: Tensor, uniform: Tensor) -> Tensor:

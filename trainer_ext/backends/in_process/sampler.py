@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from verl.workers.config import HFModelConfig
@@ -173,8 +174,7 @@ def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], propo
     rows = len(prompts) * request.n
     responses = prompts.new_full((rows, length), pad_id)
     mask = torch.zeros(rows, length, dtype=torch.bool, device=prompts.device)
-    log_probs = torch.zeros(rows, length, device=prompts.device)
-    behaviour, entropy, collision = (torch.zeros_like(log_probs) for _ in range(3))
+    of_tokens: list[tuple[Tensor, ...]] = []
     alive = torch.ones(rows, dtype=torch.bool, device=prompts.device)
     uniform = draws.uniforms(keys, length).to(prompts.device)
     for t in range(length):
@@ -184,16 +184,17 @@ def _sample(modules: Sequence[Any], request: Request, keys: Sequence[int], propo
         token = draws.choose(p if log_q is logp else log_q.exp(), uniform[:, t])[:, None]
         responses[:, t] = torch.where(alive, token[:, 0], pad_id)
         mask[:, t] = alive
-        log_probs[:, t] = torch.where(alive, logp.gather(1, token)[:, 0], 0.0)
-        behaviour[:, t] = torch.where(alive, log_q.gather(1, token)[:, 0], 0.0)
-        entropy[:, t] = torch.where(alive, torch.special.entr(p).sum(dim=-1), 0.0)
-        collision[:, t] = torch.where(alive, (p * p).sum(dim=-1), 0.0)
+        of_token = logp.gather(1, token)[:, 0]
+        drawn_from = of_token if log_q is logp else log_q.gather(1, token)[:, 0]
+        of_tokens.append((of_token, drawn_from, torch.special.entr(p).sum(dim=-1), (p * p).sum(dim=-1)))
         alive = alive & (token[:, 0] != request.eos_id)
         if t + 1 == length or not bool(alive.any()):
             break
         for stream in streams:
             stream.read(responses[:, t : t + 1])
-    return Samples(request.batch(responses, mask), log_probs, behaviour, entropy, collision)
+    ended = length - len(of_tokens)
+    whole = (pad(torch.stack(values, dim=1), (0, ended)) for values in zip(*of_tokens, strict=True))
+    return Samples(request.batch(responses, mask), *(torch.where(mask, values, 0.0) for values in whole))
 
 
 @torch.no_grad()
