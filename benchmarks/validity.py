@@ -42,7 +42,6 @@ from analysis.stats import (
     multiplicity,
     ratings,
     resample,
-    scaling,
     sequential,
     strata,
     t_test,
@@ -177,7 +176,7 @@ def single(experiments: int, n: int, luck: str) -> Iterator[Rate]:
         pair, two = compare.paired(a, b), Contrast("welch", a, b)
         # Both at the edge: the difference is just what would matter.
         same = compare.equivalence(a, b + 0.5, 0.5)
-        slopes = scaling.slopes([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
+        slopes = compare.slopes([1e8, 1e9, 1e10], LUCK[luck](random, n, 3), LUCK[luck](random, n, 3))
         slope = Contrast("paired_t", slopes, 0 * slopes)
         p = (pair.p_t, pair.p_signflip, pair.p_wilcoxon, two.p(), same.p, slope.p())
         for name, value in zip(list(hits)[:-1], p, strict=True):
@@ -302,7 +301,7 @@ def intervals(experiments: int, n: int, luck: str = "normal", spread: float = 1.
             count(f"difference, {test}", Contrast(test, a, b).interval(ALPHA), 1)
         sizes, base = np.log10([1e8, 1e9, 1e10]), draw(random, n, 3) / spread
         line = np.outer(0.3 + 0.2 * draw(random, n), sizes) + draw(random, n, 3)
-        slopes = scaling.slopes(10**sizes, line, base)
+        slopes = compare.slopes(10**sizes, line, base)
         count("size slope", Contrast("paired_t", slopes, 0 * slopes).interval(ALPHA), 0.3)
         scores = tasks + scale * draw(random, n, TASKS)
         if place < experiments // 4:  # dearer than all the others

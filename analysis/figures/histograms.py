@@ -11,7 +11,7 @@ from analysis.data.metric_log import read_histograms
 from analysis.figures.canvas import Sketch, counted_label, gap_sentences, legend, panels_of, style_of
 from analysis.findings.study import Study
 from analysis.spec.figure_spec import Picture
-from analysis.spec.metric_catalog import capital, distribution
+from analysis.spec.metric_catalog import DISTRIBUTIONS, Metric, capital
 from analysis.spec.registry import figure
 from analysis.stats.numbers import Array
 from launcher.run.folder import run_folder
@@ -26,7 +26,8 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     it."""
     (name,) = picture.metrics
     sweep = study.sweep
-    about = distribution(name, bool(sweep.plan.get("imported")))
+    unknown = Metric(name, name)  # as those of imported runs, whose names mean nothing to the catalog
+    about = unknown if sweep.plan.get("imported") else DISTRIBUTIONS.get(name, unknown)
     multirun = sweep.folder.parent
     ended = [run for run in sweep.runs if run.problem is None]
     logs = {run.id: read_histograms(run_folder(multirun, run.id), name) for run in ended}

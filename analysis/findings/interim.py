@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 
@@ -149,22 +150,19 @@ def asked(
     whether a comparison that is decided ends there, as those of the primary measure do.
     """
     last = {group: looks.last(*_planned(sweep, (group, other))) for group, other in against.items()}
-    pairs: dict[tuple[str, int], Pairs] = {}
+
+    @cache
+    def pairs(group: str, look: int) -> Pairs:
+        return paired_at(group, looks.at(look))
 
     def at(group: str, look: int) -> Contrast:
-        for k in range(look + 1):
-            if (group, k) not in pairs:
-                pairs[group, k] = paired_at(group, looks.at(k))
-        pairs_at = [pairs[group, k] for k in range(1, look + 1)]
-        seen = Look(test, tuple((len(p.a), len(p.b)) for p in pairs_at), looks.spent[:look]) if pairs_at else None
-        values = pairs_at[-1] if pairs_at else pairs[group, 0]
+        sizes = tuple((len(each.a), len(each.b)) for each in (pairs(group, k) for k in range(1, look + 1)))
+        seen = Look(test, sizes, looks.spent[:look]) if look else None
+        values = pairs(group, look)
         return Contrast(test, np.array(values.a), np.array(values.b), settings.seed, seen)
 
     decided: dict[str, int] = {}
-    judged = {group: at(group, 0) for group in against}
-    levels: Sequence[float] = [0.0] * len(against)
-    final = dict.fromkeys(against, 0)
-    for k in range(1, looks.finished + 1):
+    for k in range(looks.finished + 1):  # at 0, no comparison has a pair
         final = {group: decided.get(group, min(k, last[group])) for group in against}
         judged = {group: at(group, look) for group, look in final.items()}
         after, levels = multiplicity.adjusted(
@@ -188,7 +186,7 @@ def asked(
             seeds=looks.sizes[look - 1] if look else 0, most=looks.sizes[-1], status=status,
             level=contrast.level(alpha) if look else 0.0, spent=looks.spent[look - 1] if look else 0.0, chance=chance,
         )  # fmt: skip
-        result[group] = pairs[group, look], contrast, standing
+        result[group] = pairs(group, look), contrast, standing
     return result
 
 

@@ -483,25 +483,19 @@ def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
     """The time until the target's metric reaches its threshold."""
-    threshold, origin = _threshold(sweep, settings, common, target)
+    threshold, origin = target.at, "declared"
+    share, baseline = target.baseline_final or 0.0, sweep.baseline
+    if threshold is None and baseline is None:
+        origin = f"{share:g} x the baseline's final value, but there is no baseline"
+    elif threshold is None and baseline is not None:
+        runs = sweep.runs_of(baseline)
+        values = {run.id: value_of(common, run.id, "final", settings.window, None) for run in runs}
+        means = cells.means(cells.keep_runs(runs, values))
+        seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
+        origin = f"{share:g} x the final value of {sweep.label(baseline)}, {seeds}"
+        threshold = share * float(np.mean(list(means.values()))) if means else None
     direction = settings.direction_of(target.metric) or "higher"
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
-
-
-def _threshold(
-    sweep: Sweep, settings: Settings, common: CommonRange, target: Target
-) -> tuple[float | None, str | None]:
-    if target.at is not None:
-        return target.at, "declared"
-    share = target.baseline_final or 0.0
-    if sweep.baseline is None:
-        return None, f"{share:g} x the baseline's final value, but there is no baseline"
-    runs = sweep.runs_of(sweep.baseline)
-    values = {run.id: value_of(common, run.id, "final", settings.window, None) for run in runs}
-    means = cells.means(cells.keep_runs(runs, values))
-    seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
-    origin = f"{share:g} x the final value of {sweep.label(sweep.baseline)}, {seeds}"
-    return (share * float(np.mean(list(means.values()))), origin) if means else (None, origin)
 
 
 def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
@@ -600,10 +594,7 @@ def _selected(sweep: Sweep, settings: Settings, measure: Measure, values: Mappin
     sign = None if measure.better is None else measure.sign
     return {
         group: cells.best(
-            {(run.seed, run.cell): values[run.id].value for run in of},
-            settings.select,
-            choosing[group],
-            sign,
+            {(run.seed, run.cell): values[run.id].value for run in of}, settings.select, choosing[group], sign
         )
         for group, of in runs.items()
     }

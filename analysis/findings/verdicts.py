@@ -148,9 +148,7 @@ def _ratio(h: Hypothesis, study: Study) -> Verdict:
         if comparison.reached and not ratio.bound and verdict is not Outcome.INCONCLUSIVE:
             grounds.append(_unseen(comparison.n, study.settings.alpha))
     measures = (measured.measure,)
-    return Verdict(
-        h, verdict, tuple(grounds), ratio.n, ratio.value, ratio.interval, measures, h.against, ratio.bound
-    )  # fmt: skip
+    return Verdict(h, verdict, tuple(grounds), ratio.n, ratio.value, ratio.interval, measures, h.against, ratio.bound)
 
 
 def _than(h: Hypothesis, study: Study) -> Verdict:
@@ -276,12 +274,9 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
         """For each metric: 1 where the group is surely ahead at this level, -1 where the rival is, else 0."""
         return [sign * c.contrast.side(at) for c, sign in zip(pair, signs, strict=True)]
 
-    def behind_by_means(pair: Sequence[Comparison]) -> bool:
-        return all(sign * c.difference < 0 for c, sign in zip(pair, signs, strict=True))
-
     above = [pair[0] for pair in pairs if max(sides(pair, level)) < 0]
     unsure = [pair for pair in pairs if max(sides(pair, alpha / 2)) < 1]
-    behind = [pair for pair in pairs if behind_by_means(pair)]
+    behind = [pair for pair in pairs if all(sign * c.difference < 0 for c, sign in zip(pair, signs, strict=True))]
     blind = [_no_test(c) for pair in pairs for c in pair]
     if all(blind):
         verdict, grounds = Outcome.NOT_EVALUABLE, list(dict.fromkeys(filter(None, blind)))
@@ -317,9 +312,7 @@ def _spread(h: Hypothesis, study: Study) -> Verdict:
         grounds = [Ground(Reason.EXCESS_SPREAD, (h.group, *h.against), value=excess, interval=scatter.interval)]
         grounds += _would_decide([scatter.contrast], alpha) if verdict is Outcome.INCONCLUSIVE else []
     ratio = None if scatter is None else scatter.ratio
-    return Verdict(
-        h, verdict, tuple(grounds), comparison.n, ratio, None, (measured.measure,), h.against
-    )  # fmt: skip
+    return Verdict(h, verdict, tuple(grounds), comparison.n, ratio, None, (measured.measure,), h.against)
 
 
 def _within(interval: Interval, h: Hypothesis, study: Study) -> Ground:

@@ -12,7 +12,7 @@ from analysis.findings.study import Study
 from analysis.sections.grid import HEADS
 from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import capital
-from analysis.stats import scaling
+from analysis.stats import compare
 from analysis.stats.contrast import Contrast
 from analysis.stats.numbers import format_estimate, format_level, format_p
 from analysis.tables import wording
@@ -70,7 +70,7 @@ def sizes_table(study: Study) -> Table | None:
             np.array([np.take(side, at) for side, at in zip(sides, rows, strict=True)]).T.reshape(len(whole), len(used))
             for sides in zip(*((pair.a, pair.b) for pair in used.values()), strict=True)
         )
-        slopes = scaling.slopes(list(used), a, b)
+        slopes = compare.slopes(list(used), a, b)
         lacking = f"{len(seeds) - len(whole)} of {len(seeds)} seeds lack a size: they have no slope"
         contrast = Contrast(test, slopes, np.zeros(slopes.size), settings.seed)
         add(group, None, contrast, lacking if len(whole) < len(seeds) else "")

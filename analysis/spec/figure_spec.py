@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema
 
 from analysis.spec import registry
-from analysis.spec.metric_catalog import describe, distributions
+from analysis.spec.metric_catalog import DISTRIBUTIONS, describe
 from analysis.spec.validation import (
     METRIC_SCHEMA,
     Distinct,
@@ -61,7 +61,7 @@ _Metrics = Annotated[Pair[Metric] | None, Field(description="a list of two metri
 
 
 def _written(name: str | None, info: ValidationInfo) -> str | None:
-    known = distributions()
+    known = list(DISTRIBUTIONS)
     if name is not None and context_of(info).own_metrics and name not in known:
         raise refusal("no run writes such a histogram", closest(name, known, otherwise=f"use {', '.join(known)}"))
     return name

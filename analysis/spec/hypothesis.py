@@ -299,11 +299,8 @@ def check_references(declared: Mapping[str, Declared] | None) -> Mapping[str, De
     unknown = []
     for name, claim in declared.items():
         if isinstance(claim, _Count | _AllOrAny):
-            rule = (
-                f"must be one of {', '.join(known)}"
-                if known
-                else "no hypothesis that it can count is declared above it"
-            )
+            none = "no hypothesis that it can count is declared above it"
+            rule = f"must be one of {', '.join(known)}" if known else none
             error = refusal(rule, f"name hypotheses that stand above {name}, or declare this one there")
             unknown += [((name, claim.kind, "of"), other, error) for other in claim.of if other not in known]
             known.append(name)

@@ -211,7 +211,8 @@ _REWARD = "reward/"  # prefix of further numbers that a task's reward function r
 
 _DRAWN = ("analysis/", _REWARD, "amic/avg_sequence_length")  # prefixes of the metrics with Metric.of_drawn
 
-_TOKENS = {
+#: The histograms that runs write.
+DISTRIBUTIONS = {
     metric.key: metric
     for metric in (
         Metric(
@@ -253,16 +254,6 @@ def describe(key: str) -> Metric:
         distance = f"distance from {derived.number:g} of " if derived.number else "magnitude of "
         label = f"{distance}{first.label}"
     return Metric(key, label, first.unit, None, first.caveat)
-
-
-def distributions() -> tuple[str, ...]:
-    """The histograms that runs write."""
-    return tuple(_TOKENS)
-
-
-def distribution(name: str, imported: bool = False) -> Metric:
-    """What a histogram of that name shows. The names of imported histograms mean nothing to this catalog."""
-    return Metric(name, name) if imported else _TOKENS.get(name, Metric(name, name))
 
 
 def caveats(keys: Sequence[str]) -> list[str]:

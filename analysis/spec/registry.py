@@ -48,9 +48,7 @@ def _check(given: Any) -> Any:
 
 
 #: A metric that is recorded every tenth step has two points in a window of twenty steps.
-Window = Annotated[
-    Annotated[int, Field(ge=1)] | Points, BeforeValidator(_check), Field(description=_ALLOWED)
-]  # fmt: skip
+Window = Annotated[Annotated[int, Field(ge=1)] | Points, BeforeValidator(_check), Field(description=_ALLOWED)]
 
 
 @dataclass(frozen=True)

@@ -86,17 +86,24 @@ def trend(curve: Curve) -> float:
 @summary("late_relative", "final value, as a share of that in the middle,")
 def late_relative(curve: Curve) -> float:
     """The mean of the last tenth of the steps over that of the tenth in the middle."""
-    from analysis.stats import curve_summaries
+    from analysis.stats.curve_summaries import FINAL, NotEvaluable, finals
 
-    return curve_summaries.late_relative(curve.steps, curve.values, curve.stop)
+    end = 0.5 + FINAL / 2  # of the tenth in the middle
+    middle = float(finals(curve.steps, curve.values, end * curve.stop, fraction=FINAL / end))
+    if not middle > 0:
+        raise NotEvaluable(f"its value in the middle is {middle:g}, and a share of it means nothing")
+    return float(finals(curve.steps, curve.values, curve.stop)) / middle
 
 
 @summary("lowest_relative", "least value, as a share of the first,", every_step=True)
 def lowest_relative(curve: Curve) -> float:
     """The least value over the first one."""
-    from analysis.stats import curve_summaries
+    from analysis.stats.curve_summaries import NotEvaluable
 
-    return curve_summaries.lowest_relative(curve.inside.values)
+    values = curve.inside.values
+    if values[0] <= 0:
+        raise NotEvaluable(f"the first value is {values[0]:g}: no share of it can be computed")
+    return float(values.min() / values[0])
 
 
 @summary("largest_change", "largest change within the window, as a share of the largest value,", every_step=True)

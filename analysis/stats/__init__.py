@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "compare": ("PairedResult", "EquivalenceResult", "paired", "equivalence"),
+    "compare": ("PairedResult", "EquivalenceResult", "paired", "equivalence", "slopes"),
     "multiplicity": ("FamilyResult", "family", "holm", "benjamini_hochberg", "ranks"),
     "sequential": ("Look", "boundary", "chance", "looks", "spending"),
     "exact": ("signflip", "wilcoxon", "mann_whitney", "relabel"),
@@ -23,7 +23,6 @@ _NAMES = {
     "mean_curves": ("simultaneous",),
     "trend": ("theil_sen", "kendall", "mann_kendall"),
     "factorial": ("effects", "separable"),
-    "scaling": ("slopes",),
     "ratings": ("Strengths", "bradley_terry"),
     "dispersion": ("against", "variation"),
 }

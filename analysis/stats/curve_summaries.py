@@ -134,26 +134,6 @@ def best(values: ArrayLike, window: int = 20, *, direction: str = "higher") -> f
     return float(total.max() if direction == "higher" else total.min()) / width
 
 
-def late_relative(axis: ArrayLike, values: ArrayLike, stop: float | None = None) -> float:
-    """The mean of the last tenth of the budget over that of the tenth in its middle; NotEvaluable where that is not
-    above 0."""
-    x, y = measured(axis, values)
-    budget = float(x[-1]) if stop is None else stop
-    middle = float(finals(x, y, (0.5 + FINAL / 2) * budget, fraction=FINAL / (0.5 + FINAL / 2)))
-    if not middle > 0:
-        raise NotEvaluable(f"its value in the middle is {middle:g}, and a share of it means nothing")
-    return float(finals(x, y, budget)) / middle
-
-
-def lowest_relative(values: ArrayLike) -> float:
-    """The least value over the first one, which must be positive: 0.1 is a fall to a tenth."""
-    y = np.asarray(values, dtype=np.float64)
-    _, y = measured(np.arange(y.size, dtype=np.float64), y)
-    if y[0] <= 0:
-        raise NotEvaluable(f"the first value is {y[0]:g}: no share of it can be computed")
-    return float(y.min() / y[0])
-
-
 def largest_change(axis: ArrayLike, values: ArrayLike, window: float = 20) -> float:
     """Largest change between two points at most `window` apart on the axis, over the largest magnitude: in [0, 2].
 

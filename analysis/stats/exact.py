@@ -179,13 +179,8 @@ def relabel_interval(
 
 def _labellings(n: int, m: int) -> tuple[bool, int]:
     """Whether the labellings of n + m values are drawn, and how many count, the observed one included."""
-    every = splits(n, m)
+    every = math.comb(n + m, n)
     return (True, DRAWS + 1) if every > MOST_SPLITS else (False, every)
-
-
-def splits(n: int, m: int) -> int:
-    """In how many ways n + m values can be labelled as n and m."""
-    return math.comb(n + m, n)
 
 
 def first_kept(turns: Array, rejects: Callable[[float], bool]) -> float | None:
@@ -206,7 +201,7 @@ def patterns_at(alpha: float, n: int) -> int:
 
 def splits_at(alpha: float, n: int, m: int) -> int:
     """The largest count of splits on one side whose p by `relabel` is at most alpha, where all are counted."""
-    return _whole(alpha / 2 * splits(n, m))
+    return _whole(alpha / 2 * math.comb(n + m, n))
 
 
 def _whole(count: float) -> int:
@@ -237,7 +232,8 @@ def _between(turns: Array, few: int, unit: float) -> tuple[float, float] | None:
 def _split_means(values: Array, n: int, seed: int) -> Array:
     """The mean of the first part minus that of the second under each labelling of values (n + m,) as n and m."""
     m = values.size - n
-    chosen = choices(n + m, n) if splits(n, m) <= MOST_SPLITS else _drawn_choices(n + m, n, seed)
+    drawn, _ = _labellings(n, m)
+    chosen = _drawn_choices(n + m, n, seed) if drawn else choices(n + m, n)
     sums = values @ chosen
     return np.asarray(sums / n - (float(values.sum()) - sums) / m)
 

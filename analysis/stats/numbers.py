@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 Estimate = tuple[float, Interval | None]  # a value and its interval
-_DIGITS = 300  # more than any number has
 _READABLE = 1e15  # the size from which a number has an exponent
 
 
@@ -90,7 +89,8 @@ def format_estimate(
         ends = f"[{low}" if low else "(-\N{INFINITY}", f"{high}]" if high else "\N{INFINITY})"
         return f"{plus}{format_number(value, 3)} {', '.join(ends)}"
     half = (interval[1] - interval[0]) / 2
-    decimals = max(decimals_of(value, interval), decimals if decimals is not None else -_DIGITS)
+    least = decimals_of(value, interval)
+    decimals = least if decimals is None else max(least, decimals)
     if decimals > 6 or max(abs(value), half) >= _READABLE:
         power = math.floor(math.log10(max(abs(value), half)))
         shown = [_fixed(x / 10.0**power, decimals + power, seen=True) for x in (value, *interval)]

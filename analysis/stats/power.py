@@ -69,7 +69,7 @@ def seeds_to_find(test: str, effect: float, alpha: float = 0.05, power: float = 
 
 
 def _is_simulated(test: str, n: int, m: int) -> bool:
-    return test in _SIMULATED and (exact.splits(n, m) if test == "relabel" else n) <= _SIMULATED[test]
+    return test in _SIMULATED and (math.comb(n + m, n) if test == "relabel" else n) <= _SIMULATED[test]
 
 
 @lru_cache(maxsize=256)

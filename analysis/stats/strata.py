@@ -28,7 +28,8 @@ def contributions(differences: ArrayLike, weights: ArrayLike | None = None) -> A
 
     Raises ValueError for another shape, or a seed or stratum without a value.
     """
-    d, present, w = _checked(differences, weights)
+    d, present = _checked(differences)
+    w = np.full(d.shape[1], 1 / d.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
     return np.asarray((np.where(present, d, 0.0) * (w / present.sum(axis=0))).sum(axis=1) * len(d))
 
 
@@ -46,7 +47,7 @@ def completed(values: ArrayLike) -> Array:
     if v.ndim < 2:
         raise ValueError(f"values have shape {v.shape}: (seeds, strata[, anything]) is needed")
     flat = v.reshape(*v.shape[:2], -1)
-    _, present, _ = _checked(flat[:, :, 0], None)
+    _, present = _checked(flat[:, :, 0])
     if present.all():
         return v
     n = len(v)
@@ -87,15 +88,12 @@ def _factor(present: NDArray[np.bool_]) -> float:
     return float(np.sqrt(max(1.0, *ratios) / present.mean())) if ratios else 1.0
 
 
-def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Array, NDArray[np.bool_], Array]:
-    """The values, which of them are present, and the weights of the strata."""
+def _checked(values: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    """The values, and which of them are present."""
     v = np.asarray(values, dtype=np.float64)
     if v.ndim != 2 or 0 in v.shape:
         raise ValueError(f"values have shape {v.shape}: (seeds, strata) is needed, none empty")
     present = ~np.isnan(v)
     if not present.any(axis=0).all() or not present.any(axis=1).all():
         raise ValueError("a seed or a stratum has no value: leave it out")
-    w = np.full(v.shape[1], 1 / v.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
-    if w.shape != v.shape[1:]:
-        raise ValueError(f"weights have shape {w.shape}: one for each of {v.shape[1]} strata is needed")
-    return v, present, w
+    return v, present

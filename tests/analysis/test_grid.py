@@ -23,10 +23,10 @@ from analysis.report.paper import write_paper
 from analysis.sections.grid import cell_results, grid_tables, grids, heat_maps, main_effects
 from analysis.spec.settings import REWARD
 from analysis.stats import t_test
+from analysis.stats.compare import slopes
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.factorial import Cell, Effect, effects, fit, separable
 from analysis.stats.multiplicity import benjamini_hochberg
-from analysis.stats.scaling import slopes
 from analysis.stats.trend import kendall, theil_sen
 from analysis.tables.levels import AtLevel, levels
 from tests.analysis.conftest import MakeSweep, Reported, ended, logging, replan, studied

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.spec.registry import Curve
+from analysis.spec.summaries import late_relative, lowest_relative
 from analysis.stats.curve_summaries import (
     NotEvaluable,
     TimeTo,
@@ -17,13 +19,17 @@ from analysis.stats.curve_summaries import (
     early,
     final,
     largest_change,
-    late_relative,
-    lowest_relative,
     restricted_mean,
     time_to,
 )
 
 STEPS = np.arange(1.0, 101.0)
+
+
+def curve(values: list[float]) -> Curve:
+    """The curve of a value at each step from 1 on."""
+    steps = np.arange(1.0, len(values) + 1)
+    return Curve(steps, np.array(values), 1.0, float(len(values)), 20, "higher")
 
 
 def test_auc_is_the_average_height() -> None:
@@ -127,21 +133,18 @@ def test_nan_is_bridged_and_infinity_refused() -> None:
 
 
 def test_the_end_as_a_share_of_the_middle() -> None:
-    steps = list(range(1, 101))
-    assert late_relative(steps, [1.0] * 100) == 1.0
-    late = [1.0] * 90 + [0.5] * 10
-    assert late_relative(steps, late) == 0.5
-    middle = [2.0 if 45 < step <= 55 else 1.0 for step in steps]
-    assert late_relative(steps, middle) == 0.5
+    assert late_relative(curve([1.0] * 100)) == 1.0
+    assert late_relative(curve([1.0] * 90 + [0.5] * 10)) == 0.5
+    assert late_relative(curve([2.0 if 45 < step <= 55 else 1.0 for step in STEPS])) == 0.5
     with pytest.raises(NotEvaluable, match="its value in the middle is -1"):
-        late_relative(steps, [-1.0] * 100)
+        late_relative(curve([-1.0] * 100))
 
 
 def test_lowest_value_as_a_share_of_the_first() -> None:
-    assert lowest_relative([2.0, math.nan, 0.5, 1.0]) == 0.25
-    assert lowest_relative([2.0, 3.0]) == 1.0
+    assert lowest_relative(curve([2.0, 0.5, 1.0])) == 0.25
+    assert lowest_relative(curve([2.0, 3.0])) == 1.0
     with pytest.raises(NotEvaluable, match="the first value is 0"):
-        lowest_relative([0.0, 1.0])
+        lowest_relative(curve([0.0, 1.0]))
 
 
 def test_largest_change_within_a_window_as_a_share_of_the_largest_value() -> None:
