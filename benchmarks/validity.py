@@ -788,7 +788,7 @@ def winners(experiments: int, n: int) -> Iterator[Rate]:
         scores = {group: normal(random, n, 1) for group in groups}
         found = study(sweep_of({UP: scores}), options).primary.comparisons
         leader = max(found, key=lambda comparison: comparison.difference)
-        t = t_test.t_interval(t_test.difference(leader.a, leader.b))
+        t = t_test.t_interval(t_test.difference(leader.contrast.a, leader.contrast.b))
         before += t is not None and t[0] > 0
         after += leader.interval is not None and leader.interval[0] > 0
     yield Rate(f"interval of the largest of 4 differences above zero, t interval, n = {n}", before, experiments)

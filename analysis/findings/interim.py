@@ -72,8 +72,9 @@ class Schedule:
         """The seeds of a look, from 1 on; of 0 none."""
         return frozenset(self.seeds[: self.sizes[look - 1]]) if look else frozenset()
 
-    def last(self, *planned: set[int]) -> int:
+    def last(self, sweep: Sweep, *groups: str) -> int:
         """The last finished look for which all of these groups have new planned seeds."""
+        planned = [{run.seed for run in sweep.runs_of(group)} for group in groups]
         looks = range(self.finished, 1, -1)
         news = ((look, self.at(look) - self.at(look - 1)) for look in looks)
         return next((look for look, new in news if all(new & seeds for seeds in planned)), min(1, self.finished))
@@ -89,10 +90,9 @@ ComparedSeeds = tuple[Pairs, Contrast, Standing | None]
 
 
 def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
-    """The looks of a sweep; None if the number of its seeds was fixed: its own plan has no rule, as that of an earlier
-    sweep."""
+    """The looks of a sweep; None if the number of its seeds was fixed."""
     rule = settings.sequential
-    if rule is None or not (sweep.plan.get("analysis") or {}).get("sequential"):
+    if rule is None:
         return None
     sizes = sequential.looks(rule.start, rule.batch, rule.max)
     runs = dict.fromkeys(run.seed for run in sweep.runs)
@@ -117,7 +117,7 @@ def level(sweep: Sweep, settings: Settings, *groups: str) -> float:
     looks = schedule(sweep, settings)
     if looks is None:
         return settings.alpha
-    return settings.alpha * looks.share(looks.last(*_planned(sweep, groups)))
+    return settings.alpha * looks.share(looks.last(sweep, *groups))
 
 
 def level_of_mean(sweep: Sweep, settings: Settings, group: str, seeds: Sequence[int]) -> float:
@@ -125,13 +125,9 @@ def level_of_mean(sweep: Sweep, settings: Settings, group: str, seeds: Sequence[
     looks = schedule(sweep, settings)
     if looks is None:
         return settings.alpha
-    last = looks.last(*_planned(sweep, [group]))
+    last = looks.last(sweep, group)
     sizes = [len(looks.at(look) & {*seeds}) for look in range(1, last + 1)]
     return Look("paired_t", tuple((n, n) for n in sizes), looks.spent[:last]).level(settings.alpha) if last else 0.0
-
-
-def _planned(sweep: Sweep, groups: Sequence[str]) -> list[set[int]]:
-    return [{run.seed for run in sweep.runs_of(group)} for group in groups]
 
 
 def asked(
@@ -149,7 +145,7 @@ def asked(
     paired_at(group, seeds): its pairs on these seeds. sign: of a difference that is better, None if neither is. stops:
     whether a comparison that is decided ends there, as those of the primary measure do.
     """
-    last = {group: looks.last(*_planned(sweep, (group, other))) for group, other in against.items()}
+    last = {group: looks.last(sweep, group, other) for group, other in against.items()}
 
     @cache
     def pairs(group: str, look: int) -> Pairs:

@@ -315,16 +315,6 @@ class Comparison:
     standing: Standing | None = None
 
     @property
-    def a(self) -> tuple[float, ...]:
-        """The values of the group."""
-        return tuple(self.contrast.a.tolist())
-
-    @property
-    def b(self) -> tuple[float, ...]:
-        """The values of the baseline."""
-        return tuple(self.contrast.b.tolist())
-
-    @property
     def n(self) -> int:
         """The number of pairs, or of values of the group that has fewer."""
         return self.contrast.n

@@ -300,8 +300,8 @@ def _pareto(h: Hypothesis, study: Study) -> Verdict:
 def _spread(h: Hypothesis, study: Study) -> Verdict:
     measured, comparison = _compared(h, study)
     alpha, most = interim.level(study.sweep, study.settings, h.group, *h.against), h.high or 1.0
-    paired = comparison.contrast.paired
-    scatter = dispersion.against(comparison.a, comparison.b, most, alpha, paired) if comparison.n else None
+    both = comparison.contrast
+    scatter = dispersion.against(both.a, both.b, most, alpha, both.paired) if comparison.n else None
     without = _unrecorded(comparison, measured) or (_no_test(comparison) if comparison.n < 2 else None)
     if without or scatter is None or scatter.interval is None:
         verdict, grounds = Outcome.NOT_EVALUABLE, [without or Ground(Reason.NO_SPREAD_OF_DISTANCES)]

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
 from analysis.findings.study import Comparison, Outcome, Study, as_declared, collapse, registered
@@ -99,7 +97,7 @@ def answer(study: Study) -> Answer:
         leading=None if leader is None else {
             "group": leader.group, "baseline": leader.baseline, "difference": leader.difference,
             "interval": leader.interval, "p_adjusted": leader.adjusted, "outcome": leader.outcome, "n": leader.n,
-            "planned": leader.planned, "means": (float(np.mean(leader.a)), float(np.mean(leader.b))),
+            "planned": leader.planned, "means": (float(leader.contrast.a.mean()), float(leader.contrast.b.mean())),
         },
     )  # fmt: skip
 
@@ -207,7 +205,7 @@ def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | Non
     base = sweep.label(leader.baseline)
     text = f"{wording.which_differ(study)} {_statement(study, leader, len(usable))} {_measured(study)}".strip()
     reached, theirs = leader.reached or (None, None)
-    numbers = float(np.mean(leader.a)), float(np.mean(leader.b))
+    numbers = float(leader.contrast.a.mean()), float(leader.contrast.b.mean())
     digits = decimals_of_means([(mean, None) for mean in numbers], (leader.difference, leader.interval), 3)
     means = _mean(sweep.label(leader.group), numbers[0], digits, reached), _mean(base, numbers[1], digits, theirs)
     text += f" Means over these seeds: {', '.join(means)}."

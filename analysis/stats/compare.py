@@ -82,14 +82,10 @@ def paired(
     if direction not in ("higher", "lower"):
         raise ValueError(f"direction = {direction!r}: 'higher' or 'lower' is allowed")
     reasons: list[str] = []
-    left, right = _pairs(a, b, reasons)
-    n = int(left.size)
-    needed = seeds_needed(alpha)
+    d, size = _differences(a, b, reasons)
+    n, needed = int(d.size), seeds_needed(alpha)
     if n == 0:
-        reasons.append("no pair to compare")
         return PairedResult(0, None, None, None, 0, None, None, None, 1.0, needed, "; ".join(reasons))
-
-    d, size = _differences(left, right, t_test.rounding(a, b))
     largest = float(np.abs(d).max())
     ties = int((d == 0).sum())
     mean = t_test.mean(d, size)
@@ -145,12 +141,10 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     if not 0 < margin < np.inf:
         raise ValueError(f"margin = {margin!r}: a positive number is needed, the difference that would matter")
     reasons: list[str] = []
-    left, right = _pairs(a, b, reasons)
-    n = int(left.size)
+    d, size = _differences(a, b, reasons)
+    n = int(d.size)
     if n == 0:
-        reasons.append("no pair to compare")
         return EquivalenceResult(0, margin, None, None, None, None, "; ".join(reasons))
-    d, size = _differences(left, right, t_test.rounding(a, b))
     mean = t_test.mean(d, size)
     if mean is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
@@ -192,8 +186,9 @@ def _equal(largest: float) -> str:
     return "all differences are equal: without spread neither interval nor t test has a meaning"
 
 
-def _pairs(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, Array]:
-    """The pairs with two finite numbers; those left out are named in `reasons`."""
+def _differences(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, float]:
+    """a - b of the pairs with two finite numbers, zero where only rounding is left of it; and the largest number,
+    scaled to doubles' rounding. The pairs left out are named in `reasons`."""
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.ndim != 1 or left.shape != right.shape:
         raise ValueError(f"a has shape {left.shape}, b has shape {right.shape}: two vectors of one length are needed")
@@ -203,10 +198,8 @@ def _pairs(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array, Array
         at = np.flatnonzero(~usable)
         named = [f"pair {i + 1} ({left[i]:g} and {right[i]:g})" for i in at[:10]] + ["..."] * (at.size > 10)
         reasons.append(f"{at.size} of {left.size} pairs left out, not finite: {', '.join(named)}")
-    return left[usable], right[usable]
-
-
-def _differences(left: Array, right: Array, rounding: float) -> tuple[Array, float]:
-    """left - right, zero where only rounding is left of it; and the largest number, scaled to doubles' rounding."""
-    slack = rounding * np.maximum(np.abs(left), np.abs(right))
-    return t_test.without_rounding(left - right, slack), float(np.abs((left, right)).max()) * (rounding / ROUNDING)
+    if not usable.any():
+        reasons.append("no pair to compare")
+    left, right, rounding = left[usable], right[usable], t_test.rounding(a, b)
+    size = float(np.abs((left, right)).max(initial=0.0)) * (rounding / ROUNDING)
+    return t_test.difference(left, right, rounding), size

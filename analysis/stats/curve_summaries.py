@@ -140,9 +140,7 @@ def largest_change(axis: ArrayLike, values: ArrayLike, window: float = 20) -> fl
     0 for a curve that is zero everywhere. It is not relative to the start of the change, which may be zero.
     """
     x, y = measured(axis, values)
-    largest = float(np.abs(y).max())
-    if largest == 0:
-        return 0.0
+    largest = float(np.abs(y).max()) or 1.0
     change, apart = 0.0, 1
     while apart < x.size and (near := x[apart:] - x[:-apart] <= window + _SLACK).any():
         change = max(change, float(np.abs(y[apart:] - y[:-apart])[near].max()))

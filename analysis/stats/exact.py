@@ -33,10 +33,7 @@ def signflip(differences: ArrayLike, *, seed: int = 0) -> float | None:
     d = np.asarray(differences, dtype=np.float64)
     if d.size == 0:
         return None
-    largest = float(np.abs(d).max())
-    if largest == 0:
-        return 1.0
-    scaled = d / largest
+    scaled = d / (float(np.abs(d).max()) or 1.0)
     observed = abs(float(scaled.sum())) - TIE * float(np.abs(scaled).sum())
     count = sum(int((np.abs(sums) >= observed).sum()) for sums in flipped(scaled[:, None], seed))
     return share(count, d.size)
@@ -141,12 +138,11 @@ def relabel(a: ArrayLike, b: ArrayLike, *, seed: int = 0) -> float | None:
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.size == 0 or y.size == 0:
         return None
-    largest = float(max(np.abs(x).max(), np.abs(y).max()))
-    if largest == 0:
-        return 1.0
-    means = _split_means(np.concatenate((x, y)) / largest, x.size, seed)
-    slack = TIE * float(np.abs(np.concatenate((x, y)) / largest).sum())
-    observed = float((x / largest).mean()) - float((y / largest).mean())
+    both = np.concatenate((x, y))
+    both = both / (float(np.abs(both).max()) or 1.0)
+    means = _split_means(both, x.size, seed)
+    slack = TIE * float(np.abs(both).sum())
+    observed = float(both[: x.size].mean()) - float(both[x.size :].mean())
     count = min(int((means >= observed - slack).sum()), int((means <= observed + slack).sum()))
     drawn, every = _labellings(x.size, y.size)
     return min(1.0, 2 * (count + drawn) / every)

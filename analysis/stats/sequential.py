@@ -103,16 +103,11 @@ class Look:
         return np.asarray(np.minimum(table, _levels(_steps(few, self.spent, True))))
 
 
-def boundary(
-    test: str, seeds: Sequence[int], alpha: float = 0.05, spent: Sequence[float] | None = None
-) -> tuple[float, ...]:
+def boundary(test: str, seeds: Sequence[int], alpha: float = 0.05) -> tuple[float, ...]:
     """The level at which each look asks the test, of a design at level alpha, with as many values of both methods.
-
-    seeds: at each look. spent: the share of alpha that may be spent by each look; default: `spending`.
-    """
+    seeds: at each look."""
     check_alpha(alpha)
-    shares = spending(seeds) if spent is None else tuple(spent)
-    sizes = tuple((n, n) for n in seeds)
+    sizes, shares = tuple((n, n) for n in seeds), spending(seeds)
     return tuple(Look(test, sizes[:k], shares[:k]).level(alpha) for k in range(1, len(seeds) + 1))
 
 

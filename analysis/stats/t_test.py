@@ -106,10 +106,10 @@ def t_interval(values: ArrayLike, alpha: float = 0.05) -> Interval | None:
     return None if estimate is None else estimate.interval(alpha)
 
 
-def difference(a: ArrayLike, b: ArrayLike) -> Array:
-    """a - b, elementwise, zero where only rounding is left of it."""
+def difference(a: ArrayLike, b: ArrayLike, rounding: float = ROUNDING) -> Array:
+    """a - b, elementwise, zero where only rounding (a share of the numbers) is left of it."""
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    return without_rounding(left - right, ROUNDING * np.maximum(np.abs(left), np.abs(right)))
+    return without_rounding(left - right, rounding * np.maximum(np.abs(left), np.abs(right)))
 
 
 def rounding(*numbers: ArrayLike) -> float:

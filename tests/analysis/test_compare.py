@@ -378,7 +378,7 @@ def test_samples_are_compared_at_the_levels_that_both_have_with_all_their_seeds(
     found = studied(folder)
     (comparison,) = found.primary.comparisons
     assert comparison.seeds == comparison.seeds_of_b == (0, 1, 2, 3)
-    assert comparison.b == pytest.approx([1.5, 1.6, 1.7, 1.8])
+    assert comparison.contrast.b == pytest.approx([1.5, 1.6, 1.7, 1.8])
     assert comparison.contrast.a.mean() == pytest.approx(((2 + 2.1 + 2.2) / 3 + 3.15) / 2)  # each level counts the same
     assert any("only B has lr = 9.0" in note for note in comparison.notes)
     assert comparison.outcome is Outcome.HIGHER

@@ -90,7 +90,8 @@ def test_with_many_seeds_the_levels_are_those_of_the_normal_distribution():
         return float(both.cdf([z, y], lower_limit=[-z, -y]))
 
     y = optimize.brentq(lambda y: 1 - inside(y) - ALPHA, 1.5, 4)
-    first, second = boundary("paired_t", seeds, ALPHA, spent)
+    sizes = tuple((n, n) for n in seeds)
+    first, second = (Look("paired_t", sizes[:k], spent[:k]).level(ALPHA) for k in (1, 2))
     assert first == pytest.approx(0.3 * ALPHA, rel=1e-3)
     assert second == pytest.approx(2 * stats.norm.sf(y), rel=3e-3)
 

@@ -41,8 +41,10 @@ def test_every_group_is_compared_with_the_baseline_on_shared_seeds(make_sweep: M
     first = block.comparisons[0]
     assert (first.seeds, first.outcome, first.ground) == ((0, 1, 2), Outcome.HIGHER, None)
     assert first.contrast.test == "paired_t" and (block.start, block.stop) == (1, 60)
-    assert first.difference == pytest.approx(np.mean(first.a) - np.mean(first.b))
-    assert first.interval == pytest.approx(t_test.t_interval(np.subtract(first.a, first.b), first.level))
+    assert first.difference == pytest.approx(np.mean(first.contrast.a) - np.mean(first.contrast.b))
+    assert first.interval == pytest.approx(
+        t_test.t_interval(np.subtract(first.contrast.a, first.contrast.b), first.level)
+    )
 
 
 def test_failed_and_missing_runs_leave_gaps_not_smaller_means(make_sweep: MakeSweep) -> None:

@@ -47,8 +47,8 @@ def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> N
     by_task = [np.mean([lead(seed, place) for seed in seeds]) for place, seeds in both.items()]
     assert comparison.seeds == tuple(SEEDS) and comparison.difference == pytest.approx(np.mean(by_task))
     flipped = [6 / 8 * sum(lead(seed, p) / len(both[p]) for p in both if seed in both[p]) for seed in SEEDS]
-    assert exact.signflip(np.subtract(comparison.a, comparison.b)) == exact.signflip(flipped)
-    assert np.subtract(comparison.a, comparison.b) == pytest.approx(flipped)
+    assert exact.signflip(np.subtract(comparison.contrast.a, comparison.contrast.b)) == exact.signflip(flipped)
+    assert np.subtract(comparison.contrast.a, comparison.contrast.b) == pytest.approx(flipped)
     for estimate, group in zip(found.primary.estimates, ("A", "B"), strict=True):
         tasks = [place for place in range(9) if runs_of(group, place)]
         own = [np.mean([value(group, seed, TASKS9[place]) for seed in runs_of(group, place)]) for place in tasks]
