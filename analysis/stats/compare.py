@@ -200,6 +200,8 @@ def _differences(a: ArrayLike, b: ArrayLike, reasons: list[str]) -> tuple[Array,
         reasons.append(f"{at.size} of {left.size} pairs left out, not finite: {', '.join(named)}")
     if not usable.any():
         reasons.append("no pair to compare")
-    left, right, rounding = left[usable], right[usable], t_test.rounding(a, b)
+    kinds = [np.asarray(each).dtype for each in (a, b)]
+    of_single = [8 * float(np.finfo(kind).eps) for kind in kinds if kind.kind == "f" and kind.itemsize < 8]
+    left, right, rounding = left[usable], right[usable], max([ROUNDING, *of_single])
     size = float(np.abs((left, right)).max(initial=0.0)) * (rounding / ROUNDING)
     return t_test.difference(left, right, rounding), size

@@ -170,7 +170,7 @@ def relabel_interval(
     top = observed[0] - means[some]
     turns = np.where(np.abs(top) <= TIE * float(np.abs(fixed).sum()), 0.0, top) / away[some]
     drawn, every = _labellings(n, y.size)
-    return _between(turns, _whole(alpha / 2 * every) - int((~some).sum()) + (not drawn), unit)
+    return _between(turns, whole_up_to(alpha / 2 * every) - int((~some).sum()) + (not drawn), unit)
 
 
 def _labellings(n: int, m: int) -> tuple[bool, int]:
@@ -192,15 +192,10 @@ def first_kept(turns: Array, rejects: Callable[[float], bool]) -> float | None:
 
 def patterns_at(alpha: float, n: int) -> int:
     """The largest count of sign patterns whose `share` is at most alpha."""
-    return _whole(alpha * 2.0 ** (n - 1)) if n <= EXACT_UP_TO else max(0, _whole(alpha * (DRAWS + 1)) - 1)
+    return whole_up_to(alpha * 2.0 ** (n - 1)) if n <= EXACT_UP_TO else max(0, whole_up_to(alpha * (DRAWS + 1)) - 1)
 
 
-def splits_at(alpha: float, n: int, m: int) -> int:
-    """The largest count of splits on one side whose p by `relabel` is at most alpha, where all are counted."""
-    return _whole(alpha / 2 * math.comb(n + m, n))
-
-
-def _whole(count: float) -> int:
+def whole_up_to(count: float) -> int:
     """The largest whole number up to a count, of which the last bits are rounding."""
     return math.floor(count * (1 + 1e-12))
 

@@ -85,7 +85,7 @@ def _critical(test: str, n: int, m: int, alpha: float) -> tuple[Array, Array]:
     a, b = values[:, :n], values[:, n:]
     if test == "relabel":
         errors = np.sqrt((n * a.var(axis=1) + m * b.var(axis=1)) / (n + m - 2) * (1 / n + 1 / m))
-        lows = _relabelled(values, n, exact.splits_at(alpha, n, m))
+        lows = _relabelled(values, n, exact.whole_up_to(alpha / 2 * math.comb(n + m, n)))
         return (a.mean(axis=1) - b.mean(axis=1) - lows) / errors, weights
     lows = (_ranked if test == "wilcoxon" else _flipped)(a, alpha)
     return (a.mean(axis=1) - lows) / (a.std(axis=1, ddof=1) / math.sqrt(n)), weights

@@ -112,12 +112,6 @@ def difference(a: ArrayLike, b: ArrayLike, rounding: float = ROUNDING) -> Array:
     return without_rounding(left - right, rounding * np.maximum(np.abs(left), np.abs(right)))
 
 
-def rounding(*numbers: ArrayLike) -> float:
-    """ROUNDING of numbers of this type: larger for single precision."""
-    kinds = [np.asarray(each).dtype for each in numbers]
-    return max([ROUNDING, *(8 * float(np.finfo(kind).eps) for kind in kinds if kind.kind == "f" and kind.itemsize < 8)])
-
-
 def without_rounding(values: Array, slack: Array | float) -> Array:
     """The values, zero where they are no larger than `slack`."""
     return np.where(np.abs(values) <= slack, 0.0, values)
