@@ -217,13 +217,13 @@ def _between(h: Hypothesis, study: Study) -> Verdict:
 
 def _extreme(h: Hypothesis, study: Study) -> Verdict:
     measured = _block(h, study, h.metrics[0], h.group)
+    measures = (measured.measure,)
     sign = -1 if h.ways == ("higher",) else 1  # a rival's difference to the group, times this, is the group's lead
     rivals = [c for c in measured.comparisons if not _unrecorded(c, measured)]
     usable = [c for c in rivals if c.contrast.difference is not None]
     if not usable:
         why = next((_unrecorded(c, measured) or _no_test(c) for c in measured.comparisons), None)
-        ground = why or Ground(Reason.NO_RIVAL)
-        return Verdict(h, Outcome.NOT_EVALUABLE, (ground,), measures=(measured.measure,))
+        return Verdict(h, Outcome.NOT_EVALUABLE, (why or Ground(Reason.NO_RIVAL),), measures=measures)
     alpha, level = study.settings.alpha, study.settings.alpha / len(rivals)
     sides = {c.group: c.contrast.side(alpha) for c in rivals}
     ahead = [c for c in rivals if sides[c.group] == sign]
@@ -248,12 +248,9 @@ def _extreme(h: Hypothesis, study: Study) -> Verdict:
                 _one_of(better) if better else _all_of(_seeds_to_tell(c.contrast, alpha) for c in unsure)
             )
             grounds += blind
-    grounds += [Ground(Reason.CLOSEST_RIVAL, (closest.group,)), *_left_out(measured, rivals)]
-    lead = closest.mirrored.contrast
-    return Verdict(
-        h, verdict, tuple(grounds), lead.n, lead.difference, lead.interval(alpha), (measured.measure,),
-        (closest.group,),
-    )  # fmt: skip
+    nearest, lead = (closest.group,), closest.mirrored.contrast
+    grounds += [Ground(Reason.CLOSEST_RIVAL, nearest), *_left_out(measured, rivals)]
+    return Verdict(h, verdict, tuple(grounds), lead.n, lead.difference, lead.interval(alpha), measures, nearest)
 
 
 def _pareto(h: Hypothesis, study: Study) -> Verdict:

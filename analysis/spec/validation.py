@@ -48,6 +48,8 @@ _TYPES = {
     "null": "null",
 }
 
+_SAYS_MORE = {"$ref", "properties", "additionalProperties", "description"}
+
 Item = TypeVar("Item")
 #: A list in YAML, a tuple in the model.
 Listed = Annotated[tuple[Item, ...], Strict(False)]
@@ -294,10 +296,7 @@ def _resolved(whole: Mapping[str, Any], fragment: Mapping[str, Any]) -> Mapping[
             if "enum" in named:  # its values say more than the docstring of its class
                 named = {key: value for key, value in named.items() if key != "description"}
             fragment = {**named, **described}
-        elif len(options) == 1 and {"$ref", "properties", "additionalProperties", "description"} & {
-            *options[0],
-            *described,
-        }:
+        elif len(options) == 1 and _SAYS_MORE & {*options[0], *described}:
             fragment = {**options[0], **described}
         else:
             return fragment
