@@ -28,7 +28,8 @@ FUTILE = (
 
 
 class Status(StrEnum):
-    """What becomes of a comparison after a look. ENDED: it is undecided with all of its seeds."""
+    """What becomes of a comparison after a look. CONTINUE: its group needs the next batch of seeds, and so does the
+    baseline; no other group does. ENDED: it is undecided with all of its seeds."""
 
     CONTINUE = "continue"
     DECIDED = "decided"

@@ -393,12 +393,6 @@ class Block:
         """What the group reaches on its own."""
         return next(estimate for estimate in self.estimates if estimate.group == group)
 
-    @property
-    def standings(self) -> tuple[Standing, ...]:
-        """Where each comparison stands after the finished looks; empty if the number of seeds was fixed. A group whose
-        status is CONTINUE needs the next batch of seeds, and so does the baseline. No other group does."""
-        return tuple(c.standing for c in self.comparisons if c.standing is not None)
-
     def comparison(self, group: str) -> Comparison | None:
         """The group against the baseline; None for the baseline."""
         return next((comparison for comparison in self.comparisons if comparison.group == group), None)

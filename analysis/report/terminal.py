@@ -30,7 +30,8 @@ def standings(folder: Path, as_json: bool) -> str:
     """Where each comparison of the primary measure stands, a line each, or as a list of JSON objects. Raises BadPlan as
     `report.write` does."""
     sweep = read_sweep(folder)
-    stands = study(sweep, sweep.asked()).primary.standings
+    compared = study(sweep, sweep.asked()).primary.comparisons
+    stands = [comparison.standing for comparison in compared if comparison.standing is not None]
     if as_json:
         return json.dumps([dataclasses.asdict(standing) for standing in stands], indent=1)
     if not stands:
