@@ -83,7 +83,7 @@ def _lines(listed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     several = len({row["experiment"] for row in listed}) > 1
     columns = ["id", *(["experiment"] if several else []), "group", "factors", "seed", "state"]
     columns += [*(["job"] if any(row["job"] for row in listed) else []), "step", "folder"]
-    yield from tables.lines(columns, [[_cell(row, column) for column in columns] for row in listed])
+    yield from tables.lines(columns, [[_cell(row, column) for column in columns] for row in listed], ("seed", "step"))
     yield counted(len({row["id"] for row in listed}), "run")
 
 

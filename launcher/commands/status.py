@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from launcher import text
 from launcher.commands import completion
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
 from launcher.status import tables
 from launcher.status.standing import FAILURES, Index, Standing, causes, stand
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from launcher.text import clean, counted, duration, hours, say
 
 HELP = "show the present standing of an experiment's runs: states, last metric, time left, failures"
 _MOST_GROUPS = 30
@@ -42,47 +38,42 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps({standing.experiment: standing.document() for standing in standings}, indent=1))
     elif standings:
-        tables.console().print(_shown(multirun, standings))
+        for line in _shown(multirun, standings):
+            say(line)
     else:
         print(f"{multirun}: no experiment is planned in this folder")
     failed = any(standing.states.get(state) for standing in standings for state in FAILURES)
     return EXIT_FAILED if failed else EXIT_FINE
 
 
-# ---------------------------------------------------------------- standing screen
-
-
-def _line(standing: Standing) -> str:
-    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
-    left = "" if standing.remaining_seconds is None else f"; about {text.duration(standing.remaining_seconds)} left"
-    size = text.counted(standing.total, "run")
-    if standing.steps > 1:  # a job of a program is one, however many it logs
-        size += f" of {text.counted(standing.steps, 'step')}"
-    return text.clean(f"{standing.experiment}: {size}: {counts}{left}")
-
-
-def _shown(multirun: Path, standings: Sequence[Standing]) -> RenderableType:
+def _shown(multirun: Path, standings: Sequence[Standing]) -> Iterator[str]:
     """One experiment in full, or a row for each of several."""
-    from rich.console import Group
-    from rich.text import Text
-
     if len(standings) == 1:
         (standing,) = standings
-        lines = _explained(multirun, standing)
-        return Group(Text(_line(standing)), *_groups(standing), *map(Text, lines))
+        yield _line(standing)
+        yield from _groups(standing)
+        yield from _explained(multirun, standing)
+        return
     left = {
-        standing.experiment: text.duration(standing.remaining_seconds)
+        standing.experiment: duration(standing.remaining_seconds)
         for standing in standings
         if standing.remaining_seconds is not None
     }
     counts = {standing.experiment: standing.states for standing in standings}
-    return tables.counts_table(counts, {"left": left} if left else {}, first="experiment")
+    yield from tables.counts(counts, {"left": left} if left else {}, first="experiment")
 
 
-def _groups(standing: Standing) -> list[RenderableType]:
+def _line(standing: Standing) -> str:
+    counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
+    left = "" if standing.remaining_seconds is None else f"; about {duration(standing.remaining_seconds)} left"
+    size = counted(standing.total, "run")
+    if standing.steps > 1:  # a job of a program is one, however many it logs
+        size += f" of {counted(standing.steps, 'step')}"
+    return clean(f"{standing.experiment}: {size}: {counts}{left}")
+
+
+def _groups(standing: Standing) -> Iterator[str]:
     """One row for each group. Of many groups, those whose runs are all done are only counted."""
-    from rich.text import Text
-
     groups = dict(standing.groups)
     if len(groups) > _MOST_GROUPS:
         groups = {name: group for name, group in groups.items() if set(group.states) != {"done"}}
@@ -92,27 +83,25 @@ def _groups(standing: Standing) -> list[RenderableType]:
             name: "" if group.metric is None else f"{group.metric:.4g}" for name, group in groups.items()
         }
     if not standing.finished:
-        more["work left"] = {name: text.duration(group.work_seconds) for name, group in groups.items()}
-    shown: list[RenderableType] = [tables.counts_table({name: group.states for name, group in groups.items()}, more)]
+        more["work left"] = {name: duration(group.work_seconds) for name, group in groups.items()}
+    yield from tables.counts({name: group.states for name, group in groups.items()}, more)
     if len(groups) < len(standing.groups):
-        shown.append(Text(f"and {len(standing.groups) - len(groups)} more groups; --json lists all of them"))
-    return shown
+        yield f"and {len(standing.groups) - len(groups)} more groups; --json lists all of them"
 
 
-def _explained(multirun: Path, standing: Standing) -> list[str]:
+def _explained(multirun: Path, standing: Standing) -> Iterator[str]:
     """What failed and why, the jobs, the compute, and what to do."""
-    lines = list(causes(multirun, standing))
+    yield from causes(multirun, standing)
     jobs = [
         f"{job} ({', '.join(f'{count} {tables.state_name(state)}' for state, count in states.items())})"
         for job, states in standing.jobs.items()
     ]
     if jobs:
         more = f" and {len(jobs) - _MOST_JOBS} more; --json lists all of them" if len(jobs) > _MOST_JOBS else ""
-        lines.append(f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}")
+        yield f"jobs: {', '.join(jobs[:_MOST_JOBS])}{more}"
     if standing.device_hours:
         failed = standing.unfinished_device_hours
-        of_which = f", {text.hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
-        lines.append(f"compute until now: {text.hours(standing.device_hours)} {standing.unit}{of_which}")
+        of_which = f", {hours(failed)} of them in attempts that failed or were interrupted" if failed else ""
+        yield f"compute until now: {hours(standing.device_hours)} {standing.unit}{of_which}"
     if any(standing.states.get(state) for state in ("failed", "diverged")):
-        lines.append(f"to run the failed runs again: {catalog.command(multirun, 'resume', standing.experiment)}")
-    return lines
+        yield f"to run the failed runs again: {catalog.command(multirun, 'resume', standing.experiment)}"

@@ -34,7 +34,7 @@ from launcher.run.folder import read_config, read_summary, run_folder, runs_fold
 from launcher.run.lifecycle import RunState, State, find_state
 from launcher.schedulers import protocol
 from launcher.status import tables
-from launcher.text import byte_size, duration, hours, more_than
+from launcher.text import byte_size, duration, hours, more_than, say
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
@@ -189,7 +189,8 @@ def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = 
         known = {name: shown(part[key]) for name, part in parts.items() if part[key] is not None}
         columns |= {heading: known} if known else {}
     states = {name: part["states"] for name, part in parts.items()}
-    tables.console().print(tables.counts_table(states, columns, first))
+    for line in tables.counts(states, columns, first):
+        say(line)
 
 
 class Forecast:
