@@ -264,7 +264,7 @@ def check(sweep: Sweep) -> None:
         log = read_log(metrics_path(folder))
         assert log.torn == 0
         assert [(record["step"], record["value"]) for record in log.records] == walk(config["seed"], STEPS), folder
-        assert read_summary(folder) is not None and read_provenance(folder) is not None
+        assert read_summary(folder) and read_provenance(folder)
         attempts = sorted(int(path.name) for path in (folder / "attempts").iterdir())
         assert attempts[-1] == state.attempt
         checkpoints = sorted(path.name for path in checkpoints_folder(folder).iterdir())

@@ -291,8 +291,8 @@ def _read_run(multirun: Path, run_id: str) -> Run:
     if problem is not None and curves.steps.size and not (record and record.state == RunState.DONE):
         problem += f" (last step {int(curves.steps[-1])})"
     try:
-        summary = read_summary(folder) or {}
-        provenance = read_provenance(folder) or {}
+        summary = read_summary(folder)
+        provenance = read_provenance(folder)
     except (OSError, ValueError) as error:
         problem = problem or f"summary or provenance cannot be read: {error}"
     steps = summary.get("steps")

@@ -20,17 +20,13 @@ from launcher.run.stop_request import ASKED, cancel
 from launcher.text import counted
 
 HELP = "cancel an experiment's runs, or some of them: waiting ones at once, running ones after a checkpoint"
+arguments = selection.add
 _LISTED = 20
 _LOCKED = "locked"
 _WORDS = {
     ASKED: "asked to save a checkpoint and stop",
     _LOCKED: "not cancelled: another process holds the run's lock (SIGCONT wakes a stopped one); repeat this command",
 }
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs."""
-    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -53,7 +53,6 @@ _WORDS = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The plan or the program, and the kills."""
     completion.add(parser, "overrides", completion.overrides, "WORD", "experiment=NAME ..., or python FILE ...", "+")
     parser.add_argument("--kills", type=int, default=20, metavar="N", help="how often the run is killed (20)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="from which random moments are drawn (0)")
@@ -228,7 +227,6 @@ def _edges(folder: Path) -> list[tuple[str, float]]:
 
 
 def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
-    """What a certificate says."""
     yield "run {run}: bit-equal in {equal} of {of}".format(**certificate)
     for result in certificate["results"]:
         if result["difference"]:

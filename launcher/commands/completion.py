@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from launcher import project
 from launcher.commands import output
 from launcher.project import EXIT_FINE
 from launcher.run import catalog
@@ -24,7 +22,6 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
     parser.add_argument("shell", choices=SHELLS)
 
 
@@ -58,26 +55,17 @@ def add_run(parser: argparse.ArgumentParser, metavar: str = "RUN", help: str = "
     add(parser, "run", runs, metavar, help)
 
 
-def add_names(
-    parser: argparse.ArgumentParser, name: str, nargs: str, help: str = "an experiment, or a run's id"
-) -> None:
-    """Add an argument of experiments and runs."""
-    add(parser, name, experiments_and_runs, "EXPERIMENT|RUN", help, nargs)
-
-
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The planned experiments."""
-    return catalog.experiments(_multirun(parsed_args))
+    return catalog.experiments(parsed_args.multirun)
 
 
 def runs(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The runs."""
-    return catalog.run_ids(_multirun(parsed_args))
+    return catalog.run_ids(parsed_args.multirun)
 
 
 def experiments_and_runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """The planned experiments; runs too after the first letter of an id, because there may be thousands."""
-    multirun = _multirun(parsed_args)
+    multirun = parsed_args.multirun
     return [*catalog.experiments(multirun), *(catalog.run_ids(multirun) if prefix else ())]
 
 
@@ -86,8 +74,3 @@ def overrides(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[st
     from launcher.config.hydra_compose import of_project
 
     return of_project().completions(parsed_args.overrides or [], prefix)
-
-
-def _multirun(parsed_args: argparse.Namespace) -> Path:
-    multirun: Path = getattr(parsed_args, "multirun", None) or project.multirun()
-    return multirun

@@ -27,7 +27,7 @@ from launcher.run.lifecycle import RunState, find_state
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
 # Files that a live process is writing or freezing are younger.
-OLD_S = 3600.0
+_OLD_S = 3600.0
 NEVER_RUN = "runs that no plan names and that never ran"
 ORPHAN = "runs that no plan names"
 UNFINISHED_WRITE = "left by interrupted writes"
@@ -52,16 +52,13 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Policy:
-    """`keep_last`: keep the last checkpoint of a done run. `orphans`: delete whole runs that no plan names.
-    `old`: seconds after which a file is not being written."""
+    """`keep_last`: keep the last checkpoint of a done run. `orphans`: delete whole runs that no plan names."""
 
     keep_last: bool = True
     orphans: bool = False
-    old: float = OLD_S
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Whether to delete, and what to keep."""
     parser.add_argument("--delete", action="store_true", help="delete what is listed")
     parser.add_argument(
         "--keep", choices=("last", "none"), default="last", help="checkpoints of done runs to keep; default: last"
@@ -99,7 +96,7 @@ def find(multirun: Path, policy: Policy) -> list[Garbage]:
     planned = planned_ids(multirun)
     runs = catalog.run_ids(multirun)
     of_runs = [item for run_id in runs for item in of_run(multirun, run_id, planned, policy)]
-    return of_runs + _shared(multirun, runs, policy)
+    return of_runs + _shared(multirun, runs)
 
 
 def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage]:
@@ -113,7 +110,7 @@ def delete(multirun: Path, items: list[Garbage], policy: Policy) -> list[Garbage
             deleted += [item for item in again if remove(item.path)]
     paths = {item.path for item in items if item.run is None}
     runs = catalog.run_ids(multirun)
-    return deleted + [item for item in _shared(multirun, runs, policy) if item.path in paths and remove(item.path)]
+    return deleted + [item for item in _shared(multirun, runs) if item.path in paths and remove(item.path)]
 
 
 def planned_ids(multirun: Path) -> set[str]:
@@ -138,16 +135,11 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
         return []
     began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))
     fresh = state.state == RunState.PLANNED and state.attempt == 0 and not any(path.exists() for path in began)
-    if run_id not in planned and fresh and _is_old(folder / "config.yaml", policy):
+    if run_id not in planned and fresh and _is_old(folder / "config.yaml"):
         return _garbage(NEVER_RUN, [folder], run_id)
-    if (
-        run_id not in planned
-        and policy.orphans
-        and state.state not in _ACTIVE
-        and _is_old(folder / "state.json", policy)
-    ):
+    if run_id not in planned and policy.orphans and state.state not in _ACTIVE and _is_old(folder / "state.json"):
         return _garbage(ORPHAN, [folder], run_id)
-    items = _unfinished((folder, checkpoints_folder(folder)), policy, run_id)
+    items = _unfinished((folder, checkpoints_folder(folder)), run_id)
     paths = [path for _, path in checkpoints(folder)]
     if state.state == RunState.DONE:
         damaged = sorted(folder.glob("attempts/*/checkpoints"))
@@ -162,14 +154,14 @@ def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> li
 # ---------------------------------------------------------------- what runs share
 
 
-def _shared(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
+def _shared(multirun: Path, runs: list[str]) -> list[Garbage]:
     """What belongs to no single run."""
     experiments = [multirun / name for name in catalog.experiments(multirun)]
     parents = (multirun, multirun / "bases", launch_record.launches_folder(multirun), *experiments)
-    return [*_unfinished(parents, policy), *_launches(multirun, runs, policy)]
+    return [*_unfinished(parents), *_launches(multirun, runs)]
 
 
-def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
+def _launches(multirun: Path, runs: list[str]) -> list[Garbage]:
     """What schedulers have kept of launches all of whose runs are done; none while any run is active.
 
     Before that, a job in a queue may need its code, and the message of a failure may name its log; the report of a
@@ -185,10 +177,10 @@ def _launches(multirun: Path, runs: list[str], policy: Policy) -> list[Garbage]:
             continue
         if state.state in _ACTIVE:
             return []
-        if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < policy.old:
+        if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < _OLD_S:
             needed.add(state.launch_id or "")
     paths = launch_record.launches_folder(multirun).glob("*")
-    of_schedulers = _old((path for path in paths if _KEPT.fullmatch(path.name)), policy)
+    of_schedulers = _old(path for path in paths if _KEPT.fullmatch(path.name))
     return _garbage(KEPT, [path for path in of_schedulers if path.name.partition(".")[0] not in needed])
 
 
@@ -199,18 +191,18 @@ def _garbage(what: str, paths: Iterable[Path], run: str | None = None) -> list[G
     return [Garbage(path, what, files.size_of(path), run) for path in paths]
 
 
-def _unfinished(parents: Iterable[Path], policy: Policy, run: str | None = None) -> list[Garbage]:
-    paths = [path for parent in parents for path in _old(parent.glob(f"{files.ASIDE}*"), policy)]
+def _unfinished(parents: Iterable[Path], run: str | None = None) -> list[Garbage]:
+    paths = [path for parent in parents for path in _old(parent.glob(f"{files.ASIDE}*"))]
     return _garbage(UNFINISHED_WRITE, paths, run)
 
 
-def _old(paths: Iterable[Path], policy: Policy) -> list[Path]:
-    return sorted(path for path in paths if _is_old(path, policy))
+def _old(paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if _is_old(path))
 
 
-def _is_old(path: Path, policy: Policy) -> bool:
+def _is_old(path: Path) -> bool:
     try:
-        return time.time() - path.lstat().st_mtime >= policy.old
+        return time.time() - path.lstat().st_mtime >= _OLD_S
     except FileNotFoundError:
         return False
 

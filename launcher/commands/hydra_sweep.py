@@ -234,7 +234,7 @@ def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
     result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start, result.working_dir)
     if state is not None and state.state == RunState.DONE:
         result.status = JobStatus.COMPLETED
-        result.return_value = (read_summary(folder) or {}).get("value")
+        result.return_value = read_summary(folder).get("value")
     else:
         result.status = JobStatus.FAILED
         result.return_value = RuntimeError(f"{folder} is not done")

@@ -25,7 +25,6 @@ _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder, and what it is for."""
     parser.add_argument("folder", type=Path, help="the folder to make; its name is the study's")
     parser.add_argument("--plain", action="store_true", help="a script with @hydra.main instead")
 
@@ -46,9 +45,10 @@ def run(given: argparse.Namespace) -> int:
         raise Usage(f"folder = {given.folder}: {rule}. Fix: name another")
     written = []
     templates = Path(str(files(package).joinpath(below)))
+    names = {"package": values["package"], "gitignore": ".gitignore"}
     for source in templates.rglob(f"*{_SUFFIX}"):
-        path = source.relative_to(templates).parts
-        place = given.folder.joinpath(*(_renamed(part, values["package"]) for part in path))
+        parts = [part.removesuffix(_SUFFIX) for part in source.relative_to(templates).parts]
+        place = given.folder.joinpath(*(names.get(part, part) for part in parts))
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(Template(source.read_text(encoding="utf-8")).safe_substitute(values), encoding="utf-8")
         written.append(str(place.relative_to(given.folder)))
@@ -56,8 +56,3 @@ def run(given: argparse.Namespace) -> int:
     document = {"folder": str(given.folder), "files": sorted(written)}
     output(given, document, [f"{given.folder}: {len(written)} files. Next: cd {given.folder} && {first}"])
     return EXIT_FINE
-
-
-def _renamed(part: str, package: str) -> str:
-    part = part.removesuffix(_SUFFIX)
-    return package if part == "package" else ".gitignore" if part == "gitignore" else part

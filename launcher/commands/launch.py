@@ -15,12 +15,10 @@ HELP = "run an experiment or a campaign, and report"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The overrides."""
     completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", "experiment=NAME, campaign=NAME, ...", "*")
 
 
 def run(given: argparse.Namespace) -> int:
-    """The exit code of the launch."""
     import launch
 
     sys.argv = ["launch.py", "-m", *given.overrides]

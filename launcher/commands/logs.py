@@ -18,18 +18,14 @@ from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, lifecycle, whole
 from launcher.run.folder import attempt_folder, run_folder
-from launcher.run.lifecycle import RETRYABLE, RunState, State, find_state, read_state
+from launcher.run.lifecycle import RETRYABLE, RunState, State, read_state
 from launcher.status.standing import UNREADABLE, Index
 
 HELP = "show why a run failed, and the end of its output"
+arguments = selection.add
 _LINES = 20
 _BYTES_A_LINE = 4096
 _END_LINES = 3
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs."""
-    selection.add(parser)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -80,7 +76,6 @@ class _Run:
         return f"{' '.join(filter(None, [self.folder.name, self.title]))}: {present}{kind}{attempt}{message}"
 
     def document(self) -> dict[str, Any]:
-        """The JSON object."""
         state = self.state
         return {
             "name": self.title,
@@ -126,10 +121,11 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def _failed(multirun: Path, ids: Sequence[str], titles: Mapping[str, str]) -> list[_Run]:
     """Those of these runs that failed, the newest first."""
-    damaged = {run_id: row.message for run_id, row in Index(multirun).refresh(ids).items() if row.state == UNREADABLE}
-    states = ((run_folder(multirun, run_id), titles.get(run_id, ""), damaged.get(run_id)) for run_id in ids)
-    found = ((folder, title, find_state(folder), damage) for folder, title, damage in states)
-    runs = [_Run(folder, title, state, damage) for folder, title, state, damage in found if state is not None]
+    runs = []
+    for run_id, row in Index(multirun).refresh(ids).items():
+        damage = row.message if row.state == UNREADABLE else None
+        folder = run_folder(multirun, run_id)
+        runs.append(_Run(folder, titles.get(run_id, ""), read_state(folder), damage))
     failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST, UNREADABLE)]
     return sorted(failed, key=lambda run: -(run.state.finished or 0.0))
 

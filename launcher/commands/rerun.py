@@ -17,11 +17,7 @@ from launcher.run.folder import run_folder
 from launcher.run.lifecycle import archive
 
 HELP = "archive runs and run them anew, with the experiment's own command"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiments and runs."""
-    selection.add(parser)
+arguments = selection.add
 
 
 def run(given: argparse.Namespace) -> int:

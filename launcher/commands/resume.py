@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from launcher.planning.plan import Plan
 
 HELP = "run what is not done, failed and cancelled runs too, with the experiment's own command"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the names of experiments and runs."""
-    selection.add(parser)
+arguments = selection.add
 
 
 def run(given: argparse.Namespace) -> int:

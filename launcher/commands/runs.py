@@ -15,7 +15,6 @@ from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.folder import run_folder
-from launcher.run.lifecycle import NEW
 from launcher.status import tables
 from launcher.status.standing import Index
 from launcher.text import counted
@@ -24,7 +23,6 @@ HELP = "list runs: id, group, factors, seed, state, job, step, folder"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The names."""
     selection.add(parser, nargs="*", default="every planned run")
     parser.add_argument("--all", action="store_true", help="also the runs that no plan names")
 
@@ -46,11 +44,11 @@ def run(given: argparse.Namespace) -> int:
                 "group": entry.get("group"),
                 "factors": entry.get("factors") or {},
                 "seed": entry.get("seed"),
-                "state": NEW if row is None else lifecycle.true_state(folder, row.state),
-                "kind": row.failure_kind if row is not None else None,
-                "cause": row.message if row is not None else None,
+                "state": lifecycle.true_state(folder, row and row.state),
+                "kind": row and row.failure_kind,
+                "cause": row and row.message,
                 "job": jobs.get(entry["id"]),
-                "step": row.step if row is not None else 0,
+                "step": row.step if row else 0,
                 "folder": str(folder),
             }
         )

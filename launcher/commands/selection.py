@@ -17,7 +17,7 @@ from launcher.run.lifecycle import read_state
 def add(parser: argparse.ArgumentParser, nargs: str = "+", default: str = "") -> None:
     """Add the names of experiments and runs to a command's arguments."""
     described = "an experiment, or a run's id" + (f"; default: {default}" if default else "")
-    completion.add_names(parser, "names", nargs, described)
+    completion.add(parser, "names", completion.experiments_and_runs, "EXPERIMENT|RUN", described, nargs)
 
 
 @contextmanager

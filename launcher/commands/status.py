@@ -23,7 +23,6 @@ _MOST_JOBS = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The experiment."""
     default = "default: every planned experiment"
     completion.add(parser, "experiment", completion.experiments, "EXPERIMENT", default, nargs="?")
 

@@ -70,17 +70,14 @@ class ReconcilingSweeper:
         """Called by Hydra with the overrides that it composed itself. Raises SweepExit, except for another program
         whose jobs are all done; then it returns their results."""
         if self._arguments is None:
-            return self._sweep_program(arguments)
+            from launcher.commands import hydra_sweep
+
+            results: list[Any] = []
+            if code := _exit_code(lambda: hydra_sweep.run(*self._program, arguments, results)):
+                raise SweepExit(code)
+            return results
         words = [*arguments, *self._arguments, *self._words]
         raise SweepExit(run(words, self._conf, self._plugin, self._more))
-
-    def _sweep_program(self, words: Sequence[str]) -> Any:
-        from launcher.commands import hydra_sweep
-
-        results: list[Any] = []
-        if code := _exit_code(lambda: hydra_sweep.run(*self._program, words, results)):
-            raise SweepExit(code)
-        return results
 
 
 def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Sequence[Path] = ()) -> int:

@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from launcher import files
 from launcher.commands import output, selection
 from launcher.project import EXIT_FAILED, EXIT_FINE
 from launcher.run import catalog
-from launcher.run.folder import is_imported, last_final_step, read_object, run_folder
+from launcher.run.folder import find_object, is_imported, last_final_step, run_folder
 from launcher.run.lifecycle import RESUMABLE, RunState, find_state, read_state
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class Parcel:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and where to send them."""
     selection.add(parser, nargs="*", default="every run")
     parser.add_argument("--project", metavar="P", help="default: the one with which the run was started")
     parser.add_argument("--entity", metavar="E", help="a W&B user or team; default: tracking.entity, else your own")
@@ -86,13 +86,10 @@ def run(given: argparse.Namespace) -> int:
 def _parcel(folder: Path, labels: Labels, project: str | None, entity: str | None) -> Parcel:
     """The run in its present form; project and entity replace those of its own settings, which a worker has kept."""
     from launcher.tracking import extent
-    from launcher.tracking.settings import Settings, read_settings, settings_path
+    from launcher.tracking.settings import read_settings, settings_path
 
     state = read_state(folder)
-    try:
-        where = read_settings(json.loads(settings_path(folder).read_text(encoding="utf-8")))
-    except FileNotFoundError:  # no worker has started it yet
-        where = Settings()
+    where = read_settings(find_object(settings_path(folder)))  # empty: no worker has started it yet
     where = where.model_copy(update={"project": project or where.project, "entity": entity or where.entity})
     until = sys.maxsize if state.state == RunState.DONE else last_final_step(folder)
     # During an attempt the logs only grow, so their lengths identify their content.
@@ -102,11 +99,9 @@ def _parcel(folder: Path, labels: Labels, project: str | None, entity: str | Non
 
 def _is_sent(parcel: Parcel, server: str) -> bool:
     """Whether this server has confirmed exactly this content of the run, in this project."""
-    try:
-        record = read_object(parcel.folder / _SENT)
-    except (FileNotFoundError, files.BadRunFolder):
-        return False
-    return parcel.key(server).items() <= record.items()
+    with suppress(files.BadRunFolder):
+        return parcel.key(server).items() <= find_object(parcel.folder / _SENT).items()
+    return False
 
 
 def _send(due: list[Parcel], document: dict[str, Any], tell: bool) -> None:

@@ -56,7 +56,6 @@ _OURSELVES = "rlsweep"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The run, and whether to repeat it here."""
     completion.add_run(parser)
     parser.add_argument("--run", dest="again", action="store_true", help="repeat it here, and compare the metrics")
 
@@ -121,7 +120,7 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     from launcher.worker import provenance
 
     then = read_provenance(folder)
-    if then is None:
+    if not then:
         return {}
     present = provenance.collect(root, "", multirun_of(folder))
     path = folder / "dirty.patch"
@@ -162,7 +161,7 @@ def steps(folder: Path, root: Path) -> list[str]:
     """Shell commands that repeat the run in a tree of its own, with the code and packages as they were."""
     from launcher.worker import provenance
 
-    record = read_provenance(folder) or {}
+    record = read_provenance(folder)
     commit = record.get("commit")
     patch = folder / "dirty.patch"
     tree = root.parent / f"{root.name}-{folder.name}"
@@ -206,7 +205,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     `equal_steps` it has, and the `first_difference` in words or None. Usage: the user's code cannot be restored.
     """
     again = prepare(folder, scratch)
-    record = read_provenance(folder) or {}
+    record = read_provenance(folder)
     environment = {**os.environ, **(record.get("threads") or ONE_THREAD)}
     if record.get(launch_record.USER_CODE):
         from launcher.schedulers.batch import code_snapshot
@@ -219,7 +218,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
     found = first_difference(folder, again, ("log", "metrics"))
     equal = sum(found is None or row["step"] < found.step for row in metrics(again))
     difference = found and str(found)
-    old, new = ((read_summary(place) or {}).get("value") for place in (folder, again))
+    old, new = (read_summary(place).get("value") for place in (folder, again))
     if not difference and repr(old) != repr(new):
         difference = f"it returned {old!r}, and now {new!r}"
     if now.state != then:

@@ -123,7 +123,7 @@ class History:
         if identity.INPUTS not in config:  # an older version froze it
             config = content.settled(config)
         try:
-            summary = read_summary(folder) or {}
+            summary = read_summary(folder)
         except files.BadRunFolder:
             summary = {}  # not part of the plan
         steps, seconds = summary.get("steps"), summary.get("train_seconds")

@@ -32,8 +32,8 @@ from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import lifecycle
-from launcher.run.folder import FORMAT, base_path, read_config, run_folder
-from launcher.run.lifecycle import RunState, create_state, find_state
+from launcher.run.folder import FORMAT, base_path, create_record, read_config, run_folder
+from launcher.run.lifecycle import RunState, find_state
 from launcher.text import one_line
 
 
@@ -65,7 +65,7 @@ def freeze(plan: Plan) -> None:
         if not (folder / "state.json").is_file():  # the state is written after the configuration
             prefix = plan.prefixes.get(run.id)
             state = lifecycle.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ()))
-            create_state(folder, state)
+            create_record(folder / "state.json", state)
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"
         text = json.dumps(experiment.document(), indent=1) + "\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.run import lifecycle
-from launcher.run.folder import Record, read_record, write_record
+from launcher.run.folder import Record, find_record, write_record
 
 NAME = "campaign.json"
 FORMAT: Literal[1] = 1
@@ -33,7 +33,6 @@ class Figure(Record):
 
     @property
     def met(self) -> bool:
-        """Whether it meets the gate."""
         return self.verdict == "supported"
 
     def brief(self) -> str:
@@ -41,7 +40,6 @@ class Figure(Record):
         return f"{self.hypothesis} ({self.verdict}{f': {self.shown}' if self.shown else ''})"
 
     def sentence(self) -> str:
-        """The figure in words."""
         value = f"{self.quantity} {self.shown}" if self.shown else "no estimate"
         reason = f" ({self.decided})" if self.decided else ""
         return f"{self.hypothesis}: {self.verdict}: {value}{reason}"
@@ -110,15 +108,10 @@ class CampaignRecord(Record):
 
 def find(multirun: Path, campaign: str) -> CampaignRecord | None:
     """A campaign's record; None before its first launch. BadRunFolder: it cannot be read."""
-    path = multirun / campaign / NAME
-    try:
-        return read_record(CampaignRecord, path)
-    except FileNotFoundError:
-        return None
+    return find_record(CampaignRecord, multirun / campaign / NAME)
 
 
 def named(multirun: Path) -> list[str]:
-    """The campaigns that have a record."""
     return sorted(path.parent.name for path in multirun.glob(f"*/{NAME}"))
 
 

@@ -89,18 +89,14 @@ def warn(text: str) -> None:
 
 def entries(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Each run's first entry of a plan (group, factors, seed), by id; then those that old forks continue."""
-    return _first(_all_entries(plan))
+    by_id: dict[str, Mapping[str, Any]] = {}
+    for entry in _all_entries(plan):
+        by_id.setdefault(entry["id"], entry)
+    return by_id
 
 
 def _all_entries(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*plan["runs"], *plan.get("prefixes", ())]
-
-
-def _first(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    by_id: dict[str, Mapping[str, Any]] = {}
-    for entry in runs:
-        by_id.setdefault(entry["id"], entry)
-    return by_id
 
 
 def title(entry: Mapping[str, Any]) -> str:
@@ -111,8 +107,10 @@ def title(entry: Mapping[str, Any]) -> str:
 
 def titles(multirun: Path) -> dict[str, str]:
     """The title of every planned run by id, from the first plan that names it."""
-    every = _first(entry for plan in plans(multirun).values() for entry in _all_entries(plan))
-    return {run_id: title(entry) for run_id, entry in every.items()}
+    known: dict[str, str] = {}
+    for plan in reversed(plans(multirun).values()):
+        known |= {run_id: title(entry) for run_id, entry in entries(plan).items()}
+    return known
 
 
 def find_run(multirun: Path, beginning: str) -> Path:

@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 from launcher import project
 from launcher.application import application, packages
-from launcher.files import content_digest, create_atomic, json_lines
+from launcher.files import content_digest, json_lines
 from launcher.project import ROOT
-from launcher.run.folder import FORMAT, LATER, Record, read_record, to_json
+from launcher.run.folder import FORMAT, LATER, Record, create_record, find_record, to_json
 from launcher.run.lifecycle import RunState
 
 #: In an experiment's folder.
@@ -144,7 +144,6 @@ def versions() -> Mapping[str, str]:
 
 
 def path_of(multirun: Path, code_id: str) -> Path:
-    """The file of a record."""
     return multirun / "code" / f"{code_id}.json"
 
 
@@ -153,16 +152,13 @@ def keep(multirun: Path, code: Code) -> str:
     path = path_of(multirun, code.id)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        create_atomic(path, json.dumps(to_json(code), indent=1) + "\n")
+        create_record(path, code)
     return code.id
 
 
 def read(multirun: Path, code_id: str) -> Code | None:
     """A record; None if it is gone. BadRunFolder: it cannot be read."""
-    try:
-        return read_record(Code, path_of(multirun, code_id))
-    except FileNotFoundError:
-        return None
+    return find_record(Code, path_of(multirun, code_id))
 
 
 def choices(experiment: Path) -> list[dict[str, Any]]:

@@ -13,14 +13,14 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from launcher.application import application
-from launcher.files import BadRunFolder, load_yaml, write_json
+from launcher.files import BadRunFolder, create_atomic, load_yaml, write_json
 
 FORMAT: Literal[1] = 1  # of a run folder
 PLAN_FORMAT = 1  # version of plan.json
@@ -118,13 +118,24 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def write_record(path: Path, record: Record) -> None:
     """Replace a record's file atomically."""
-    values = to_json(record)
-    write_json(path, values)
+    write_json(path, to_json(record))
+
+
+def create_record(path: Path, record: Record) -> bool:
+    """Write a record's file unless it exists; whether it was written."""
+    return create_atomic(path, json.dumps(to_json(record), indent=1) + "\n")
 
 
 def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:
     """A record from its file. FileNotFoundError: there is none; BadRunFolder: it cannot be read, and why."""
     return parse(model, path, read_object(path))
+
+
+def find_record(model: type[AnyRecord], path: Path) -> AnyRecord | None:
+    """`read_record`, but None where there is no file."""
+    with suppress(FileNotFoundError):
+        return read_record(model, path)
+    return None
 
 
 def parse(model: type[AnyRecord], path: Path, value: Mapping[str, Any]) -> AnyRecord:
@@ -160,6 +171,13 @@ def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str 
     return value
 
 
+def find_object(path: Path) -> dict[str, Any]:
+    """`read_object`, but empty where there is no file."""
+    with suppress(FileNotFoundError):
+        return read_object(path)
+    return {}
+
+
 # ---------------------------------------------------------------- paths
 
 _CHECKPOINT = re.compile(r"step_(\d+)")
@@ -175,12 +193,10 @@ def can_be_named(name: str) -> bool:
 
 
 def runs_folder(multirun: Path) -> Path:
-    """The folder of all runs of all experiments, by id."""
     return multirun / "runs"
 
 
 def run_folder(multirun: Path, run_id: str) -> Path:
-    """One run's folder."""
     return multirun / "runs" / run_id
 
 
@@ -243,34 +259,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     return value
 
 
-def planned_steps(folder: Path) -> int:
-    """The steps of a run that was planned. Errors as in `read_config`."""
-    config = read_config(folder)
-    return application(config).length(config).steps
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What train() returned; empty before the end."""
+    return find_object(folder / "summary.json")
 
 
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What train() returned, or None before the end."""
-    try:
-        return read_object(folder / "summary.json")
-    except FileNotFoundError:
-        return None
-
-
-def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """Where the run came from, as Provenance has it, or None before its first attempt."""
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Where the run came from, as Provenance has it; empty before its first attempt."""
     path = folder / "provenance.json"
-    try:
-        value = read_object(path)
-    except FileNotFoundError:
-        return None
+    value = find_object(path)
     parse(Provenance, path, value)
     return value
 
 
 def is_imported(folder: Path) -> bool:
     """Whether another tool made the run: `python -m analysis import` says so in its provenance."""
-    return "imported" in (read_provenance(folder) or {})
+    return "imported" in read_provenance(folder)
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -9,15 +9,15 @@ multirun/launches/<hash>.patch       the uncommitted changes of the tree, one fi
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.files import write_atomic, write_json
-from launcher.run.folder import LATER, Record, read_provenance, read_record, write_record
+from launcher.files import BadRunFolder, write_atomic, write_json
+from launcher.run.folder import LATER, Record, find_object, read_provenance, read_record, write_record
 
 #: The provenance of code from outside of the project: by path (provenance.collect).
 USER_CODE = "user_code"
@@ -47,14 +47,13 @@ class Launch(Record):
 def repositories(folder: Path) -> dict[str, dict[str, Any]]:
     """The git repositories of a run's code from outside of the project, by path: `commit`, and `patch`, a path or
     None."""
-    known = ((read_provenance(folder) or {}).get(USER_CODE) or {}).values()
+    known = (read_provenance(folder).get(USER_CODE) or {}).values()
     found = [(one["repository"], one["commit"], one["patch"]) for one in known if one["commit"]]
     at = folder.absolute()
     return {top: {"commit": commit, "patch": patch and str(at / patch)} for top, commit, patch in found}
 
 
 def launches_folder(multirun: Path) -> Path:
-    """The folder of all launch records."""
     return multirun / "launches"
 
 
@@ -104,11 +103,9 @@ def add_jobs(record: Path, jobs: Mapping[str, str]) -> None:
 
 
 def _jobs(path: Path) -> dict[str, str]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    with suppress(OSError, BadRunFolder):
+        return find_object(path)
+    return {}
 
 
 def jobs_of(multirun: Path, runs: Mapping[str, str | None]) -> dict[str, str]:

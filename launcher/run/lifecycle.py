@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -35,17 +34,19 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from launcher.files import BadRunFolder, create_atomic, fsync_folder, write_atomic
+from launcher.files import BadRunFolder, fsync_folder, naming
 from launcher.run.folder import (
     FORMAT,
     LATER,
     Record,
+    create_record,
+    find_record,
     last_final_step,
     metrics_path,
     read_record,
     run_folder,
     runs_folder,
-    to_json,
+    write_record,
 )
 from launcher.text import one_line
 
@@ -169,19 +170,6 @@ def check_transition(event: Event | FailureKind, before: str | None, after: str)
     row = TRANSITIONS[event]
     if after not in row.targets or (before not in row.sources if row.sources else before is not None):
         raise ValueError(f"{event}: a run does not go from {before} to {after}")
-
-
-def state_after(kind: FailureKind, count: int, rules: Rules, progressed: bool) -> RunState:
-    """The state of a run whose attempt ended so for the `count`-th time.
-
-    `progressed`: the attempt left a newer checkpoint than it started from.
-    """
-    ending = ENDINGS[kind]
-    limit = rules.get(kind, ending.limit)
-    resumed = limit is None or count <= limit
-    if kind == FailureKind.TIME_OUT and not progressed:
-        resumed = False  # the next attempt would compute the same steps again
-    return ending.resumed_as if resumed else ending.ended_as
 
 
 # ---------------------------------------------------------------- which kind an error or an exit code is
@@ -317,7 +305,6 @@ class State(Record):
         return tuple(dict.fromkeys(self.code.values()))
 
     def replace(self, **changes: Any) -> State:
-        """A copy of the state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -335,19 +322,8 @@ class Claim(Record):
 
 def write_state(folder: Path, state: State) -> None:
     """Replace state.json atomically."""
-    text = _state_text(state)
-    write_atomic(folder / "state.json", text)
-
-
-def create_state(folder: Path, state: State) -> bool:
-    """Write a new run's first state. Returns False if another launcher wrote it before."""
-    text = _state_text(state)
-    return create_atomic(folder / "state.json", text)
-
-
-def _state_text(state: State) -> str:
     RunState(state.state)  # ValueError: there is no such state
-    return json.dumps(to_json(state), indent=1) + "\n"
+    write_record(folder / "state.json", state)
 
 
 def read_state(folder: Path) -> State:
@@ -357,10 +333,7 @@ def read_state(folder: Path) -> State:
 
 def find_state(folder: Path) -> State | None:
     """The run's state, or None where the run does not exist."""
-    try:
-        return read_state(folder)
-    except FileNotFoundError:
-        return None
+    return find_record(State, folder / "state.json")
 
 
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
@@ -386,11 +359,6 @@ class ClaimLost(RuntimeError):
     """Another process owns this run now; this process must not write to it any more."""
 
 
-def hostname() -> str:
-    """This machine's name, as written into claims and states."""
-    return socket.gethostname()
-
-
 def process_start(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None when it is gone (a zombie is gone)."""
     try:
@@ -414,44 +382,35 @@ class Locked(RuntimeError):
 @contextmanager
 def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Hold the lock of a run's folder. The kernel releases it when its holder dies. Locked: not within `patience` s."""
-    path = folder / ".lock"
+    path, wait = folder / ".lock", 0 if patience is None else fcntl.LOCK_NB
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        end = None if patience is None else uptime() + patience
-        while not _lock(handle, path, end is None):
-            if end is not None and uptime() > end:
-                raise Locked(f"{folder}: another process has held its lock for {patience:g} s")
+        end = uptime() + (patience or 0)
+        while True:
+            try:
+                with naming(path):
+                    fcntl.flock(handle, fcntl.LOCK_EX | wait)
+                break
+            except BlockingIOError as error:
+                if uptime() > end:
+                    raise Locked(f"{folder}: another process has held its lock for {patience:g} s") from error
             time.sleep(0.01)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, path: Path, wait: bool) -> bool:
-    """Lock an open file, whose path an error names; False: another process holds the lock, and this does not wait."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    return True
-
-
 def read_claim(folder: Path) -> Claim | None:
     """The present claim, or None. An unreadable one, whose writer died, counts as the claim of a dead process."""
     try:
-        return read_record(Claim, folder / "claim.json")
-    except FileNotFoundError:
-        return None
+        return find_record(Claim, folder / "claim.json")
     except BadRunFolder:
-        return Claim(hostname(), -1, -1, boot_id(), "", 0)
+        return Claim(socket.gethostname(), -1, -1, boot_id(), "", 0)
 
 
 def is_here(claim: Claim) -> bool:
     """Whether the owner is, or was, a process that this one can see."""
-    return claim.host == hostname() and claim.boot_id == boot_id()
+    return claim.host == socket.gethostname() and claim.boot_id == boot_id()
 
 
 def is_alive(folder: Path, claim: Claim) -> bool:
@@ -517,10 +476,10 @@ def acquire(folder: Path, attempt: int, witness: Witness | None = None) -> Claim
         return None
     start = process_start(os.getpid())
     assert start is not None
-    mine = Claim(hostname(), os.getpid(), start, boot_id(), secrets.token_hex(8), attempt)
+    mine = Claim(socket.gethostname(), os.getpid(), start, boot_id(), secrets.token_hex(8), attempt)
     discard_claim(folder)
     # Creation is atomic too, because some network file systems have no locks.
-    return mine if create_atomic(folder / "claim.json", json.dumps(to_json(mine)) + "\n") else None
+    return mine if create_record(folder / "claim.json", mine) else None
 
 
 def owns(folder: Path, claim: Claim) -> bool:
@@ -595,7 +554,6 @@ class Heartbeat:
         self._confirmed = now
 
     def stop(self) -> None:
-        """End the thread."""
         self._end.set()
         self._thread.join()
 
@@ -603,26 +561,22 @@ class Heartbeat:
 def present_state(folder: Path) -> str:
     """A run's present state: `new` without a folder, `lost` if it says running but no process owns it."""
     state = find_state(folder)
-    return NEW if state is None else true_state(folder, state.state)
+    return true_state(folder, state and state.state)
 
 
 def present_states(multirun: Path, states: Mapping[str, State | None]) -> dict[str, str]:
     """`present_state` of each run, from its state."""
-    return {
-        run_id: NEW if state is None else true_state(run_folder(multirun, run_id), state.state)
-        for run_id, state in states.items()
-    }
+    return {run_id: true_state(run_folder(multirun, run_id), state and state.state) for run_id, state in states.items()}
 
 
-def true_state(folder: Path, state: str) -> str:
-    """The state from a state file, but `lost` if it was running and no process owns the run."""
-    if state != RunState.RUNNING or live_claim(folder) is not None:
-        return state
-    # The run may have ended between the two checks.
-    again = find_state(folder)
-    if again is None:
-        return NEW
-    return RunState.LOST if again.state == RunState.RUNNING and live_claim(folder) is None else again.state
+def true_state(folder: Path, state: str | None) -> str:
+    """The state from a state file, but `lost` if it was running and no process owns the run; None: there is no file."""
+    if state == RunState.RUNNING and live_claim(folder) is None:
+        again = find_state(folder)  # the run may have ended between the two checks
+        state = again and again.state
+        if state == RunState.RUNNING and live_claim(folder) is None:
+            return RunState.LOST
+    return state or NEW
 
 
 # ---------------------------------------------------------------- changes of state
@@ -632,7 +586,6 @@ def true_state(folder: Path, state: str) -> str:
 
 def created(run_id: str, prefix: str | None = None, prefix_step: int | None = None) -> State:
     """The first state of a run; prefix: the run whose first steps it takes over, up to `prefix_step`."""
-    check_transition(Event.CREATE, None, RunState.PLANNED)
     return State(run_id, RunState.PLANNED, created=time.time(), prefix=prefix, prefix_step=prefix_step)
 
 
@@ -670,8 +623,12 @@ def ended(
     error: Mapping[str, str] | None = None,
 ) -> State:
     """The attempt ended for this reason. `progressed`: it left a newer checkpoint than it started from."""
-    count = state.failure_counts.get(kind, 0) + 1
-    after = state_after(kind, count, rules, progressed)
+    count, ending = state.failure_counts.get(kind, 0) + 1, ENDINGS[kind]
+    limit = rules.get(kind, ending.limit)
+    resumed = limit is None or count <= limit
+    if kind == FailureKind.TIME_OUT and not progressed:
+        resumed = False  # the next attempt would compute the same steps again
+    after = ending.resumed_as if resumed else ending.ended_as
     check_transition(kind, state.state, after)
     if count > 1 and after not in RESUMABLE and kind in rules:
         message = f"{message} ({kind} {count} times)"
@@ -748,7 +705,6 @@ def withdraw_unowned(folder: Path) -> bool:
 
 
 def archive_folder(multirun: Path) -> Path:
-    """The folder of all archived runs."""
     return multirun / "archive"
 
 
@@ -827,11 +783,8 @@ def unfinished_seconds(device_seconds: Mapping[str, float], attempt: int, state:
 def spent_seconds(multirun: Path, run_ids: Iterable[str], now: float) -> dict[str, float]:
     """The device-seconds of all attempts of each run until `now`, those in its archived folders included."""
     former = archived(multirun)
-    seconds: dict[str, float] = {}
-    for run_id in run_ids:
-        current = run_folder(multirun, run_id)
-        seconds[run_id] = sum(_spent_on(folder, now) for folder in (current, *former.get(run_id, ())))
-    return seconds
+    folders = {run_id: (run_folder(multirun, run_id), *former.get(run_id, ())) for run_id in run_ids}
+    return {run_id: sum(_spent_on(folder, now) for folder in own) for run_id, own in folders.items()}
 
 
 def _spent_on(folder: Path, now: float) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from launcher.files import BadRunFolder
 from launcher.run import lifecycle
-from launcher.run.folder import Record, read_record, run_folder, write_record
+from launcher.run.folder import Record, find_record, run_folder, write_record
 from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, live_claim, read_state, write_state
 
 NAME = "stop.json"
@@ -57,10 +58,10 @@ def send_to_owner(folder: Path, kind: FailureKind, message: str) -> Claim | None
 def find(folder: Path, owner: Claim | None) -> StopRequest | None:
     """The request for this claim, or None."""
     try:
-        request = read_record(StopRequest, folder / NAME)
-    except (FileNotFoundError, BadRunFolder):
+        request = find_record(StopRequest, folder / NAME)
+    except BadRunFolder:
         return None
-    return request if owner is not None and request.token == owner.token else None
+    return request if request and owner and request.token == owner.token else None
 
 
 def clear(folder: Path) -> None:
@@ -87,7 +88,7 @@ def cancel(multirun: Path, run_id: str) -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user has no name on this machine
         user = f"user {os.getuid()}"
-    message = f"cancelled by {user} on {lifecycle.hostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
+    message = f"cancelled by {user} on {socket.gethostname()} at {time.strftime('%Y-%m-%d %H:%M %Z')}"
     with lifecycle.locked(folder, lifecycle.PATIENCE_S):
         state = read_state(folder)
         if state.state not in RESUMABLE:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from launcher import files
 from launcher.run import catalog
-from launcher.run.folder import Manifest, is_imported, metrics_path, multirun_of, read_record, write_record
+from launcher.run.folder import Manifest, find_record, is_imported, metrics_path, multirun_of, read_record, write_record
 from launcher.run.lifecycle import RunState, State
 
 MANIFEST = "manifest.json"
@@ -73,11 +73,11 @@ def checkpoint_problem(checkpoint: Path, folder: Path | None = None) -> str | No
     folder: of the run that is to resume from it, whose logs were cut at its step; they must be as they were then, too.
     """
     try:
-        recorded = read_record(Manifest, checkpoint / MANIFEST)
-    except FileNotFoundError:
-        return None
+        recorded = find_record(Manifest, checkpoint / MANIFEST)
     except files.BadRunFolder:
         return f"{checkpoint / MANIFEST} cannot be read"
+    if recorded is None:
+        return None
     changed = _difference(checkpoint, recorded.files, _digests(checkpoint, _stats(checkpoint).keys() - {MANIFEST}))
     now = _digests(folder, _stats(folder, _LOGS)) if folder is not None and changed is None else {}
     if now.get("config.yaml") != recorded.run.get("config.yaml"):  # another run, which this one continues, wrote it

@@ -25,8 +25,9 @@ from types import NoneType
 from typing import Any
 
 from launcher import files
+from launcher.application import application
 from launcher.run import catalog, lifecycle, whole
-from launcher.run.folder import JSON_KEYS, metrics_path, planned_steps, run_folder, runs_folder
+from launcher.run.folder import metrics_path, read_config, run_folder, runs_folder, to_json
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import HOUR_S, NEW, RESUMABLE, RunState, read_state
 from launcher.text import clean, counted, without_numbers
@@ -80,13 +81,9 @@ class Index:
 
     def refresh(self, ids: Iterable[str], metrics: Collection[str] = ()) -> dict[str, Row]:
         """The present rows of those runs that have a folder, by id, with the last values of these metrics."""
-        present: dict[str, Row] = {}
         runs = os.fspath(runs_folder(self._multirun))
-        for run_id in ids:
-            row = self._row(runs, run_id, metrics)
-            if row is not None:
-                present[run_id] = row
-        return present
+        rows = {run_id: self._row(runs, run_id, metrics) for run_id in ids}
+        return {run_id: row for run_id, row in rows.items() if row is not None}
 
     def save(self) -> None:
         """Write the file if a row has changed and the folder is writable."""
@@ -94,11 +91,8 @@ class Index:
             return
         with contextlib.suppress(OSError):
             present = set(os.listdir(runs_folder(self._multirun)))
-            rows = {
-                run_id: [getattr(row, name) for name in _NAMES]
-                for run_id, row in self._rows.items()
-                if run_id in present
-            }
+            kept = {run_id: row for run_id, row in self._rows.items() if run_id in present}
+            rows = {run_id: [getattr(row, name) for name in _NAMES] for run_id, row in kept.items()}
             files.write_atomic(index_path(self._multirun), json.dumps({"format": INDEX_FORMAT, "runs": rows}))
             self._changed = False
 
@@ -127,7 +121,6 @@ class Index:
 
 
 def index_path(multirun: Path) -> Path:
-    """The file of the index."""
     return multirun / ".index"
 
 
@@ -318,9 +311,7 @@ class Standing:
             },
             "work_seconds": self.work_seconds,
             "remaining_seconds": self.remaining_seconds,
-            "failures": [
-                {JSON_KEYS.get(name, name): value for name, value in vars(failure).items()} for failure in self.failures
-            ],
+            "failures": [to_json(failure) for failure in self.failures],
             "jobs": {job: dict(states) for job, states in self.jobs.items()},
             "device_hours": self.device_hours,
             "unfinished_device_hours": self.unfinished_device_hours,
@@ -335,13 +326,12 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         groups[entry["group"]][entry["id"]] = None
     ids = catalog.entries(plan)
     rows = index.refresh(ids, [metric] if metric else [])
-    states = {
-        run_id: lifecycle.true_state(run_folder(multirun, run_id), rows[run_id].state) if run_id in rows else NEW
-        for run_id in ids
-    }
+    known = {run_id: rows[run_id].state if run_id in rows else None for run_id in ids}
+    states = {run_id: lifecycle.true_state(run_folder(multirun, run_id), state) for run_id, state in known.items()}
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
-        steps[run_id] = planned_steps(run_folder(multirun, run_id))
+        config = read_config(run_folder(multirun, run_id))
+        steps[run_id] = application(config).length(config).steps
     begun = {run_id: row.launch_id for run_id, row in rows.items() if states[run_id] in _SUBMITTED}
     jobs: dict[str, list[str]] = {}  # the states of the runs of each job or array
     for run_id, job in jobs_of(multirun, begun).items():

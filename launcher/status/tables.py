@@ -8,13 +8,10 @@ from launcher.run.lifecycle import NEW, RunState
 from launcher.status.standing import UNREADABLE
 from launcher.text import clean
 
-#: What people call a run that waits in a scheduler's queue. Programs read `submitted`.
-QUEUED = "queued"
-
 
 def state_name(state: str) -> str:
-    """A state as people call it."""
-    return QUEUED if state == RunState.SUBMITTED else state
+    """A state as people call it: of a run that waits in a scheduler's queue, programs read `submitted`."""
+    return "queued" if state == RunState.SUBMITTED else state
 
 
 def counts(

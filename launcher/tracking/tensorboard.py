@@ -36,7 +36,6 @@ class EventFiles:
         self._writer.add_event(Event(wall_time=row.time, step=row.step, summary=Summary(value=values)))
 
     def close(self, state: str) -> None:
-        """Flush and close the file."""
         self._writer.close()
 
 

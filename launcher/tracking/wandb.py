@@ -26,7 +26,7 @@ import psutil
 import wandb
 
 from launcher import files
-from launcher.run.folder import last_final_step, multirun_of, read_config, read_object
+from launcher.run.folder import find_object, last_final_step, multirun_of, read_config
 from launcher.run.lifecycle import RESUMABLE, RunState, generation
 from launcher.text import one_line
 from launcher.tracking import Row, rows
@@ -211,13 +211,12 @@ def wandb_id(folder: Path) -> str:
     archive.
     """
     file = folder / "wandb_id.json"
-    try:
-        return str(read_object(file)["id"])
-    except FileNotFoundError:
-        number = generation(multirun_of(folder), folder.name)
-        name = folder.name if number == 1 else f"{folder.name}-{number}"
-        files.write_json(file, {"id": name})
-        return name
+    if known := find_object(file):
+        return str(known["id"])
+    number = generation(multirun_of(folder), folder.name)
+    name = folder.name if number == 1 else f"{folder.name}-{number}"
+    files.write_json(file, {"id": name})
+    return name
 
 
 class LiveRun:

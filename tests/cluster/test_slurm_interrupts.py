@@ -62,7 +62,7 @@ def test_a_run_sees_the_devices_that_the_latest_launch_asks_for(slurm: Lab, gate
 
 def visible(folder: Path) -> Any:
     """CUDA_VISIBLE_DEVICES of the run's last attempt."""
-    return (read_provenance(folder) or {})["devices"]["visible"]
+    return read_provenance(folder)["devices"]["visible"]
 
 
 def test_adopted_jobs_end_as_ones_own(slurm: Lab, gate: Path, tmp_path: Path) -> None:

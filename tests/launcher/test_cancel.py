@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 
@@ -112,7 +113,7 @@ def test_a_request_that_came_too_late_still_keeps_the_run_from_being_taken_up_ag
 def test_a_request_outlives_its_dead_owner_for_the_next_launch(sweeps):
     sweeps.run(*SMALL, "seed=0", "cluster.retry.lost=0", STEPS_END='{"0": "exit"}')
     (folder,) = (sweeps.multirun / "runs").iterdir()
-    dead = Claim(lifecycle.hostname(), 2**30, 1, lifecycle.boot_id(), "dead", 1)
+    dead = Claim(socket.gethostname(), 2**30, 1, lifecycle.boot_id(), "dead", 1)
     stop_request.ask(folder, dead, FailureKind.CANCELLED, "nobody wants it")
     for state in (RunState.RUNNING, RunState.PREEMPTED):
         files.create_atomic(folder / "claim.json", json.dumps(vars(dead)))

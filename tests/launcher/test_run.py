@@ -27,6 +27,7 @@ from launcher.run.folder import (
     checkpoint_name,
     checkpoints,
     checkpoints_folder,
+    create_record,
     histograms_path,
     metrics_path,
     parse,
@@ -43,7 +44,6 @@ from launcher.run.lifecycle import (
     Heartbeat,
     RunState,
     State,
-    create_state,
     read_state,
     write_state,
 )
@@ -161,7 +161,7 @@ def test_an_evaluation_of_an_older_version_is_read(folder):
 
 
 def test_of_two_who_create_a_run_one_does(folder):
-    assert not create_state(folder, State("0123", RunState.CANCELLED))
+    assert not create_record(folder / "state.json", State("0123", RunState.CANCELLED))
     assert read_state(folder).state == RunState.PLANNED
     assert not list(folder.glob(".tmp-*"))
 

@@ -75,7 +75,7 @@ def restore(root: Path, to: Path, folder: Path) -> list[Path]:
         command = ["sh", "-ec", _CHECK_OUT, "sh", *words]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         why += [f"{top} at {used['commit']}: {one_line(done.stderr)}"] if done.returncode else []
-    places = [Path(path).parent for path in (read_provenance(folder) or {})[launch_record.USER_CODE]]
+    places = [Path(path).parent for path in read_provenance(folder)[launch_record.USER_CODE]]
     near = [copies, *(copies / place.relative_to("/") for place in places)]
     lacking = []
     for then in filter(None, (code.read(multirun_of(folder), id) for id in read_state(folder).code_ids())):
