@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.types import HydraContext
@@ -32,6 +31,7 @@ from launcher import project
 from launcher.config import content, identity
 from launcher.errors import InvalidPlan, Objection, Usage
 from launcher.execution import sweep
+from launcher.files import load_yaml
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
@@ -147,8 +147,7 @@ def _cluster(section: Sweep) -> dict[str, Any]:
     if model is None:
         rule = f"must be one of {', '.join(clusters.names())}"
         raise InvalidPlan([Objection("hydra.sweeper.cluster", name, rule, "name one of them", PROGRAM)])
-    with open(CONF / "cluster" / f"{name}.yaml", encoding="utf-8") as file:
-        merged = {**yaml.safe_load(file), **given}
+    merged = {**load_yaml(CONF / "cluster" / f"{name}.yaml"), **given}
     hydra_jobs.checked(model, merged, "hydra.sweeper.cluster")
     return merged
 

@@ -58,11 +58,8 @@ def run(given: argparse.Namespace) -> int:
         for experiment in planned.experiments:
             _print(experiment, whole["experiments"][experiment.name], whole["unit"])
         _print_total(whole)
-        for line in planned.continuations():
-            say(line)
-        for line in filter(None, (budget_line(planned, forecast), *whole["warnings"])):
-            say(spelled(line))
-        for line in _changes(planned, states, changed):
+        warnings = filter(None, (budget_line(planned, forecast), *whole["warnings"]))
+        for line in (*planned.continuations(), *map(spelled, warnings), *_changes(planned, states, changed)):
             say(line)
     return EXIT_FINE
 
@@ -158,9 +155,8 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> Non
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     print_costs(planned["groups"], unit)
-    for line in (hypotheses.findable(experiment), *hypotheses.warnings(experiment)):
-        if line is not None:
-            say(line)
+    for line in filter(None, (hypotheses.findable(experiment), *hypotheses.warnings(experiment))):
+        say(line)
 
 
 def _changes(planned: Plan, states: Mapping[str, str], changed: Others) -> Iterator[str]:

@@ -20,8 +20,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from launcher import files, project
 from launcher.commands import completion, output
 from launcher.config import content, identity
@@ -192,7 +190,7 @@ def prepare(folder: Path, scratch: Path) -> Path:
     (scratch / "bases").symlink_to(multirun_of(folder).resolve() / "bases")
     if start := config.get("start"):  # what Hydra calls the job's directory is not that of the run
         start["values"] = {**start["values"], "hydra.sweep.dir": str(scratch / "sweep")}
-    files.write_atomic(again / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    files.write_atomic(again / "config.yaml", files.dump_yaml(config))
     write_state(again, lifecycle.created(folder.name))
     return again
 

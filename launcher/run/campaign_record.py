@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.run import lifecycle
-from launcher.run.folder import Record, find_record, write_record
+from launcher.run.folder import FORMAT, Record, find_record, write_record
 
 NAME = "campaign.json"
-FORMAT: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -111,10 +110,6 @@ def find(multirun: Path, campaign: str) -> CampaignRecord | None:
     return find_record(CampaignRecord, multirun / campaign / NAME)
 
 
-def named(multirun: Path) -> list[str]:
-    return sorted(path.parent.name for path in multirun.glob(f"*/{NAME}"))
-
-
 def update(multirun: Path, campaign: str, change: Callable[[CampaignRecord | None], CampaignRecord]) -> CampaignRecord:
     """Replace a campaign's record by what `change` makes of it, and return that. Two launches at once wait for each
     other."""
@@ -155,11 +150,9 @@ def of_experiment(
     """
     conditions: dict[tuple[str, str], Condition] = {}
     taken: dict[tuple[str, str, str], Taken] = {}
-    for campaign in named(multirun):
+    for campaign in sorted(path.parent.name for path in multirun.glob(f"*/{NAME}")):
         record = find(multirun, campaign)
-        if record is None:
-            continue  # it was moved away just now
-        for version in record.versions:
+        for version in record.versions if record is not None else ():  # None: it was moved away just now
             for number, stage in enumerate(version):
                 if experiment not in stage.experiments or stage.started is None:
                     continue

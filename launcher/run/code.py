@@ -92,11 +92,11 @@ def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
     except (SyntaxError, ValueError):
         return digest, digest
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            text = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                node.body = node.body[1:]
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            and ast.get_docstring(node, clean=False) is not None
+        ):
+            node.body = node.body[1:]
     return digest, hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_DIGITS]
 
 

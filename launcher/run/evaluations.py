@@ -68,23 +68,19 @@ def read(folder: Path, step: int) -> list[EvaluationRow]:
     """The rows of a step's evaluation. FileNotFoundError: there is none; BadRunFolder: the file cannot be read."""
     path = paths(folder).get(step) or evaluations_folder(folder) / f"{step:06d}.json.gz"
     try:
-        columns = _columns(path)
+        columns: dict[str, list[Any]]
+        if path.suffix == ".parquet":  # of an older version
+            import pyarrow.parquet as pq
+
+            columns = pq.read_table(path).to_pydict()
+        else:
+            columns = json.loads(gzip.decompress(path.read_bytes()))
         lines = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         rows = [{name: line.pop(name) for name in _OWN} for line in lines]
         numbers = [{name: value for name, value in line.items() if value is not None} for line in lines]
         return [EvaluationRow(**row, numbers=numbers_of_row) for row, numbers_of_row in zip(rows, numbers, strict=True)]
     except (AttributeError, KeyError, TypeError, ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadRunFolder(path, f"not an evaluation ({error})") from error
-
-
-def _columns(path: Path) -> dict[str, list[Any]]:
-    if path.suffix == ".parquet":  # of an older version
-        import pyarrow.parquet as pq
-
-        columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
-    else:
-        columns = json.loads(gzip.decompress(path.read_bytes()))
-    return columns
 
 
 def paths(folder: Path) -> dict[int, Path]:

@@ -154,8 +154,7 @@ def _keys(model: Any) -> list[tuple[str, str]]:
 
 
 def _load_json(path: Path) -> Any:
-    with open(path, "rb") as file:
-        return json.loads(file.read())
+    return json.loads(path.read_bytes())
 
 
 def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str = "JSON") -> dict[str, Any]:

@@ -329,7 +329,8 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     known = {run_id: rows[run_id].state if run_id in rows else None for run_id in ids}
     states = {run_id: lifecycle.true_state(run_folder(multirun, run_id), state) for run_id, state in known.items()}
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
-    for run_id in (run_id for run_id in ids if states[run_id] == RunState.RUNNING):  # the others are too many to read
+    executed = [run_id for run_id in ids if states[run_id] == RunState.RUNNING]
+    for run_id in executed:  # the others are too many to read
         config = read_config(run_folder(multirun, run_id))
         steps[run_id] = application(config).length(config).steps
     begun = {run_id: row.launch_id for run_id, row in rows.items() if states[run_id] in _SUBMITTED}
@@ -343,11 +344,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
         for run_id in members:
             if states[run_id] in UNFINISHED:
                 left[run_id] = _left(rows.get(run_id), steps[run_id], group_pace)
-    running = {
-        run_id: RunningRun(rows[run_id].step, steps[run_id], left.get(run_id))
-        for run_id in ids
-        if states[run_id] == RunState.RUNNING
-    }
+    running = {run_id: RunningRun(rows[run_id].step, steps[run_id], left.get(run_id)) for run_id in executed}
     work = _total(left.values())
     return Standing(
         experiment=plan["experiment"],
@@ -390,7 +387,7 @@ def _device_hours(rows: Mapping[str, Row], running: Collection[str]) -> float:
     """What all attempts took until now, with those that are running."""
     now = time.time()
     ended = sum(row.device_seconds for row in rows.values())
-    begun = [rows[run_id] for run_id in running if rows[run_id].started is not None]
+    begun = [rows[run_id] for run_id in running]
     return (ended + sum(max(0.0, now - (row.started or now)) * max(row.devices, 1) for row in begun)) / HOUR_S
 
 

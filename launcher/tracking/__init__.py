@@ -76,11 +76,9 @@ class Sink(Protocol):
 
     def row(self, row: Row) -> None:
         """Take one step. A later row of the same step adds to it."""
-        ...
 
     def close(self, state: str) -> None:
         """Flush everything; the run ended in that state."""
-        ...
 
 
 class Tracker:

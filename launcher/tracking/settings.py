@@ -16,17 +16,14 @@ LONGEST_TAG = 64
 ONLINE: Final = "online"
 
 _Name = Annotated[str, Field(pattern="^[A-Za-z0-9_.-]{1,128}$", description="1 to 128 letters, digits, and _ . -")]
-
-
-def _renamed(value: Any) -> Any:
-    """The present name of a mode; earlier versions called `none` offline."""
-    return "none" if value == "offline" else value
+# Earlier versions called `none` offline.
+_Mode = Annotated[Literal["none", "online"], BeforeValidator(lambda value: "none" if value == "offline" else value)]
 
 
 class Settings(BaseModel, extra="forbid", frozen=True, strict=True):
     """Trackers beside the local files. An entity of None is the W&B user's own default."""
 
-    wandb: Annotated[Literal["none", "online"], BeforeValidator(_renamed)] = "none"
+    wandb: _Mode = "none"
     project: _Name = "rlsweep"
     entity: _Name | None = None
     tensorboard: bool = False
