@@ -561,19 +561,22 @@ class Heartbeat:
 def present_state(folder: Path) -> str:
     """A run's present state: `new` without a folder, `lost` if it says running but no process owns it."""
     state = find_state(folder)
-    return true_state(folder, state and state.state)
+    return true_state(folder, state.state if state else None)
 
 
 def present_states(multirun: Path, states: Mapping[str, State | None]) -> dict[str, str]:
     """`present_state` of each run, from its state."""
-    return {run_id: true_state(run_folder(multirun, run_id), state and state.state) for run_id, state in states.items()}
+    return {
+        run_id: true_state(run_folder(multirun, run_id), state.state if state else None)
+        for run_id, state in states.items()
+    }
 
 
 def true_state(folder: Path, state: str | None) -> str:
     """The state from a state file, but `lost` if it was running and no process owns the run; None: there is no file."""
     if state == RunState.RUNNING and live_claim(folder) is None:
         again = find_state(folder)  # the run may have ended between the two checks
-        state = again and again.state
+        state = again.state if again else None
         if state == RunState.RUNNING and live_claim(folder) is None:
             return RunState.LOST
     return state or NEW
