@@ -27,7 +27,7 @@ from launcher import project
 from launcher.application import application, packages
 from launcher.files import content_digest, json_lines
 from launcher.project import ROOT
-from launcher.run.folder import FORMAT, LATER, Record, create_record, find_record, to_json
+from launcher.run.folder import FORMAT, LATER, Record, create_record, read_record, to_json
 from launcher.run.lifecycle import RunState
 
 #: In an experiment's folder.
@@ -158,7 +158,9 @@ def keep(multirun: Path, code: Code) -> str:
 
 def read(multirun: Path, code_id: str) -> Code | None:
     """A record; None if it is gone. BadRunFolder: it cannot be read."""
-    return find_record(Code, path_of(multirun, code_id))
+    with suppress(FileNotFoundError):
+        return read_record(Code, path_of(multirun, code_id))
+    return None
 
 
 def choices(experiment: Path) -> list[dict[str, Any]]:

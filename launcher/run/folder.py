@@ -118,12 +118,14 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def write_record(path: Path, record: Record) -> None:
     """Replace a record's file atomically."""
-    write_json(path, to_json(record))
+    values = to_json(record)
+    write_json(path, values)
 
 
 def create_record(path: Path, record: Record) -> bool:
     """Write a record's file unless it exists; whether it was written."""
-    return create_atomic(path, json.dumps(to_json(record), indent=1) + "\n")
+    text = json.dumps(to_json(record), indent=1) + "\n"
+    return create_atomic(path, text)
 
 
 def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:

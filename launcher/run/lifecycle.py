@@ -34,7 +34,7 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from launcher.files import BadRunFolder, fsync_folder, naming
+from launcher.files import BadRunFolder, fsync_folder
 from launcher.run.folder import (
     FORMAT,
     LATER,
@@ -388,12 +388,14 @@ def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
         end = uptime() + (patience or 0)
         while True:
             try:
-                with naming(path):
-                    fcntl.flock(handle, fcntl.LOCK_EX | wait)
+                fcntl.flock(handle, fcntl.LOCK_EX | wait)
                 break
             except BlockingIOError as error:
                 if uptime() > end:
                     raise Locked(f"{folder}: another process has held its lock for {patience:g} s") from error
+            except OSError as error:
+                error.filename = str(path)
+                raise
             time.sleep(0.01)
         yield
     finally:
@@ -403,7 +405,9 @@ def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
 def read_claim(folder: Path) -> Claim | None:
     """The present claim, or None. An unreadable one, whose writer died, counts as the claim of a dead process."""
     try:
-        return find_record(Claim, folder / "claim.json")
+        return read_record(Claim, folder / "claim.json")
+    except FileNotFoundError:
+        return None
     except BadRunFolder:
         return Claim(socket.gethostname(), -1, -1, boot_id(), "", 0)
 
