@@ -18,11 +18,10 @@ from launcher.project import EXIT_FINE
 from launcher.run import catalog
 
 HELP = "print a script with which a shell completes `rlsweep`"
-SHELLS = ("bash", "zsh", "fish")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def run(given: argparse.Namespace) -> int:

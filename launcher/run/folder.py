@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from launcher.application import application
 from launcher.files import BadRunFolder, create_atomic, load_yaml, write_json
 
 FORMAT: Literal[1] = 1  # of a run folder
@@ -258,6 +259,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise BadRunFolder(path, str(error.strerror)) from error
     parse(FrozenConfig, path, value)
     return value
+
+
+def planned_steps(folder: Path) -> int:
+    """The steps of a run that was planned. Errors as in `read_config`."""
+    config = read_config(folder)
+    return application(config).length(config).steps
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from types import NoneType
 from typing import Any
 
 from launcher import files
-from launcher.application import application
 from launcher.run import catalog, lifecycle, whole
-from launcher.run.folder import metrics_path, read_config, run_folder, runs_folder, to_json
+from launcher.run.folder import metrics_path, planned_steps, run_folder, runs_folder, to_json
 from launcher.run.launch_record import jobs_of
 from launcher.run.lifecycle import HOUR_S, NEW, RESUMABLE, RunState, read_state
 from launcher.text import clean, counted, without_numbers
@@ -331,8 +330,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     executed = [run_id for run_id in ids if states[run_id] == RunState.RUNNING]
     for run_id in executed:  # the others are too many to read
-        config = read_config(run_folder(multirun, run_id))
-        steps[run_id] = application(config).length(config).steps
+        steps[run_id] = planned_steps(run_folder(multirun, run_id))
     begun = {run_id: row.launch_id for run_id, row in rows.items() if states[run_id] in _SUBMITTED}
     jobs: dict[str, list[str]] = {}  # the states of the runs of each job or array
     for run_id, job in jobs_of(multirun, begun).items():
