@@ -179,9 +179,8 @@ def _launches(multirun: Path, runs: list[str]) -> list[Garbage]:
             return []
         if state.state != RunState.DONE or time.time() - (state.finished or 0.0) < _OLD_S:
             needed.add(state.launch_id or "")
-    paths = launch_record.launches_folder(multirun).glob("*")
-    of_schedulers = _old(path for path in paths if _KEPT.fullmatch(path.name))
-    return _garbage(KEPT, [path for path in of_schedulers if path.name.partition(".")[0] not in needed])
+    paths = sorted(path for path in launch_record.launches_folder(multirun).glob("*") if _KEPT.fullmatch(path.name))
+    return _garbage(KEPT, [path for path in paths if _is_old(path) and path.name.partition(".")[0] not in needed])
 
 
 # ---------------------------------------------------------------- files
@@ -192,12 +191,8 @@ def _garbage(what: str, paths: Iterable[Path], run: str | None = None) -> list[G
 
 
 def _unfinished(parents: Iterable[Path], run: str | None = None) -> list[Garbage]:
-    paths = [path for parent in parents for path in _old(parent.glob(f"{files.ASIDE}*"))]
+    paths = [path for parent in parents for path in sorted(parent.glob(f"{files.ASIDE}*")) if _is_old(path)]
     return _garbage(UNFINISHED_WRITE, paths, run)
-
-
-def _old(paths: Iterable[Path]) -> list[Path]:
-    return sorted(path for path in paths if _is_old(path))
 
 
 def _is_old(path: Path) -> bool:

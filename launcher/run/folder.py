@@ -30,8 +30,6 @@ PLAN_FORMAT = 1  # version of plan.json
 JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "failure_counts": "ends"}
 #: Metadata of a field that a file has only if it says something: a file of an older version is written back as it was.
 LATER: Mapping[str, Any] = {"later": True}
-# Not a regular file, or not readable. Retrying will not help.
-UNREADABLE = (IsADirectoryError, NotADirectoryError, PermissionError)
 
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
@@ -166,7 +164,7 @@ def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str 
         value = load(path)
     except ValueError as error:  # not of this form, or not UTF-8
         raise BadRunFolder(path, f"not {form} ({error})") from error
-    except UNREADABLE as error:
+    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:  # to retry would not help
         raise BadRunFolder(path, str(error.strerror)) from error
     if not isinstance(value, dict):
         raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")

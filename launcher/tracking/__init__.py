@@ -88,7 +88,6 @@ class Tracker:
         self._followers = [_Follower(name, opening, replay) for name, opening in sinks.items()]
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One step's metrics."""
         self._put(Row(step, time.time(), dict(metrics)))
 
     def histogram(self, step: int, name: str, edges: Sequence[float], counts: Sequence[float]) -> None:
