@@ -82,6 +82,8 @@ def cancel(multirun: Path, run_id: str) -> str:
     Locked: another process, perhaps a stopped one, holds the run's lock.
     """
     folder = run_folder(multirun, run_id)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: this run does not exist")
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user has no name on this machine
