@@ -107,9 +107,8 @@ class Part:
         if name not in self._entries:
             load(self._group)
         if name not in self._entries:
-            key, close = f"{self._section}.{self.name}", _close(name, self)
-            fix = f"write {close}" if close else "use one of these, or register it (docs/extending.md)"
-            raise Objection(key, name, f"must be one of {', '.join(self)}", fix)
+            fix = instead(name, self, "use one of these, or register it (docs/extending.md)")
+            raise Objection(f"{self._section}.{self.name}", name, f"must be one of {', '.join(self)}", fix)
         entry = self._entries[name]
         if entry.function.__module__ in sys.modules:
             importlib.import_module(entry.function.__module__)  # waits for a thread that is still executing it
@@ -210,9 +209,14 @@ def check_parts(method: Mapping[str, Any], parts: Sequence[Part], others: Iterab
 def _refuse_unknown(section: Mapping[str, Any], known: Iterable[str], at: str) -> None:
     for key in section:
         if key not in known:
-            close = _close(key, known)
             rule = f"nothing reads this key; those that are read are {', '.join(sorted(known))}"
-            raise Objection(f"{at}.{key}", section[key], rule, f"write {close}" if close else "remove it")
+            raise Objection(f"{at}.{key}", section[key], rule, instead(key, known, "remove it"))
+
+
+def instead(name: str, names: Iterable[str], otherwise: str) -> str:
+    """The fix for a name that does not exist: the one of `names` that was probably meant, or `otherwise`."""
+    close = _close(name, names)
+    return f"write {close}" if close else otherwise
 
 
 def _close(name: str, names: Iterable[str]) -> str | None:

@@ -168,7 +168,7 @@ def test_a_classifier_of_a_file_gives_the_probability_of_a_label(tmp_path):
     found = reward_models.label_probabilities(folder, "toxic", texts)
     assert found == pytest.approx(logits.sigmoid()[:, 1].tolist(), abs=1e-5)
     with pytest.raises(ValueError, match="it has no label rude; its labels are fine, toxic, odd"):
-        reward_models.label_probabilities(folder, "rude", ["kind"])
+        folders.check("KEY", str(folder), "rude")
 
 
 # ---------------------------------------------------------------- plans

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -244,9 +245,10 @@ def test_an_interrupted_server_is_not_used_again(monkeypatch):
     assert verdict(RIGHT).right
 
 
-def test_what_the_kernel_refuses_is_named():
+def test_what_the_kernel_refuses_is_named(monkeypatch):
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda prefix: "/tmp/rlsweep-no-such-folder")
     with pytest.raises(sandbox.Unavailable, match="mount on /tmp/rlsweep-no-such-folder: No such file"):
-        sandbox._Server(sandbox.Limits("namespaces", 1, 256, 8, file_mb=4), folder="/tmp/rlsweep-no-such-folder")
+        sandbox._Server(sandbox.Limits("namespaces", 1, 256, 8, file_mb=4))
 
 
 def test_many_programs_run_at_the_same_time():

@@ -142,8 +142,6 @@ def test_bertscore_of_an_evaluation(encoder: Path):
     assert 0 < found[0] < 1 and found[2] == 0  # of no tokens
     same = [Answer("a", "a dog", 0.0, "a dog", TEST, 0)]
     assert scores.scored(chosen, same)[0].scores["bertscore_f1"] == pytest.approx(1.0)
-    with pytest.raises(ValueError, match=r"layer=4: the model in .* has the layers 1 to 3"):
-        scores.scored(trainer(bertscore_f1={"model": str(encoder), "layer": 4}), same)
 
 
 def test_harmlessness_is_the_probability_of_a_classifiers_label(tmp_path: Path):

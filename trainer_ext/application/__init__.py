@@ -192,4 +192,4 @@ class Application:
         tasks, section = sys.modules.get(_TASKS), config.get("task") or {}
         if tasks is None or not section.get("name"):
             return ()
-        return getattr(tasks.get(section["name"]), "files", lambda _: ())(section)
+        return tasks.files(section)

@@ -101,7 +101,7 @@ def _asked(
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     if not (rows := _rows(module, section)):
-        files = _data(module, section)
+        files = _data(section)
         fix = "write a line or row for each prompt" if files else "return one trainer_ext.scoring.tasks.Row or more"
         raise Objection("rows", None, "the task has no prompts", fix, files or _file(module))
     for number, row in enumerate(rows, start=1):
@@ -232,7 +232,7 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
     for split in tasks.SPLITS if trainer.get("eval_every") else [tasks.TRAIN]:
         if not divided[split]:
             empty = tasks.empty(split, divided)
-            if split == tasks.TRAIN and (files := _data(module, section)):
+            if split == tasks.TRAIN and (files := _data(section)):
                 return Objection("rows", None, empty.rule, empty.fix, files)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
             return Objection(empty.key, value, empty.rule, empty.fix)
@@ -372,9 +372,9 @@ def _policy_and_target(
     return policy or (Architecture(**declared) if declared else None), target
 
 
-def _data(module: ModuleType, section: Mapping[str, Any]) -> str:
+def _data(section: Mapping[str, Any]) -> str:
     """The files of a task's prompts; nothing where they come from no file."""
-    return ", ".join(dict.fromkeys(shown_path(str(file)) for file in getattr(module, "files", lambda _: [])(section)))
+    return ", ".join(dict.fromkeys(shown_path(str(file)) for file in tasks.files(section)))
 
 
 def _file(module: ModuleType) -> str:

@@ -61,7 +61,7 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     It learns from demonstrations of the task's training prompts alone.
     """
     task, split = config["task"], dict(config["trainer"]["split"])
-    data = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
+    data = tasks.files(task)
     sources = [Path(tasks.get(task["name"]).__file__ or ""), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     digest.update("".join(map(tasks.content, data)).encode())

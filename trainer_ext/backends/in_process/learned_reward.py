@@ -31,8 +31,7 @@ def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     if not asked or task.get("reward") == NAME:
         return dict(config)
     model = initial_model.start(config, cache) if asked["model"] == POLICY else os.path.expanduser(asked["model"])
-    read = getattr(tasks.get(task["name"]), "files", lambda _: [])(task)
-    files = [Path(tasks.get(task["name"]).__file__ or ""), *read, *files_in(Path(model))]
+    files = [Path(tasks.get(task["name"]).__file__ or ""), *tasks.files(task), *files_in(Path(model))]
     made_of = [dict(task), dict(split), None if Path(model).is_dir() else model, [*map(tasks.content, files)]]
     name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / "rewards" / name

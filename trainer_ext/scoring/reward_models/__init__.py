@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -13,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_ext.scoring import rewards
-from trainer_ext.scoring.reward_models.folders import NAME, check, files, folder_of, stamp
+from trainer_ext.scoring.reward_models.folders import NAME, folder_of, stamp
 from trainer_ext.scoring.rewards import Messages
 
 if TYPE_CHECKING:
     from trainer_ext.scoring.reward_models.scoring import Model
-
-__all__ = ["NAME", "RewardModel", "check", "files", "label_probabilities", "of"]
 
 rewards.reward.declare(NAME, NAME)
 
@@ -83,16 +80,13 @@ def _cached(folder: Path, stamp: Any) -> RewardModel:
     return RewardModel(folder)
 
 
-def label_probabilities(folder: str | os.PathLike[str], label: str, texts: Sequence[str]) -> list[float]:
-    """The probability of a label for each text, by the classifier in a folder.
+def label_probabilities(folder: Path, label: str, texts: Sequence[str]) -> list[float]:
+    """The probability of a label for each text, by the classifier in a folder that `folders.check` accepts.
 
     Of one that gives each text one label, by softmax; of one with one label, or with several at a time
-    (`problem_type: multi_label_classification`), by the logistic function. Objection: it cannot be used, or has no such
-    label; `check("KEY", FOLDER, LABEL)` finds the same before, without torch.
+    (`problem_type: multi_label_classification`), by the logistic function.
     """
-    path = Path(folder).expanduser()
-    check("folder", str(folder), label)
-    return _classifier(path, stamp(path)).probabilities(label, texts)
+    return _classifier(folder, stamp(folder)).probabilities(label, texts)
 
 
 @lru_cache(maxsize=2)

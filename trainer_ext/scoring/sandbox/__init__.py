@@ -118,11 +118,11 @@ def parallel() -> int:
 class _Server:
     """A process of `server`."""
 
-    def __init__(self, limits: Limits, folder: str | None = None):
-        """folder: an empty one, only for this server; None: a new one. Unavailable: see there."""
+    def __init__(self, limits: Limits):
+        """Unavailable: see there."""
         if not sys.platform.startswith("linux"):
             raise Unavailable("programs run on Linux only")
-        folder = folder or tempfile.mkdtemp(prefix="rlsweep-sandbox-")
+        folder = tempfile.mkdtemp(prefix="rlsweep-sandbox-")
         python, environment, library = getattr(sys, "_base_executable", sys.executable), _ENVIRONMENT, -1
         if limits.isolation != server.NAMESPACES:  # others may not read where Python is, such as in root's home
             library = os.open(sys.base_prefix, os.O_PATH | os.O_DIRECTORY)

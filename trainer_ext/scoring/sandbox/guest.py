@@ -47,16 +47,10 @@ _MODULE = "candidate"
 class Opaque:
     """A value of a type that does not leave the program: equal to nothing."""
 
-    def __init__(self, kind: str):
-        self.kind = kind
-
     def __eq__(self, other: object) -> bool:
         return False
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<a value of type {self.kind}>"
 
 
 class ProgramLost(BaseException):
@@ -68,7 +62,7 @@ class Raised(Exception):
 
 
 def encode(value: Any) -> bytes:
-    """A value of built-in types as JSON; subclasses become their built-in type, other values their type's name."""
+    """A value of built-in types as JSON; subclasses become their built-in type, other values are opaque."""
     return json.dumps(_tree(value)).encode()
 
 
@@ -81,7 +75,7 @@ def _tree(value: Any) -> Any:
     for plain, of in _PLAIN.items():
         if isinstance(value, plain):
             return of(value)
-    return ["other", type(value).__name__]
+    return ["other"]
 
 
 def decode(text: bytes) -> Any:
@@ -95,7 +89,7 @@ def _value(tree: Any) -> Any:
             raise ValueError("a mapping is not a value")
         return tree
     name, *parts = tree
-    return _KINDS[name][2](map(_value, parts)) if name in _KINDS else Opaque(str(parts[0]))
+    return _KINDS[name][2](map(_value, parts)) if name in _KINDS else Opaque()
 
 
 # ---------------------------------------------------------------- the program's side

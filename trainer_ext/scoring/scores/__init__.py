@@ -86,7 +86,7 @@ def _unusable(choice: Choice) -> Iterator[Objection]:
         yield Objection(at, dict(choice.settings), rule, "register the score under another name")
     elif choice.name == "harmlessness":
         try:
-            reward_models.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
+            folders.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
         except Objection as misfit:
             yield misfit
     elif choice.name == "bertscore_f1":
@@ -132,4 +132,4 @@ def bertscore_f1(answers: Sequence[Answer], model: str, layer: int | None = None
 @score("harmlessness")
 def harmlessness(answers: Sequence[Answer], model: str, label: str) -> list[float]:
     """The probability that a classifier in the folder `model` gives to its label for a harmless text."""
-    return reward_models.label_probabilities(model, label, [answer.response for answer in answers])
+    return reward_models.label_probabilities(Path(model).expanduser(), label, [answer.response for answer in answers])

@@ -27,7 +27,6 @@ def f1(folder: Path, layer: int | None, texts: Sequence[str], references: Sequen
     """F1 of each text for its reference, without weights by frequency and not rescaled; 0 if one of them is empty.
 
     layer: whose hidden states are compared, from 1; None: the last. Texts are cut at the model's longest input.
-    ValueError: the model has no such layer.
     """
     states = dict(zip(each := sorted({*texts, *references}), _encoded(folder, layer, each), strict=True))
     return [_f1(states[text], states[reference]) for text, reference in zip(texts, references, strict=True)]
@@ -46,9 +45,6 @@ def _f1(text: _Encoded, reference: _Encoded) -> float:
 @torch.no_grad()
 def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Encoded]:
     tokenizer, model = _load(folder)
-    layers = int(model.config.num_hidden_layers)
-    if layer is not None and not 1 <= layer <= layers:
-        raise ValueError(f"layer={layer}: the model in {folder} has the layers 1 to {layers}")
     longest = min(int(tokenizer.model_max_length), positions(model.config))
     encoded = []
     for start in range(0, len(texts), _BATCH):
@@ -61,10 +57,8 @@ def _encoded(folder: Path, layer: int | None, texts: Sequence[str]) -> list[_Enc
             return_tensors="pt",
         )
         own = given.pop("special_tokens_mask") == 0
-        hidden = model(**given.to(model.device), output_hidden_states=True).hidden_states[
-            layers if layer is None else layer
-        ]
-        hidden = torch.nn.functional.normalize(hidden, dim=-1).cpu()
+        states = model(**given.to(model.device), output_hidden_states=True).hidden_states
+        hidden = torch.nn.functional.normalize(states[-1 if layer is None else layer], dim=-1).cpu()
         given = given["attention_mask"].bool().cpu()
         encoded += [(hidden[row, valid], own[row, valid]) for row, valid in enumerate(given)]
     return encoded

@@ -30,6 +30,7 @@ from trainer_ext.objection import Objection
 from trainer_ext.registry import Part
 from trainer_ext.scoring import reward_models, rewards
 from trainer_ext.scoring.artifacts import build_once
+from trainer_ext.scoring.reward_models import folders
 
 #: Decorator of a task's function `rows`; the module that it stands in is the task.
 task = Part("name", inputs=1, section="task", group="rlsweep.tasks")
@@ -98,6 +99,11 @@ def bad_row(
     return Objection(line, None, rule, fix, file)
 
 
+def files(section: Mapping[str, Any]) -> list[Path]:
+    """The local files that a task reads, as its function `files` names them."""
+    return list(getattr(get(section["name"]), "files", lambda _: ())(section))
+
+
 def text_of(messages: Iterable[Mapping[str, str]]) -> str:
     """The text of messages but for the system's, by which prompts are told apart."""
     return "\n".join(message["content"] for message in messages if message["role"] != "system")
@@ -108,7 +114,7 @@ def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
 
     Objection: the section chooses a function that does not exist, or its reward model cannot be used.
     """
-    if section.get("reward") == reward_models.NAME:
+    if section.get("reward") == folders.NAME:
         return reward_models.reward_model(section)
     if section.get("learned_reward"):
         return reward_models.RewardModel(Path())  # it is trained when a run starts
@@ -221,8 +227,7 @@ def prepare(section: Mapping[str, Any], shares: Mapping[str, float], cache: Path
     settings = {k: v for k, v in section.items() if k not in ("warm_start", *NOT_DATA)} | {"split": dict(shares)}
     # of the rewards, too: artifacts that are made of responses and their rewards are named by this folder
     code = [Path(__file__), Path(rewards.__file__), *_sources(get(name)), rewards.file_of(reward(section))]
-    files = [*code, *getattr(get(name), "files", lambda _: [])(section), *reward_models.files(section)]
-    sources = [content(path) for path in files]
+    sources = [content(path) for path in (*code, *files(section), *folders.files(section))]
     key = hashlib.sha256(json.dumps([settings, sources], sort_keys=True).encode()).hexdigest()[:16]
 
     def build(folder: Path) -> None:

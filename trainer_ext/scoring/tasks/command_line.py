@@ -40,8 +40,7 @@ def check_new(folder: Path) -> None:
 
 def sources(section: Mapping[str, Any]) -> dict[str, str]:
     """The hash of each local file that a section `task` reads, by its path."""
-    read: list[Path] = getattr(tasks.get(section["name"]), "files", lambda _: [])(section)
-    return {str(path): tasks.content(path) for path in read}
+    return {str(path): tasks.content(path) for path in tasks.files(section)}
 
 
 def write(folder: Path, card: dict[str, Any], fill: Callable[[Path], Mapping[str, Any]]) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.reward_models.folders import TOKENIZER, WEIGHTS, Pair, Settings, files_in, missing
 from trainer_ext.scoring.tasks import command_line, tables
-
-_VERSIONS = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 def train(
@@ -37,10 +31,6 @@ def train(
         model = str(base)
     command_line.say("reading the pairs")
     pairs, left_out = pairs_of(section, shares, settings.seed)
-    listed = {
-        split: "\n".join(json.dumps([[*map(dict, messages)], *two], sort_keys=True) for messages, *two in own)
-        for split, own in pairs.items()
-    }
     found: dict[str, Any] = {
         "task": section["name"],
         "settings": {"task": dict(section), "trainer.split": dict(shares), "training": asdict(settings)},
@@ -48,9 +38,7 @@ def train(
         "model_files": {path.name: tasks.content(path) for path in files_in(base)} if base.is_dir() else {},
         "sources": command_line.sources(section),
         "pairs": {split: len(own) for split, own in pairs.items()},
-        "pairs_sha256": {split: hashlib.sha256(text.encode()).hexdigest() for split, text in listed.items()},
         "left_out": left_out,
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _VERSIONS}},
     }
 
     def fill(draft: Path) -> dict[str, Any]:

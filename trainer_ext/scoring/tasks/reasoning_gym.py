@@ -8,7 +8,6 @@ process of their own, where that order is fixed. `python -m trainer_ext.scoring.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.util
 import json
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_ext.objection import Objection
+from trainer_ext.registry import instead
 from trainer_ext.scoring.tasks import Row, task
 
 _MOST_S = 600  # some generators search for ever with settings that have no puzzle
@@ -87,7 +87,7 @@ def _check(task: Mapping[str, Any]) -> None:
     name, settings = task["generator"], task["settings"] or {}
     if name not in DATASETS:
         rule = f"reasoning-gym has no such generator; it has {', '.join(sorted(DATASETS))}"
-        raise Objection("task.generator", name, rule, _instead(name, DATASETS, "choose one of them"))
+        raise Objection("task.generator", name, rule, instead(name, DATASETS, "choose one of them"))
     kind, config = DATASETS[name]
     known = [one.name for one in dataclasses.fields(config) if one.init and one.name not in ("size", "seed")]
     for key in settings:
@@ -96,18 +96,13 @@ def _check(task: Mapping[str, Any]) -> None:
             raise Objection(f"task.settings.{key}", settings[key], f"task.{key} is for this", fix)
         if key not in known:
             rule = f"the generator {name} has no such setting; it has {', '.join(known)}"
-            raise Objection(f"task.settings.{key}", settings[key], rule, _instead(key, known, "remove it"))
+            raise Objection(f"task.settings.{key}", settings[key], rule, instead(key, known, "remove it"))
     try:
         kind(config=config(**settings, size=task["size"], seed=task["seed"]))
     except Exception as error:  # the package checks by assertions
         what = " ".join(str(error).split()) or type(error).__name__
         fix = f"correct task.settings; the generator {name} has the settings {', '.join(known)}"
         raise Objection("task.settings", settings, f"the generator {name} refuses them: {what}", fix) from error
-
-
-def _instead(name: str, known: Any, otherwise: str) -> str:
-    close = difflib.get_close_matches(str(name), sorted(known), n=1)
-    return f"write {close[0]}" if close else otherwise
 
 
 def _entries(generator: str, settings: str) -> list[str]:
