@@ -44,15 +44,11 @@ class Diverged(Exception):
 
     def __init__(self, step: int, key: str):
         super().__init__(f"{key} is not finite at step {step}")
-        self.step, self.key = step, key
+        self.step = step
 
 
 class Preempted(Exception):
     """The run was asked to stop; what it had done is in its checkpoint."""
-
-    def __init__(self, step: int):
-        super().__init__(f"stopped after step {step}")
-        self.step = step
 
 
 def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
@@ -62,11 +58,6 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     shared_seconds (of all attempts), warnings, and of a run with evaluations the best one (evaluation.Best).
     Raises Diverged and Preempted; every other error is the caller's to record.
     """
-    if "split" not in config["trainer"]:
-        raise ValueError(
-            "trainer.split is missing: an older version planned this run, and trained on every prompt of the task. "
-            "Launch its experiment again to plan it anew"
-        )
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
     trainer, shared = protocol.create(config, run.cache, run.nodes)
@@ -79,8 +70,7 @@ def _train(
 ) -> dict[str, Any]:
     """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
     health, best = Health(), None
-    done, train_seconds, wall_before, shared_before = 0, 0.0, 0.0, 0.0
-    flops: float | None = 0.0
+    done, train_seconds, wall_before, shared_before, flops = 0, 0.0, 0.0, 0.0, 0.0
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
@@ -89,8 +79,7 @@ def _train(
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ValueError(f"{folder} cannot be loaded ({error}). Fix: move it away, and retry the run") from error
         train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
-        shared_before = state["shared_seconds"]
-        flops = state.get("flops")  # an older version did not count them: then they are not known
+        shared_before, flops = state["shared_seconds"], state["flops"]
         health = Health(**state["health"])
         best = Best(**state["best"]) if state["best"] else None
 
@@ -99,23 +88,21 @@ def _train(
 
     def write(draft: Path) -> None:
         seconds = {"train_seconds": train_seconds, "wall_seconds": wall(), "shared_seconds": shared_before + shared}
-        counted = {} if flops is None else {"flops": flops}
-        trainer.save(draft, {**seconds, **counted, "health": asdict(health), "best": asdict(best) if best else None})
+        found = {"flops": flops, "health": asdict(health), "best": asdict(best) if best else None}
+        trainer.save(draft, {**seconds, **found})
 
     if done:
         run.trace(done, {}, write)
 
-    # A run that an older version froze has no eval_before_train.
-    for step in range(0 if not done and settings.get("eval_before_train") else done + 1, settings["steps"] + 1):
+    for step in range(0 if not done and settings["eval_before_train"] else done + 1, settings["steps"] + 1):
         started, samples = time.monotonic(), trainer.samples
         try:
             metrics = trainer.step(step) if step else {"samples/total": 0.0, "tokens/total": 0.0}
             evaluated = trainer.evaluate(step) if continuing.evaluates(settings, step) else []
         except FloatingPointError as error:
             raise Diverged(step, str(error)) from error
-        if flops is not None:
-            flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
-            metrics["cost/flops"] = flops
+        flops += metrics.get("cost/flops_per_sample", 0.0) * (trainer.samples - samples)
+        metrics["cost/flops"] = flops
         if not continuing.measures_kl(settings, step):  # so that all runs of a sweep have it at the same steps
             metrics.pop("actor/kl_init", None)
         answers = [answer for answer in evaluated if answer.split != JUDGED]
@@ -156,7 +143,7 @@ def _train(
             with run.checkpoint(step) as draft:
                 write(draft)
         if stopping:
-            raise Preempted(step)
+            raise Preempted(f"stopped after step {step}")
     return {
         "steps": settings["steps"],
         "samples": trainer.samples,

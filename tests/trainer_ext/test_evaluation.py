@@ -84,8 +84,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_solution(samples):
         for k in range(1, samples + 1):
             subsets = [any(one) for one in combinations(responses, k)]
             assert evaluation.pass_at(k, samples, solved) == pytest.approx(sum(subsets) / len(subsets))
-    with pytest.raises(ValueError, match=f"{samples} responses to a prompt"):
-        evaluation.pass_at(samples + 1, samples, 0)
 
 
 def answers_of(rewards: dict[str, dict[str, list[float]]]) -> list[Answer]:
@@ -242,10 +240,3 @@ def test_a_split_without_prompts_is_refused_where_an_evaluation_needs_it(cache):
     said = r"trainer\.split\.test: the task has no test prompt.* set trainer\.eval_every=0"
     with pytest.raises(ValueError, match=said):
         InProcess(none, cache)
-
-
-def test_a_run_that_an_older_version_planned_is_refused(new_run):
-    config = configuration(*SHORT)
-    config["trainer"].pop("split")
-    with pytest.raises(ValueError, match="an older version planned this run"):
-        train(config, new_run())

@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_ext.objection import Objection
 from trainer_ext.scoring import rewards
-from trainer_ext.scoring.reward_models.folders import NAME, folder_of, stamp
+from trainer_ext.scoring.reward_models.folders import KEY, NAME, check, stamp
 from trainer_ext.scoring.rewards import Messages
 
 if TYPE_CHECKING:
@@ -70,14 +71,17 @@ def reward_model(task: Mapping[str, Any]) -> RewardModel:
 
     Objection: there is none, or it cannot be used.
     """
-    folder = folder_of(task)
+    if task.get(NAME) is None:
+        fix = "set it to a folder; `python -m trainer_ext.scoring.rewards train` makes one"
+        raise Objection(KEY, None, f"task.reward={NAME} needs the folder of a reward model", fix)
     with _choosing:
-        return _cached(folder, stamp(folder))
+        return _cached(str(task[NAME]), stamp(Path(task[NAME]).expanduser()))
 
 
 @lru_cache(maxsize=4)
-def _cached(folder: Path, stamp: Any) -> RewardModel:
-    return RewardModel(folder)
+def _cached(value: str, stamp: Any) -> RewardModel:
+    check(KEY, value)
+    return RewardModel(Path(value).expanduser())
 
 
 def label_probabilities(folder: Path, label: str, texts: Sequence[str]) -> list[float]:

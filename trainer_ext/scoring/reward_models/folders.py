@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,17 +30,8 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TEXTS = ("*.json", "*.txt", "*.model", "*.jinja")
 _FIX = "name a folder that `python -m trainer_ext.scoring.rewards train` or transformers' save_pretrained wrote"
-_TRAIN = "set it to a folder; `python -m trainer_ext.scoring.rewards train` makes one"
 _HEAD = "ForSequenceClassification"
 _BYTES = 4  # size of a float32
-
-
-def folder_of(task: Mapping[str, Any]) -> Path:
-    """The folder of a section's reward model. Objection: there is none, or it cannot be used."""
-    if task.get(NAME) is None:
-        raise Objection(KEY, None, f"task.reward={NAME} needs the folder of a reward model", _TRAIN)
-    check(KEY, str(task[NAME]))
-    return Path(task[NAME]).expanduser()
 
 
 def files(task: Mapping[str, Any]) -> list[Path]:
@@ -55,6 +45,11 @@ def files_in(folder: Path) -> list[Path]:
     """The weights, configuration and tokenizer in a folder; nothing that only tells about them."""
     paths = {path for names in (*WEIGHTS, *_TEXTS) for path in folder.glob(names)}
     return sorted(path for path in paths if path.is_file() and path.name != CARD)
+
+
+def stamp(folder: Path) -> tuple[Any, ...]:
+    """What changes if a file of the model does."""
+    return tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files_in(folder))
 
 
 def missing(folder: Path, *needed: Sequence[str]) -> str | None:
@@ -79,23 +74,13 @@ def check(key: str, value: str, label: str | None = None) -> None:
     folder = Path(value).expanduser()
     if not folder.is_dir():
         raise Objection(key, value, "there is no such folder", _FIX)
-    _check(folder, key, value, label, stamp(folder))
-
-
-def stamp(folder: Path) -> tuple[Any, ...]:
-    """What changes if a file of the model does."""
-    return tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files_in(folder))
-
-
-@lru_cache(maxsize=16)
-def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) -> None:
     lacks = missing(folder, WEIGHTS, TOKENIZER)
     if lacks is not None:
         raise Objection(key, value, lacks, _FIX)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         architectures = [str(name) for name in config.get("architectures") or []]
-        parameters({"reward": NAME, NAME: value})  # reads the headers of its weights
+        shapes = _shapes(files_in(folder))
     except (OSError, ValueError, AttributeError, TypeError, SafetensorError) as error:
         rule = f"its config.json or its weights cannot be read: {error}"
         raise Objection(key, value, rule, _FIX) from error
@@ -111,7 +96,6 @@ def _check(folder: Path, key: str, value: str, label: str | None, stamp: Any) ->
         raise Objection(key, value, rule, "train it with `python -m trainer_ext.scoring.rewards train --model FOLDER`")
     if label is not None and label not in labels:
         raise Objection(key, value, f"it has no label {label}; its labels are {', '.join(labels)}", "name one of these")
-    shapes = _shapes(files_in(folder))
     heads = [shape for tensor, shape in shapes.items() if "embed" not in tensor and len(shape) == 2]
     if shapes and not any(shape[0] == len(labels) for shape in heads):
         rule = "its weights lack a classifier's head, so that its scores would be random"

@@ -53,19 +53,12 @@ def distinct(texts: Sequence[str], n: int) -> float | None:
 
 
 def self_bleu(texts: Sequence[str]) -> float:
-    """The mean BLEU of each text with all others as its references (Zhu et al. 2018): 1 if all are equal.
-
-    ValueError: there are fewer than two texts.
-    """
-    if len(texts) < 2:
-        raise ValueError(f"self-BLEU needs 2 texts or more; there are {len(texts)}")
-    known: dict[tuple[str, frozenset[str]], float] = {}
+    """The mean BLEU of each of two or more texts with all others as its references (Zhu et al. 2018): 1 if all are
+    equal."""
     scores = []
     for place, text in enumerate(texts):
-        others = frozenset([*texts[:place], *texts[place + 1 :]])
-        if (text, others) not in known:
-            known[text, others] = 1.0 if text in others else bleu(text, sorted(others))
-        scores.append(known[text, others])
+        others = {*texts[:place], *texts[place + 1 :]}
+        scores.append(1.0 if text in others else bleu(text, sorted(others)))
     return fmean(scores)
 
 

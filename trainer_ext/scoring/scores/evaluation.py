@@ -46,10 +46,7 @@ def pass_at(k: int, samples: int, solved: int) -> float:
     """The probability that at least one of k responses solves a prompt, of which `solved` of `samples` did.
 
     Unbiased (Chen et al. 2021, equation 1): the share of the subsets of k responses that hold a solution.
-    ValueError: k is not in [1, samples].
     """
-    if not 1 <= k <= samples:
-        raise ValueError(f"k={k}: {samples} responses to a prompt give pass@k for k from 1 to {samples}")
     return 1 - comb(samples - solved, k) / comb(samples, k)
 
 
