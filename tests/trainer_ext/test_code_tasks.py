@@ -193,7 +193,7 @@ def test_a_plan_refuses_a_machine_that_cannot_isolate_programs(functions, monkey
     def refused(*_):
         raise sandbox.Unavailable("new namespaces (users): Operation not permitted")
 
-    monkeypatch.setattr(sandbox, "run", refused)
+    monkeypatch.setattr(unit_tests, "run", refused)
     (objection,) = preflight.check_task(functions, local=True, runs_here=True).objections
     assert (objection.key, objection.value) == ("task.sandbox.isolation", "namespaces")
     assert "new namespaces (users): Operation not permitted" in objection.rule

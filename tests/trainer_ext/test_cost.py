@@ -15,8 +15,8 @@ from trainer_ext.application import price
 from trainer_ext.fits.architectures import Architecture
 from trainer_ext.train import Preempted, _train
 
-SETTINGS = {"steps": 6, "checkpoint_every": 2, "hist_every": 0.1, "eval_before_train": False, "eval_every": 0}
-SETTINGS |= {"eval_responses": 0}
+SETTINGS = {"steps": 6, "checkpoint_every": 2, "hist_every": 0.1}
+SETTINGS |= {"eval_before_train": False, "eval_every": 0, "eval_responses": 0}
 
 
 class Backend:

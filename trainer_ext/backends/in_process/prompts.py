@@ -69,7 +69,7 @@ class Prompts:
                 text, info = tasks.text_of(messages), row["extra_info"]
                 rows.append(Prompt(self._encoded[whole], truth, text, info, messages))
         if not listed and split != tasks.TRAIN:
-            raise tasks.empty(split)
+            raise tasks.empty(split, {})
         if not rows:
             place = self._folder / f"{split}.parquet"
             rule = f"no prompt has at most data.max_prompt_length={self._max_length} tokens; increase it"

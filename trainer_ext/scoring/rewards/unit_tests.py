@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_ext.objection import Objection
-from trainer_ext.scoring import rewards, sandbox
+from trainer_ext.scoring import rewards
+from trainer_ext.scoring.sandbox import CASES, ISOLATIONS, Limits, parallel, run
 
 NAME = "unit_tests"
 #: Values of task.score.
@@ -40,7 +41,7 @@ def score(
     answer is not JSON with tests, or the tests cannot run. sandbox.Unavailable: see there.
     """
     tests = tests_of(ground_truth)
-    verdict = _run(programs(solution_str, tests), tests, sandbox)
+    verdict = run(_limits(sandbox), programs(solution_str, tests), tests)
     share = verdict.passed / verdict.cases
     return {
         rewards.SCORE: share if score == FRACTION else float(verdict.right),
@@ -63,23 +64,19 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
         """The score of a program in a response."""
         return choice(data_source, solution_str, ground_truth, extra_info)
 
-    unit_tests.parallel = sandbox.parallel()  # type: ignore[attr-defined]
+    unit_tests.parallel = parallel()  # type: ignore[attr-defined]
     unit_tests.numbers = NUMBERS  # type: ignore[attr-defined]
     return unit_tests
 
 
-def _run(sources: list[str], tests: Mapping[str, Any], settings: Mapping[str, Any]) -> sandbox.Verdict:
-    return sandbox.run(_limits(settings), sources, tests)
-
-
-def _limits(settings: Mapping[str, Any]) -> sandbox.Limits:
+def _limits(settings: Mapping[str, Any]) -> Limits:
     try:
-        limits = sandbox.Limits(**settings)
+        limits = Limits(**settings)
     except TypeError as error:
-        rule = f"it needs the keys {', '.join(sandbox.Limits.__dataclass_fields__)}"
+        rule = f"it needs the keys {', '.join(Limits.__dataclass_fields__)}"
         raise Objection("task.sandbox", dict(settings), rule, "give these keys (docs/code-tasks.md)") from error
-    if limits.isolation not in sandbox.ISOLATIONS:
-        rule = f"must be {' or '.join(sandbox.ISOLATIONS)}"
+    if limits.isolation not in ISOLATIONS:
+        rule = f"must be {' or '.join(ISOLATIONS)}"
         raise Objection("task.sandbox.isolation", limits.isolation, rule, "give one of these (docs/code-tasks.md)")
     return limits
 
@@ -90,9 +87,8 @@ def tests_of(answer: str) -> Mapping[str, Any]:
         tests = json.loads(answer)
     except ValueError as error:
         raise ValueError(f"the answer of a prompt must be JSON with tests (docs/code-tasks.md): {error}") from error
-    kinds = sandbox.CASES
-    if not isinstance(tests, dict) or not any(tests.get(kind) for kind in kinds):
-        raise ValueError(f"the answer of a prompt must be a JSON mapping with tests: {', '.join(kinds)}")
+    if not isinstance(tests, dict) or not any(tests.get(kind) for kind in CASES):
+        raise ValueError(f"the answer of a prompt must be a JSON mapping with tests: {', '.join(CASES)}")
     return tests
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from trainer_ext.objection import Objection
@@ -73,7 +73,7 @@ class Row:
     @property
     def text(self) -> str:
         """The messages but for the system's, by which prompts are told apart."""
-        return text_of([*self.before, {"role": "user", "content": self.prompt}]) if self.before else self.prompt
+        return text_of(self.messages)
 
 
 def get(name: str) -> ModuleType:
@@ -140,12 +140,8 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     rows = list(rows)
     brought = {row.split for row in rows}
     if unknown := sorted(map(str, brought - {None, *SPLITS})):
-        raise Objection(
-            "rows",
-            unknown[0],
-            f"the split of a row is one of {', '.join(SPLITS)}, or None",
-            "give the row one of these",
-        )
+        rule = f"the split of a row is one of {', '.join(SPLITS)}, or None"
+        raise Objection("rows", unknown[0], rule, "give the row one of these")
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
@@ -205,12 +201,11 @@ def rows_by_split(
     return divided
 
 
-def empty(split: str, divided: Mapping[str, Sequence[Row]] = MappingProxyType({})) -> Objection:
-    """Why a run cannot start whose task has no prompt in a split that it reads. divided: its prompts."""
+def empty(split: str, divided: Mapping[str, Sequence[Row]]) -> Objection:
+    """Why a run cannot start whose task has no prompt in a split that it reads. divided: its prompts, for TRAIN."""
     if split == TRAIN:
-        others = [len(divided.get(name, ())) for name in (VALIDATION, TEST)]
-        rule = "the task has no prompt to train on; equal prompts count once, and "
-        rule += "{} of them are for validation and {} for the test".format(*others)
+        rule = f"the task has no prompt to train on; equal prompts count once, and {len(divided[VALIDATION])} of them "
+        rule += f"are for validation and {len(divided[TEST])} for the test"
         return Objection("task.name", None, rule, "give it more prompts, which are none of these")
     key = f"trainer.split.{split}"
     rule = f"the task has no {split} prompt, which evaluations need"

@@ -19,12 +19,10 @@ _ANSWER = "Answer with the whole program in one ```python block."
 
 @task("apps")
 def rows(task: Mapping[str, Any]) -> list[Row]:
-    """The problems of `task.train_path`, and those of the test file if there is one.
+    """The problems of `task.train_path`. Test prompts: `task.humaneval_path` (with HumanEval's columns),
+    `task.test_path`, or the test split of the hub's data.
 
-    `task.train_path`: a hub name, whose test split comes with it, or a .jsonl (or .jsonl.gz) or .parquet file with
-    APPS' columns. `task.test_path`: such a file, or null. `task.humaneval_path`: data with HumanEval's columns, which
-    are the test prompts instead, or null. Says how many rows have no tests. Objection names the file and the line or
-    row of a problem that cannot be read.
+    Says how many rows have no tests. Objection names the file and the line or row of a problem that cannot be read.
     """
     chosen = task["difficulty"]
     rows = _read(task["train_path"], "train", None, chosen)

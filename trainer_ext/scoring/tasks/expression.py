@@ -8,7 +8,6 @@ also solves prompts that it never saw.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import product
@@ -18,24 +17,18 @@ from trainer_ext.scoring.tasks import Row, task
 
 _NUMBERS = range(5, 25)
 _DIGITS = "0123456789"
-_FORM = re.compile(r"(\d)([+-])(\d)([+-])(\d)")
-
-
-def _value(text: str) -> int | None:
-    match = _FORM.fullmatch(text)
-    if match is None:
-        return None
-    a, first, b, second, c = match.groups()
-    return int(a) + int(first + b) + int(second + c)
+#: Every expression of the right form, with its value.
+_VALUES = {
+    f"{a}{b}{c}": int(a) + int(b) + int(c)
+    for a, b, c in product(_DIGITS, *[[sign + digit for sign in "+-" for digit in _DIGITS]] * 2)
+}
+_ALL = list(_VALUES)
 
 
 def _solves(text: str, asked: str) -> bool:
     """Whether the text solves a prompt such as 17~3. The prompt 17, without a digit, allows all operands."""
     number, _, digit = asked.partition("~")
-    return _value(text) == int(number) and (not digit or digit not in text)
-
-
-_ALL = ["".join(parts) for parts in product(_DIGITS, "+-", _DIGITS, "+-", _DIGITS)]
+    return _VALUES.get(text) == int(number) and (not digit or digit not in text)
 
 
 @task("expression")
@@ -54,16 +47,8 @@ def demonstration(row: Row, generator: random.Random, random_fraction: float) ->
 
 
 @cache
-def _by_value() -> dict[int | None, list[str]]:
-    texts: dict[int | None, list[str]] = {}
-    for text in _ALL:
-        texts.setdefault(_value(text), []).append(text)
-    return texts
-
-
-@cache
 def _solutions(asked: str) -> list[str]:
-    return [text for text in _by_value()[int(asked.partition("~")[0])] if _solves(text, asked)]
+    return [text for text in _ALL if _solves(text, asked)]
 
 
 def preference(ground_truth: str, generator: random.Random, extra_info: Any = None) -> tuple[str, str]:

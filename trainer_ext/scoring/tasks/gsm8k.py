@@ -17,11 +17,7 @@ _CALCULATION = re.compile(r"<<[^>]*>>")  # the data's annotations for a calculat
 
 @task("gsm8k")
 def rows(task: Mapping[str, Any]) -> list[Row]:
-    """The prompts of `task.train_path`, and those of the test file if there is one.
-
-    `task.train_path`: a hub name, whose test split comes with it, or a local .jsonl or .parquet with question and
-    answer. `task.test_path`: such a file, or null.
-    """
+    """The prompts (tables.rows), of lines with question and answer."""
 
     def make(where: str, row: Mapping[str, Any], split: str | None) -> Row:
         answer = last_number(row["answer"])

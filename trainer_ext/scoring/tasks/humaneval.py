@@ -18,17 +18,16 @@ _COLUMNS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 
 @task("humaneval")
 def rows(task: Mapping[str, Any]) -> list[Row]:
-    """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null.
-
-    Each is a .jsonl (or .jsonl.gz) or .parquet file with HumanEval's columns, or a hub name, whose split is `test`.
-    Objection names the file and the line or row of a prompt that cannot be read.
-    """
+    """The prompts of `task.train_path`, and those of `task.test_path` as test prompts if it is not null."""
     rows = read(task["train_path"], task["instruction"], None)
     return rows if task["test_path"] is None else rows + read(task["test_path"], task["instruction"], TEST)
 
 
 def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
-    """The prompts of a file or of a hub's data, as rows of a split. instruction: what stands before each."""
+    """The prompts of a file with HumanEval's columns, or of the split `test` of a hub's data, as rows of a split.
+
+    instruction: what stands before each. Objection names the line or row of a prompt that cannot be read.
+    """
     rows = []
     for _, row in tables.lines_with(_COLUMNS, path, "test"):
         prompt, entry_point = row["prompt"], row["entry_point"]
