@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(eq=False)
 class Objection(ValueError):
     """A key of the configuration, its value, what is allowed, and the fix.
 
     value: None where the key alone says it. file: the one to correct, where that is not the one that set the key.
     """
 
-    def __init__(self, key: str, value: Any, rule: str, fix: str, file: str | None = None):
-        self.key, self.value, self.rule, self.fix, self.file = key, value, rule, fix, file
-        super().__init__(key, value, rule, fix, file)  # what pickle hands to the copy
+    key: str
+    value: Any
+    rule: str
+    fix: str
+    file: str | None = None
 
     def __str__(self) -> str:
         said = str(self.value).lower() if isinstance(self.value, bool) else self.value  # as YAML has it

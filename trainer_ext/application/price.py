@@ -80,15 +80,15 @@ def _scoring(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architec
         passes += 1  # of the policy itself
     if config["method"]["advantage"] == "gae":
         passes += 1
-    of_target = _multiplied(target) if config["method"]["sampler"] == "rejection" else 0
-    return _FORWARD * (passes * _multiplied(model) + of_target)
+    of_target = target.multiplied if config["method"]["sampler"] == "rejection" else 0
+    return _FORWARD * (passes * model.multiplied + of_target)
 
 
 def _updating(method: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, again: bool) -> int:
     """Operations of a token in all updates of a step. again: whether activations are computed again."""
     if method["loss"] == "none":
         return 0
-    settings, count = verl["actor_rollout_ref"]["model"], _multiplied(model)
+    settings, count = verl["actor_rollout_ref"]["model"], model.multiplied
     again = again and bool(settings["enable_gradient_checkpointing"])
     adapters = model.layers * model.adapters_of_layer(settings)
     whole = (_UPDATE - 2 * bool(adapters)) * count + _UPDATE * adapters + again * _FORWARD * count
@@ -107,7 +107,7 @@ def _drawing(config: Mapping[str, Any], verl: Mapping[str, Any], read: Sequence[
     bytes_a_second = READING * PEAKS[section["resources"]["device_type"]].memory if asked(section)[1] else math.inf
     token = 0.0
     for model in read:
-        compute = _FORWARD * _multiplied(model) * at_once / _operations(config)
+        compute = _FORWARD * model.multiplied * at_once / _operations(config)
         reading = number * model.parameters / bytes_a_second
         token += max(max(compute, reading) / share, model.layers * (VLLM_LAYER if vllm else LAYER))
     # Rows are drawn until the longest one ends. vLLM puts a waiting one into the place of each that has ended.
@@ -120,8 +120,3 @@ def _operations(config: Mapping[str, Any]) -> float:
         return CORE
     number = config["trainer"].get("dtype", FLOAT32)
     return PEAKS[config["model"]["resources"]["device_type"]].operations[number] * EFFICIENCY[number]
-
-
-def _multiplied(model: Architecture) -> int:
-    """The parameters that a token is multiplied with: all without the embedding, but with the head."""
-    return model.parameters - (0 if model.tied else model.vocabulary * model.hidden_size)

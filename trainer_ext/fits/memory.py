@@ -87,9 +87,7 @@ def checkpoint(method: Mapping[str, Any], verl: Mapping[str, Any], model: Archit
     weights = FLOAT * (adapters or model.parameters)
     if method["loss"] == "none":
         return weights
-    critic = 0
-    if method["advantage"] == "gae":  # its own head has one output
-        critic = FLOAT * (model.parameters - (0 if model.tied else model.vocabulary * model.hidden_size))
+    critic = FLOAT * model.multiplied if method["advantage"] == "gae" else 0  # its own head has one output
     return 3 * (weights + critic)
 
 

@@ -57,7 +57,6 @@ def need(
     number = NUMBER[trainer["dtype"]]
     throughout: dict[str, int] = {}
     sampling: dict[str, int] = {}
-    scoring: dict[str, int] = {}
     update: dict[str, int] = {}
     main: dict[str, int] = {}
 
@@ -104,9 +103,11 @@ def need(
     logits = tokens * model.vocabulary
     block = COPIES_OF_BLOCK * FLOAT * min(logits, max(memory.BLOCK, model.vocabulary))
     scorers = [model, target] if method["sampler"] == "rejection" else [model]
-    scoring["layers gathered"] = max(_gathered(scorer, number) for scorer in scorers)
     scored = SCORED + (verl["actor_rollout_ref"]["rollout"]["temperature"] != 1)
-    scoring["logits of a micro-batch"] = scored * number * logits + block
+    scoring = {
+        "layers gathered": max(_gathered(scorer, number) for scorer in scorers),
+        "logits of a micro-batch": scored * number * logits + block,
+    }
     phases = {"sampling": sampling, "scoring": scoring}
     if trains:
         update["layers gathered"] = _gathered(model, number)

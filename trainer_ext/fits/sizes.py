@@ -111,9 +111,8 @@ def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Objection]:
     count = nodes * on_each
     if on_each and ranks != count:
         rule = f"each rank has a device of its own, and model.resources asks for {count} (nodes={nodes} times "
-        yield Objection(
-            "trainer.ranks", ranks, f"{rule}devices={on_each})", f"set trainer.ranks=null, which is {count}"
-        )
+        rule += f"devices={on_each})"
+        yield Objection("trainer.ranks", ranks, rule, f"set trainer.ranks=null, which is {count}")
     if parallel.offload and not on_each:
         rule = "with model.resources.devices=0, all of the run is in the CPU's memory already"
         yield Objection("model.parallel.offload", True, rule, "set model.parallel.offload=false")
@@ -145,9 +144,8 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
     mini = min(int(actor["ppo_mini_batch_size"]), prompts)
     if prompts % mini:
         rule = f"trainer=verl_ray needs a divisor of verl.data.train_batch_size={prompts}"
-        yield Objection(
-            f"{_ACTOR}.ppo_mini_batch_size", mini, rule, f"make it a divisor, such as {_divisor(prompts, mini)}"
-        )
+        fix = f"make it a divisor, such as {_divisor(prompts, mini)}"
+        yield Objection(f"{_ACTOR}.ppo_mini_batch_size", mini, rule, fix)
         return
     count, what = mini * n, f"{mini * n} responses (ppo_mini_batch_size={mini} times rollout.n={n})"
     if pairs:
@@ -167,8 +165,8 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
             few = f"model.resources.devices={fit // nodes}" if fit else "other numbers of nodes and devices"
             fix = f"choose {few}, or another {_ACTOR}.ppo_mini_batch_size"
             yield Objection("model.resources.devices", on_each, f"{rule} by {ranks} ranks, one a device", fix)
-            return
-        yield Objection("trainer.ranks", ranks, rule, fix)
+        else:
+            yield Objection("trainer.ranks", ranks, rule, fix)
         return
     ranks //= together
     if actor["use_dynamic_bsz"]:
@@ -189,10 +187,8 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         return
     both = 2 * mini // ranks
     if pairs and (both % min(micro, both) or min(micro, both) % 2):
-        rule = (
-            f"does not divide a rank's {both} responses of a mini-batch of pairs (2 times ppo_mini_batch_size={mini} "
-        )
-        rule += f"over {ranks} ranks)"
+        rule = f"does not divide a rank's {both} responses of a mini-batch of pairs "
+        rule += f"(2 times ppo_mini_batch_size={mini} over {ranks} ranks)"
         fit = 2 * _divisor(math.gcd(of_rank, both) // 2, max(1, micro // 2))
         even = "make it a divisor and even, because the two responses of a pair stay together"
         yield Objection(_MICRO, micro, rule, f"{even}, such as {fit}")
@@ -223,9 +219,8 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
         yield Objection("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
     if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
         size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]
-        rule = (
-            f"gives each head {size} dimensions, and vLLM's heads on a CPU have one of {', '.join(map(str, CPU_HEADS))}"
-        )
+        rule = f"gives each head {size} dimensions, and vLLM's heads on a CPU have one of "
+        rule += ", ".join(map(str, CPU_HEADS))
         heads = next((n for n in range(most, 0, -1) if model["hidden_size"] / n in CPU_HEADS), None)
         fix = f"set model.heads={heads}" if heads else "choose another model.hidden_size"
         yield Objection("model.heads", model["heads"], rule, f"{fix}, or set trainer.rollout=hf")

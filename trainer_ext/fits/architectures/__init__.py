@@ -75,6 +75,11 @@ class Architecture:
         return self.parameters_of_ends + (sum(self.of_layers) or self.layers * self.parameters_of_layer)
 
     @property
+    def multiplied(self) -> int:
+        """The parameters that a token is multiplied with: all without the embedding, but with the head."""
+        return self.parameters - (0 if self.tied else self.vocabulary * self.hidden_size)
+
+    @property
     def parameters_of_layer(self) -> int:
         """The exact number of parameters of one layer; of layers that differ, the largest one's."""
         if self.of_layers:

@@ -39,13 +39,10 @@ def scored(trainer: Mapping[str, Any], answers: Sequence[Answer]) -> list[Answer
 
     ValueError: a score or a setting is unknown or missing, or a score does not give each answer a finite number.
     """
-    places = [place for place, answer in enumerate(answers) if answer.split == TEST]
-    asked = [answers[place] for place in places]
+    asked = [answer for answer in answers if answer.split == TEST]
     by_score = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
-    result = list(answers)
-    for at, place in enumerate(places):
-        result[place] = replace(answers[place], scores={name: numbers[at] for name, numbers in by_score.items()})
-    return result
+    each = ({name: numbers[at] for name, numbers in by_score.items()} for at in range(len(asked)))
+    return [replace(answer, scores=next(each)) if answer.split == TEST else answer for answer in answers]
 
 
 def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:

@@ -7,6 +7,7 @@ process of their own, where that order is fixed. `python -m trainer_ext.scoring.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
 import json
@@ -28,7 +29,6 @@ from trainer_ext.scoring.tasks import Row, task
 _MOST_S = 600  # some generators search for ever with settings that have no puzzle
 _ROOT = Path(__file__).parents[3]
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_TUPLE, _SET, _ITEMS = "$tuple", "$set", "$items"  # what JSON lacks: tuples, sets, and mappings of other keys than text
 
 
 @task("reasoning_gym")
@@ -41,7 +41,7 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     settings = json.dumps({**(task["settings"] or {}), "size": task["size"], "seed": task["seed"]})
     found = []
     for text in _entries(task["generator"], settings):
-        entry = json.loads(text)
+        entry = ast.literal_eval(text)
         answer = entry["answer"] or ""  # several generators have puzzles with many solutions and name none
         found.append(
             Row(
@@ -70,7 +70,7 @@ def compute_score(
     tagged = _ANSWER.findall(solution_str)
     answer = (tagged[-1] if tagged else solution_str).strip()
     dataset = _dataset(extra_info["generator"], extra_info["settings"])
-    entry = _from_plain(json.loads(extra_info["entry"]))
+    entry = ast.literal_eval(extra_info["entry"])
     try:
         return {"score": float(dataset.score_answer(answer, entry)), "unreadable": 0.0}
     except Exception:  # of the package's parsers, which some generators let through
@@ -106,7 +106,7 @@ def _check(task: Mapping[str, Any]) -> None:
 
 
 def _entries(generator: str, settings: str) -> list[str]:
-    """The puzzles as JSON, made in a process with a fixed order of sets."""
+    """The puzzles as Python's literals (JSON has no tuples), made in a process with a fixed order of sets."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
@@ -139,46 +139,14 @@ def _dataset(generator: str, settings: str) -> Any:
     return create_dataset(generator, **json.loads(settings))
 
 
-def _plain(value: Any) -> Any:
-    """A puzzle's values as JSON has them. TypeError: a value is of another kind."""
+if __name__ == "__main__":
     import numpy as np
 
-    if isinstance(value, str):  # numpy's texts are texts, too
-        return str(value)
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, tuple):
-        return {_TUPLE: [_plain(one) for one in value]}
-    if isinstance(value, (set, frozenset)):
-        return {_SET: sorted((_plain(one) for one in value), key=repr)}
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, Mapping):
-        return {_ITEMS: [[_plain(key), _plain(one)] for key, one in value.items()]}
-    raise TypeError(f"the generator's puzzles have a value of {type(value)}, which is no data")
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_from_plain(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {_TUPLE}:
-        return tuple(map(_from_plain, value[_TUPLE]))
-    if set(value) == {_SET}:
-        return set(map(_from_plain, value[_SET]))
-    if set(value) == {_ITEMS}:
-        return {_from_plain(key): _from_plain(one) for key, one in value[_ITEMS]}
-    return {key: _from_plain(one) for key, one in value.items()}
-
-
-if __name__ == "__main__":
     asked = json.load(sys.stdin)
+    np.set_printoptions(legacy="1.25")  # numpy's numbers and texts are written as Python's
     with redirect_stdout(sys.stderr):
         puzzles = _dataset(*asked)
-        made = [json.dumps(_plain(puzzles[index])) for index in range(len(puzzles))]  # some do not end their iteration
+        made = [repr(puzzles[index]) for index in range(len(puzzles))]  # some do not end their iteration
+        for text in made:
+            ast.literal_eval(text)  # ValueError: a value is no data
     print("\n".join(made))
