@@ -69,8 +69,7 @@ def _train(
     settings: Mapping[str, Any], run: Run, trainer: protocol.Backend, began: float, shared: float
 ) -> dict[str, Any]:
     """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
-    health, best = Health(), None
-    done, train_seconds, wall_before, shared_before, flops = 0, 0.0, 0.0, 0.0, 0.0
+    done, state = 0, {"train_seconds": 0.0, "wall_seconds": 0.0, "shared_seconds": 0.0, "flops": 0.0}
     newest = run.latest_checkpoint()
     if newest is not None:
         done, folder = newest
@@ -78,16 +77,15 @@ def _train(
             state = trainer.load(folder)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ValueError(f"{folder} cannot be loaded ({error}). Fix: move it away, and retry the run") from error
-        train_seconds, wall_before = state["train_seconds"], state["wall_seconds"]
-        shared_before, flops = state["shared_seconds"], state["flops"]
-        health = Health(**state["health"])
-        best = Best(**state["best"]) if state["best"] else None
+    health = Health(**state.get("health", {}))
+    best = Best(**state["best"]) if state.get("best") else None
+    train_seconds, flops, shared_seconds = state["train_seconds"], state["flops"], state["shared_seconds"] + shared
 
     def wall() -> float:
-        return wall_before + time.monotonic() - began - shared
+        return state["wall_seconds"] + time.monotonic() - began - shared
 
     def write(draft: Path) -> None:
-        seconds = {"train_seconds": train_seconds, "wall_seconds": wall(), "shared_seconds": shared_before + shared}
+        seconds = {"train_seconds": train_seconds, "wall_seconds": wall(), "shared_seconds": shared_seconds}
         found = {"flops": flops, "health": asdict(health), "best": asdict(best) if best else None}
         trainer.save(draft, {**seconds, **found})
 
@@ -123,7 +121,7 @@ def _train(
                 "cost/step_seconds": time.monotonic() - started,
                 "cost/wall_seconds": wall(),
                 "cost/device_seconds": wall() * trainer.devices,
-                "cost/shared_seconds": shared_before + shared,
+                "cost/shared_seconds": shared_seconds,
                 "cost/peak_memory_bytes": float(trainer.peak_memory_bytes),
             },
         )
@@ -151,7 +149,7 @@ def _train(
         "parameters": trainer.parameters,
         "train_seconds": train_seconds,
         "wall_seconds": wall(),
-        "shared_seconds": shared_before + shared,
+        "shared_seconds": shared_seconds,
         "warnings": health.warnings,
         **({"best": asdict(best)} if best else {}),
     }

@@ -95,7 +95,7 @@ class Prompts:
         ValueError: the split has no prompt, or none that is short enough.
         """
         rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
-        return [rows[text] for text in tasks.in_order(rows)[:size]]
+        return [rows[text] for text in sorted(rows, key=tasks.digest)[:size]]
 
     def of_evaluations(self, size: int, for_judges: int = 0) -> list[tuple[str, Prompt]]:
         """At most `size` prompts of each split, with their splits, for an evaluation, and so many test prompts for

@@ -241,11 +241,15 @@ _OTHERS = {"clone": (56, 220), "clone3": (435, 435), "capset": (126, 91)}
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-def _number(name: str) -> int:
-    column, _ = _MACHINES.get(platform.machine(), (-1, 0))
-    if column < 0:
+def _machine() -> tuple[int, int]:
+    """The column of the numbers, and the machine's own number in the filter."""
+    if platform.machine() not in _MACHINES:
         raise Refused(38, f"the sandbox knows no system calls of {platform.machine()}")
-    return (_REFUSED | _OTHERS)[name][column]
+    return _MACHINES[platform.machine()]
+
+
+def _number(name: str) -> int:
+    return (_REFUSED | _OTHERS)[name][_machine()[0]]
 
 
 @functools.cache
@@ -254,8 +258,7 @@ def system_call_filter() -> bytes:
     that has called this inherit it."""
     load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, permission, unknown, kill = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
-    machine = _MACHINES[platform.machine()][1]
-    lines = [(load, 0, 0, 4), (equal, 1, 0, machine), (give, 0, 0, kill), (load, 0, 0, 0)]
+    lines = [(load, 0, 0, 4), (equal, 1, 0, _machine()[1]), (give, 0, 0, kill), (load, 0, 0, 0)]
     lines += [(at_least, 0, 1, 0x40000000), (give, 0, 0, permission)]
     for name in _REFUSED:
         lines += [(equal, 0, 1, _number(name)), (give, 0, 0, permission)]

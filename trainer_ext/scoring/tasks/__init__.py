@@ -73,7 +73,7 @@ class Row:
     @property
     def text(self) -> str:
         """The messages but for the system's, by which prompts are told apart."""
-        return text_of(self.messages)
+        return text_of(self.messages) if self.before else self.prompt
 
 
 def get(name: str) -> ModuleType:
@@ -145,27 +145,20 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
     of_prompt: dict[str, str] = {}
     for row in rows:
-        digest = _digest(row.text)
-        place = int(digest[:16], 16) / 2**64
+        hashed = digest(row.text)
+        place = int(hashed[:16], 16) / 2**64
         by_hash = TEST if place < bounds[TEST] else VALIDATION if place < bounds[TEST] + bounds[VALIDATION] else TRAIN
-        of_prompt[digest] = max(row.split or by_hash, of_prompt.get(digest, TRAIN), key=SPLITS.index)
+        of_prompt[hashed] = max(row.split or by_hash, of_prompt.get(hashed, TRAIN), key=SPLITS.index)
     divided: dict[str, list[Row]] = {name: [] for name in SPLITS}
     for row in rows:
-        divided[of_prompt[_digest(row.text)]].append(row)
+        divided[of_prompt[digest(row.text)]].append(row)
     return {name: own if name == TRAIN else distinct(own) for name, own in divided.items()}
 
 
-def distinct(rows: Iterable[Row]) -> list[Row]:
+def distinct(rows: Sequence[Row]) -> list[Row]:
     """The first row of each prompt, in the order of the prompts' hashes."""
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(_digest(row.text), row)
-    return [first[digest] for digest in sorted(first)]
-
-
-def in_order(prompts: Iterable[str]) -> list[str]:
-    """Prompts in the order of their hashes, which is as good as random and the same everywhere."""
-    return sorted(prompts, key=_digest)
+    first = {digest(row.text): row for row in reversed(rows)}
+    return [first[hashed] for hashed in sorted(first)]
 
 
 def content(path: Path) -> str:
@@ -176,10 +169,11 @@ def content(path: Path) -> str:
 
 def _reserve(prompt: str) -> float:
     """From 0 to 1, by other digits of the hash than those of the split."""
-    return int(_digest(prompt)[16:32], 16) / 2**64
+    return int(digest(prompt)[16:32], 16) / 2**64
 
 
-def _digest(prompt: str) -> str:
+def digest(prompt: str) -> str:
+    """A hash of a prompt without its white space; the order of the hashes is as good as random, and always the same."""
     return hashlib.sha256(" ".join(prompt.split()).encode()).hexdigest()
 
 
