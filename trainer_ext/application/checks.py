@@ -114,7 +114,11 @@ class Checks:
         try:
             return self._isolated.call(seconds, function, *given)
         except Ended as ended:
-            return preflight.unusable(key, value, ended)
+            late = ended.late and key.startswith("task.")
+            fix = "correct the code, or raise task.reward_timeout_s" if late else "correct the code"
+            if ended.file is None:
+                return Objection(key, value, ended.rule, fix)
+            return Objection(f"line {ended.line}", None, ended.rule, fix, ended.shown_file)
 
     def _task(self, section: Mapping[str, Any], runs_here: bool) -> TaskCheck:
         """What the task of a run offers, and what is wrong with it; each task is asked once."""

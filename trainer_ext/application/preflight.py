@@ -32,16 +32,6 @@ from trainer_ext.scoring.scores import evaluation
 from trainer_ext.scoring.tasks import Row
 
 
-def unusable(key: str, value: Any, ended: Ended) -> Objection:
-    """The objection to a user's code that gave no answer. key, value: what chooses that code."""
-    fix = "correct the code"
-    if ended.late and key.startswith("task."):
-        fix = "correct the code, or raise task.reward_timeout_s"
-    if ended.file is None:
-        return Objection(key, value, ended.rule, fix)
-    return Objection(f"line {ended.line}", None, ended.rule, fix, ended.shown_file)
-
-
 @dataclass(frozen=True)
 class TaskCheck:
     """What a task offers beside prompts and rewards: `demonstration`, `preference`; and why it cannot be used."""
@@ -170,14 +160,12 @@ IMPORT_S = 60.0
 def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
     """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
     its file declares."""
-    for part, included in registry.INCLUDED.items():
-        chosen = method.get(part)
-        of_list = part == registry.credit.name and isinstance(chosen, Mapping)
-        named: Mapping[str, Any] = chosen if of_list and chosen else {}
-        if isinstance(chosen, str):
-            named = {chosen: method}
-        for name in [name for name in named if name not in included.split()]:
-            yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
+    chosen = [(part.name, method.get(part.name), method, declared.get(part.name)) for part in registry.SINGLE]
+    credits = method.get(registry.credit.name) or {}
+    chosen += [(registry.credit.name, name, settings, settings) for name, settings in credits.items()]
+    for part, name, settings, keys in chosen:
+        if name is not None and name not in registry.INCLUDED[part].split():
+            yield part, name, settings, list(keys or ())
 
 
 def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str]) -> None:
