@@ -72,11 +72,7 @@ def probability_differences(old: Tensor, server: Tensor, mask: Tensor) -> dict[s
 
 
 def histograms(
-    logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    positions: Mapping[str, Tensor] | None = None,
-    bins: int = 64,
+    logp: Tensor, advantages: Tensor, mask: Tensor, positions: Mapping[str, Tensor] | None = None, bins: int = 64
 ) -> dict[str, tuple[list[float], list[int]]]:
     """Histograms of -p logp and of the covariance's products: name -> (bins + 1 edges, bins counts).
 

@@ -30,17 +30,9 @@ OPTIONS = {
         }
     ),
     "model": _by_name(
-        {
-            "qwen2_5_0_5b": "qwen qwen2_5",
-            "llama_7b": "llama",
-            "gpt2": "gpt_2",
-            "tiny": "small",
-            "pretrained": "own hf",
-        }
+        {"qwen2_5_0_5b": "qwen qwen2_5", "llama_7b": "llama", "gpt2": "gpt_2", "tiny": "small", "pretrained": "own hf"}
     ),
-    "task": _by_name(
-        {"gsm8k": "math", "expression": "arithmetic", "sorting": "sort", "file": "own jsonl custom"},
-    ),
+    "task": _by_name({"gsm8k": "math", "expression": "arithmetic", "sorting": "sort", "file": "own jsonl custom"}),
     "cluster": _by_name({"slurm": "sbatch", "local": "here"}),
 }
 #: Another name of a key.

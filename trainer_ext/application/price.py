@@ -42,11 +42,7 @@ _FORWARD, _UPDATE = 2, 6  # operations of a token and parameter: a forward pass,
 
 
 def step_seconds(
-    config: Mapping[str, Any],
-    verl: Mapping[str, Any],
-    model: Architecture,
-    target: Architecture,
-    reward_model: int = 0,
+    config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, reward_model: int = 0
 ) -> float:
     """The seconds of a step on all devices of the run, with its part of the evaluations.
 
