@@ -81,26 +81,3 @@ def kind() -> str:
 def visible() -> dict[str, str]:
     """The environment of a process that has the devices of this one, and no other; empty: all of the machine's."""
     return {name: os.environ[name] for name in (_VISIBLE,) if name in os.environ}
-
-
-def synchronize() -> None:
-    """Wait until this process's device has done all that it was given."""
-    import torch
-
-    if kind() == CUDA:
-        torch.cuda.synchronize()
-
-
-def release() -> None:
-    """Give memory that this process holds on its device, and does not use, to other processes."""
-    import torch
-
-    if kind() == CUDA:
-        torch.cuda.empty_cache()
-
-
-def peak_bytes() -> int:
-    """The most bytes that this process has held on its device; 0 on a CPU, whose memory is that of the process."""
-    import torch
-
-    return int(torch.cuda.max_memory_allocated()) if kind() == CUDA else 0

@@ -67,11 +67,11 @@ class HfServer(servers.Failures):
 
     async def sleep(self, *_: Any, **__: Any) -> None:
         """Give the memory that the drawing has used on the device to the training beside it."""
-        devices.release()
+        torch.cuda.empty_cache()
 
     async def device_peak(self) -> int:
-        """devices.peak_bytes of this process."""
-        return devices.peak_bytes()
+        """The most bytes that this process has held on its device; 0 on a CPU."""
+        return torch.cuda.max_memory_allocated()
 
     wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = nothing
@@ -81,7 +81,8 @@ class HfServer(servers.Failures):
         for name, tensor in servers.received(part):
             self._policy[name].copy_(tensor)
             self._received.add(name)
-        devices.synchronize()  # the sender may write its copies again
+        if devices.kind() == devices.CUDA:
+            torch.cuda.synchronize()  # the sender may write its copies again
 
     async def loaded(self, step: int | None) -> None:
         """All parameters have come. RuntimeError: some have not."""

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import psutil
 import ray
+import torch
 import torch.distributed as dist
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
@@ -131,8 +132,8 @@ class PolicyWorker(_KeepsShards, ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def device_peak(self) -> int:
-        """devices.peak_bytes of this process."""
-        return devices.peak_bytes()
+        """The most bytes that this process has held on its device; 0 on a CPU."""
+        return torch.cuda.max_memory_allocated()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def measure_grad_variance(self) -> None:
