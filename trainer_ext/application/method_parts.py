@@ -41,11 +41,6 @@ def is_list_part(composer: Composer, group: str) -> bool:
     return group in [f"method/{part}" for part in list_parts(composer)]
 
 
-def chosen_parts(composer: Composer, method: str) -> dict[str, str]:
-    """The choice that a method file makes for each part."""
-    return chosen(composer, composer.compose([f"method={method}"]))
-
-
 def chosen(composer: Composer, composed: Composed) -> dict[str, str]:
     """The choice that a composition makes for each part, in the form of Hydra's overrides."""
     single = {
@@ -100,12 +95,12 @@ def combine(
     """
     if len(methods) == 1:
         return [f"method={methods[0]}"], {}
-    baseline = chosen_parts(composer, BASELINE)
+    baseline = chosen(composer, composer.compose([f"method={BASELINE}"]))
     subsets: dict[str, set[str]] = {part: set() for part in list_parts(composer)}
     taken: dict[str, tuple[Any, str]] = {"method.name": ("+".join(methods), methods[0])}
     excluding: dict[tuple[str, str], list[tuple[str, Any, Any]]] = {}
     for method in methods:
-        choices = chosen_parts(composer, method)
+        choices = chosen(composer, composer.compose([f"method={method}"]))
         bare = _section(composer, [f"method={BASELINE}", *(f"method/{part}={one}" for part, one in choices.items())])
         values = dict(leaves(prune(bare, _section(composer, [f"method={method}"]))))
         for part, subset in subsets.items():

@@ -29,18 +29,13 @@ _METRICS = re.compile(r"distinct_[12]|self_bleu|repetition|empty|words|win_rate|
 score = Part(KEY, inputs=1, section="trainer", group="rlsweep.tasks")
 
 
-def chosen(trainer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the scores that a section `trainer` names; runs that older versions planned have none."""
-    return trainer.get(KEY) or {}
-
-
 def scored(trainer: Mapping[str, Any], answers: Sequence[Answer]) -> list[Answer]:
     """The answers with the scores of those to test prompts. trainer: the configuration's section.
 
     ValueError: a score or a setting is unknown or missing, or a score does not give each answer a finite number.
     """
     asked = [answer for answer in answers if answer.split == TEST]
-    by_score = {choice.name: _numbers(choice, asked) for choice in score.each(chosen(trainer))}
+    by_score = {choice.name: _numbers(choice, asked) for choice in score.each(trainer.get(KEY) or {})}
     each = ({name: numbers[at] for name, numbers in by_score.items()} for at in range(len(asked)))
     return [replace(answer, scores=next(each)) if answer.split == TEST else answer for answer in answers]
 
@@ -57,12 +52,13 @@ def _numbers(choice: Choice, answers: Sequence[Answer]) -> list[float]:
 
 def metrics(trainer: Mapping[str, Any]) -> set[str]:
     """The metrics of the scores that a section `trainer` names, and eval/pass@k of its further k."""
-    return {f"eval/{name}" for name in [*chosen(trainer), *(f"pass@{k}" for k in trainer.get("eval_pass") or ())]}
+    names = [*(trainer.get(KEY) or ()), *(f"pass@{k}" for k in trainer.get("eval_pass") or ())]
+    return {f"eval/{name}" for name in names}
 
 
 def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
     """Why the scores of a section `trainer` cannot be used. Nothing here loads torch."""
-    for name, section in chosen(trainer).items():
+    for name, section in (trainer.get(KEY) or {}).items():
         if not isinstance(section, Mapping):
             rule = "a score has a mapping of its settings"
             yield Objection(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")

@@ -56,7 +56,7 @@ def prepare(
         "task": section["name"],
         "settings": {"task": dict(section), "trainer.split": dict(shares)},
         "licence": licence,
-        "sources": command_line.sources(section),
+        "sources": {str(path): tasks.content(path) for path in tasks.files(section)},
     }
 
     def fill(draft: Path) -> dict[str, Any]:

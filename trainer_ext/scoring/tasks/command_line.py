@@ -38,11 +38,6 @@ def check_new(folder: Path) -> None:
         raise ValueError(f"{folder} exists. Fix: name a new folder, or delete it first")
 
 
-def sources(section: Mapping[str, Any]) -> dict[str, str]:
-    """The hash of each local file that a section `task` reads, by its path."""
-    return {str(path): tasks.content(path) for path in tasks.files(section)}
-
-
 def write(folder: Path, card: dict[str, Any], fill: Callable[[Path], Mapping[str, Any]]) -> None:
     """Make a folder, which appears when it is whole: what `fill` writes, and card.json.
 

@@ -36,7 +36,7 @@ def train(
         "settings": {"task": dict(section), "trainer.split": dict(shares), "training": asdict(settings)},
         "model": model,
         "model_files": {path.name: tasks.content(path) for path in files_in(base)} if base.is_dir() else {},
-        "sources": command_line.sources(section),
+        "sources": {str(path): tasks.content(path) for path in tasks.files(section)},
         "pairs": {split: len(own) for split, own in pairs.items()},
         "left_out": left_out,
     }
