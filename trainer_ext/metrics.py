@@ -81,13 +81,11 @@ def histograms(
     """
     valid = mask.bool()
     lp, adv = logp.detach()[valid].double().cpu(), advantages.detach()[valid].double().cpu()
+    values = {"entropy": -lp.exp() * lp, "covariance": (adv - adv.mean()) * (lp - lp.mean())}
+    values |= {name: x.double().cpu() for name, x in (positions or {}).items()}
     result = {}
-    for name, x in (("entropy", -lp.exp() * lp), ("covariance", (adv - adv.mean()) * (lp - lp.mean()))):
-        counts, edges = torch.histogram(x, bins)
-        result[name] = (edges.tolist(), [int(c) for c in counts])
-    for name, x in (positions or {}).items():
+    for name, x in values.items():
         between = {"alpha": (0.0, 1.0), "ess_ratio": (0.0, 3.0)}.get(name)
-        x = x.double().cpu()
         counts, edges = torch.histogram(x if between is None else x.clamp(*between), bins, range=between)
         result[name] = (edges.tolist(), [int(c) for c in counts])
     return result

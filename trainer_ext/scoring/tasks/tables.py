@@ -20,7 +20,6 @@ from trainer_ext.scoring.rewards import unit_tests
 from trainer_ext.scoring.tasks import TEST, Row, bad_row
 
 _LOCAL = (".jsonl", ".jsonl.gz", ".parquet")
-_BYTES = "surrogateescape"  # what is not UTF-8 is read, so that its line is known
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character in two parts, in JSON; alone, it is none
 _FOLDER = re.compile(r"(\w[\w.-]*/[\w.-]+)/(.+)")  # a folder of a data set on the hub
 #: What a task makes of a line: (where it stands, its columns, its split) -> a row, or None to leave it out.
@@ -76,14 +75,13 @@ def _of_file(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
             yield f"{file}, row {number}", row
         return
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8", errors=_BYTES) as texts:
-        for number, text in enumerate(texts, 1):
+    with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as raw_lines:
+        for number, raw in enumerate(raw_lines, 1):
             where = f"{file}, line {number}"
-            if not text.strip():
+            if not raw.strip():
                 continue
             try:
-                if not text.isascii():
-                    text.encode(errors=_BYTES).decode()
+                text = raw.decode()
                 line = json.loads(text)
                 if _HALF.search(text):
                     json.dumps(line, ensure_ascii=False).encode()
