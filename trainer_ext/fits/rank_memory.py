@@ -209,7 +209,7 @@ def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_eac
         yield f"lower {', '.join(_IN_ONE_PROCESS)}"
         return
     parallel, trainer = Parallel.from_model(config["model"]), config["trainer"]
-    actor = verl["actor_rollout_ref"]["actor"]
+    actor, lora_rank = verl["actor_rollout_ref"]["actor"], verl["actor_rollout_ref"]["model"]["lora_rank"]
     vllm = trainer["rollout"] == "vllm"
     micro = 0 if actor["use_dynamic_bsz"] else int(actor["ppo_micro_batch_size_per_gpu"] or 0)
     lower = {
@@ -226,9 +226,7 @@ def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_eac
     settings = {
         "model.parallel.offload=true": not parallel.offload,
         "trainer.grad_variance=false": trainer["grad_variance"],
-        "verl.actor_rollout_ref.model.lora_rank=16 (trains adapters instead of all weights)": not verl[
-            "actor_rollout_ref"
-        ]["model"]["lora_rank"],
+        "verl.actor_rollout_ref.model.lora_rank=16 (trains adapters instead of all weights)": not lora_rank,
         "trainer.rollout=vllm (its servers share a model)": not vllm,
     }
     if chosen := [setting for setting, helps in settings.items() if helps]:

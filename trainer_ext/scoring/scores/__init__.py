@@ -58,41 +58,35 @@ def metrics(trainer: Mapping[str, Any]) -> set[str]:
 
 def misfits(trainer: Mapping[str, Any]) -> Iterator[Objection]:
     """Why the scores of a section `trainer` cannot be used. Nothing here loads torch."""
-    for name, section in (trainer.get(KEY) or {}).items():
-        if not isinstance(section, Mapping):
-            rule = "a score has a mapping of its settings"
-            yield Objection(f"trainer.{KEY}.{name}", section, rule, f"write trainer.{KEY}.{name}={{}}")
-            continue
+    for name, settings in (trainer.get(KEY) or {}).items():
         try:
-            (choice,) = score.each({name: section})
+            _check(name, settings)
         except Objection as misfit:
             yield misfit
-            continue
-        yield from _unusable(choice)
 
 
-def _unusable(choice: Choice) -> Iterator[Objection]:
-    """A name that stands for something else, and settings of our own scores that name what is not there."""
-    at = f"trainer.{KEY}.{choice.name}"
-    if choice.name in _COLUMNS or _METRICS.fullmatch(choice.name):
+def _check(name: str, settings: Any) -> None:
+    """Objection: the name stands for something else, or the settings are wrong, or name what is not there."""
+    at = f"trainer.{KEY}.{name}"
+    if not isinstance(settings, Mapping):
+        raise Objection(at, settings, "a score has a mapping of its settings", f"write {at}={{}}")
+    score.each({name: settings})
+    if name in _COLUMNS or _METRICS.fullmatch(name):
         rule = "the name stands for a metric or a column of every evaluation"
-        yield Objection(at, dict(choice.settings), rule, "register the score under another name")
-    elif choice.name == "harmlessness":
-        try:
-            folders.check(f"{at}.model", str(choice.settings["model"]), str(choice.settings["label"]))
-        except Objection as misfit:
-            yield misfit
-    elif choice.name == "bertscore_f1":
-        folder, layer = Path(choice.settings["model"]).expanduser(), choice.settings.get("layer")
+        raise Objection(at, dict(settings), rule, "register the score under another name")
+    if name == "harmlessness":
+        folders.check(f"{at}.model", str(settings["model"]), str(settings["label"]))
+    elif name == "bertscore_f1":
+        folder, layer = Path(settings["model"]).expanduser(), settings.get("layer")
         lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
         if lacks is not None:
-            yield Objection(f"{at}.model", choice.settings["model"], lacks, "name the folder of an encoder")
-        elif layer is not None:
+            raise Objection(f"{at}.model", settings["model"], lacks, "name the folder of an encoder")
+        if layer is not None:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
             if not 1 <= layer <= layers:
                 rule = f"the model has the layers 1 to {layers}"
-                yield Objection(f"{at}.layer", layer, rule, "name one of these, or null")
+                raise Objection(f"{at}.layer", layer, rule, "name one of these, or null")
 
 
 # ---------------------------------------------------------------- the scores
