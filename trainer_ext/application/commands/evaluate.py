@@ -142,13 +142,9 @@ def _counts(given: argparse.Namespace) -> dict[str, int]:
 def _evaluated(
     function: Callable[..., Any], config: Any, weights: Path, cache: Path, step: int
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    from trainer_ext.scoring.rewards import RewardFailed
     from trainer_ext.scoring.scores import evaluation
 
-    try:
-        answers = function(config, weights, cache, step)
-    except RewardFailed as error:
-        raise ValueError(str(error)) from error
+    answers = function(config, weights, cache, step)
     trainer = config["trainer"]
     metrics = evaluation.metrics(answers, float(trainer["eval_solved"]), trainer.get("eval_pass") or ())
     return metrics, [{name: getattr(answer, name) for name in COLUMNS} | answer.numbers for answer in answers]

@@ -129,7 +129,7 @@ class Scorer:
             ) from error
 
 
-class RewardFailed(Exception):
+class RewardFailed(ValueError):
     """A reward function raised, did not return a score, or did not return in time."""
 
 
