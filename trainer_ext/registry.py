@@ -33,9 +33,8 @@ def load(group: str) -> None:
             entry.load()
         except Exception as error:
             package = entry.dist.name if entry.dist else entry.value
-            raise ImportError(
-                f"{package}: its entry point {entry.name} of {group} cannot be loaded: {error}"
-            ) from error
+            rule = f"its entry point {entry.name} of {group} cannot be loaded: {error}"
+            raise ImportError(f"{package}: {rule}") from error
 
 
 @dataclass(frozen=True)

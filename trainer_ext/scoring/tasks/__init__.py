@@ -167,11 +167,6 @@ def content(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _reserve(prompt: str) -> float:
-    """From 0 to 1, by other digits of the hash than those of the split."""
-    return int(digest(prompt)[16:32], 16) / 2**64
-
-
 def digest(prompt: str) -> str:
     """A hash of a prompt without its white space; the order of the hashes is as good as random, and always the same."""
     return hashlib.sha256(" ".join(prompt.split()).encode()).hexdigest()
@@ -188,7 +183,8 @@ def rows_by_split(
     rows = get(section["name"]).rows(section)
     if section.get("learned_reward"):
         share = float(section["learned_reward"]["share"])
-        rows = [row for row in rows if (row.split != TEST and _reserve(row.text) < share) == reserved]
+        places = [int(digest(row.text)[16:32], 16) / 2**64 for row in rows]  # other digits than those of the split
+        rows = [r for r, place in zip(rows, places, strict=True) if (r.split != TEST and place < share) == reserved]
     divided = divide(rows, shares)
     if not divided[TRAIN]:
         raise empty(TRAIN, divided)
@@ -241,8 +237,7 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     # not `read_table`, which imports pandas and more of Arrow: 60 MB
-    rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=["prompt", "reward_model", "extra_info"]).to_pylist()
-    return rows
+    return pq.ParquetFile(path).read(columns=["prompt", "reward_model", "extra_info"]).to_pylist()
 
 
 def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None:
