@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from launcher import project
-from launcher.commands import completion
+from launcher.commands import certify, completion
+from launcher.errors import Usage
+from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, spelled
 from launcher.run import lifecycle
+from launcher.run.folder import read_object
 from launcher.run.lifecycle import NEW
 from launcher.status.standing import UNFINISHED
 from launcher.text import counted, duration, hours, say
@@ -29,6 +32,7 @@ HELP = "print the runs that launch.py would execute with these overrides; writes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Overrides, as launch.py takes them."""
     example = "as for launch.py: experiment=NAME ..., or campaign=NAME ..."
     parser.add_argument("-m", action="store_true", help="as launch.py takes it; every plan is of all runs")
     completion.add(parser, "overrides", completion.overrides, "KEY=VALUE", example, nargs="*")
@@ -56,7 +60,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(whole, indent=1))
     else:
         for experiment in planned.experiments:
-            _print(experiment, whole["experiments"][experiment.name], whole["unit"])
+            _print(experiment, whole["experiments"][experiment.name], whole["unit"], _spread(planned, experiment))
         _print_total(whole)
         warnings = filter(None, (budget_line(planned, forecast), *whole["warnings"]))
         for line in (*planned.continuations(), *map(spelled, warnings), *_changes(planned, states, changed)):
@@ -138,8 +142,20 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
     return {group: list(ids) for group, ids in rows.items()}
 
 
-def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> None:
-    """Print an experiment and its part of the document; unit: of the hours."""
+def _spread(planned: Plan, experiment: Experiment) -> float:
+    """What the experiment's certificate says of the last value of its primary metric; 0: nothing."""
+    path = planned.multirun / experiment.name / certify.NAME
+    metric = (experiment.analysis.get("primary") or {}).get("metric")
+    try:
+        return float(read_object(path)["spread"].get(metric, 0.0))
+    except FileNotFoundError:
+        return 0.0
+    except (BadRunFolder, KeyError, AttributeError, TypeError, ValueError) as error:
+        raise Usage(f"{path}: not a certificate of this version. Fix: delete it, or repeat `certify`") from error
+
+
+def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread: float) -> None:
+    """Print an experiment and its part of the document; unit: of the hours; spread: as `_spread` says."""
     from launcher.execution.costs import print_costs
 
     total = len({entry.id for entry in experiment.entries})
@@ -155,7 +171,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str) -> Non
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     print_costs(planned["groups"], unit)
-    for line in filter(None, (hypotheses.findable(experiment), *hypotheses.warnings(experiment))):
+    for line in filter(None, (hypotheses.findable(experiment, spread), *hypotheses.warnings(experiment))):
         say(line)
 
 

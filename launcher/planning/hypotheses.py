@@ -61,9 +61,12 @@ def warnings(experiment: Experiment) -> list[str]:
     return [f"{experiment.name}: {line}" for line in lines if line is not None]
 
 
-def findable(experiment: Experiment) -> str | None:
+def findable(experiment: Experiment, spread: float = 0.0) -> str | None:
     """What true difference in the primary measure the seeds can find; None without a comparison, or if the seeds cannot
-    decide it at all, which `warnings` says. It loads SciPy."""
+    decide it at all, which `warnings` says. It loads SciPy.
+
+    spread: the standard deviation of the measure between repetitions of one run, less than which runs never differ.
+    """
     asked = _asked(experiment)
     if not is_judged(asked.summary) or undecidable_primary(experiment) is not None:
         return None
@@ -75,6 +78,9 @@ def findable(experiment: Experiment) -> str | None:
     more = precheck.findable(asked, dict.fromkeys(experiment.seeds_of(), range(count)), experiment.baseline)
     if more is not None and more.effect is not None and asked.sequential is None and not asked.select:
         text += f". {count} seeds would detect {more.effect:.2g} sd"
+    if spread:
+        least = power.effect * spread * (2**0.5 if power.paired else 1.0)  # a difference has the noise of two runs
+        text += f". Repetitions of one run differ by {spread:.2g}, so that none below {least:.2g} is detected"
     return f"{text}. ({_unit(power)})"
 
 

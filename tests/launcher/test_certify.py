@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from launcher import __main__ as launcher
 from launcher import files
 from launcher.application import KEY
 from launcher.commands import certify
@@ -133,6 +135,22 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_written(
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
     assert said in command(tmp_path, "certify", *words, code=2)
     assert {path.name for path in tmp_path.iterdir()} <= {"train.py", "__pycache__"}
+
+
+def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "experiment=quickstart", f"multirun={tmp_path}"]
+    assert launcher.main(words) == 0 and "Repetitions" not in capsys.readouterr().out
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / certify.NAME).write_text(json.dumps({"spread": {"eval/reward_mean": 0.01}}))
+    assert launcher.main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (effect,) = re.findall(r"differences in eval/reward_mean \(\w+\) of ([\d.]+) sd", said)
+    (least,) = re.findall(r"Repetitions of one run differ by 0\.01, so that none below ([\d.]+) is detected", said)
+    assert float(least) == pytest.approx(float(effect) * 0.01 * 2**0.5, rel=0.05)
+    for damaged in ('{"spread": ', "{}", '{"spread": []}'):
+        (tmp_path / "quickstart" / certify.NAME).write_text(damaged)
+        assert launcher.main(words) == 2
+        assert "certificate.json: not a certificate of this version. Fix: delete it" in capsys.readouterr().err
 
 
 @pytest.mark.train
