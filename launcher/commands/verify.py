@@ -149,7 +149,7 @@ def _changed(folder: Path) -> dict[str, str]:
     """
     config, multirun = read_config(folder), multirun_of(folder)
     root = code.present_root(multirun)
-    unknown = {path: "not known" for path, digest in content.recorded(config).items() if digest is None}
+    unknown = dict.fromkeys(content.unrecorded(config), "not known")
     records = filter(None, (code.read(multirun, code_id) for code_id in read_state(folder).code_ids()))
     names = {code.placed(name, root or record.root) for record in records for name in code.changes(record, root=root)}
     return {**dict.fromkeys(filter(code.is_users, names), "changed"), **unknown, **content.changes(config)}

@@ -8,7 +8,6 @@ command runs; in a frozen run all paths are absolute. Any other name of a model 
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import os
 import re
@@ -19,15 +18,16 @@ from types import MappingProxyType
 from typing import Any
 
 from launcher.application import KEY, application, packages
-from launcher.config.identity import DATA, INPUTS, replaced
+from launcher.config.identity import DATA, INPUTS, content_hash, replaced
 from launcher.files import content_digest
 
-_PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
+#: The keys that name models and data sets, by a path or on the hub; and the names on the hub.
+PATH_KEY = re.compile(r"(model|method|task)\.(.*\.)?(\w*_)?path")
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _KEYS = (".path", "_path", ".model", ".reward_model")
 _LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
 _FUNCTION = re.compile(r"(.+\.py)(:\w*)")
 _IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(application().identity.ignored)))}|\w+\.name)(\.|$)")
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Names of files that describe a model or a package and cannot change a result.
 _ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
 
@@ -50,14 +50,13 @@ def settled(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, **sections, INPUTS: dict(sorted(inputs.items()))} if inputs else dict(config)
 
 
-def recorded(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """The digest of each path that a frozen configuration names, or None if an older version did not record it."""
+def unrecorded(config: Mapping[str, Any]) -> list[str]:
+    """The paths that a frozen configuration names, and whose content an older version did not record."""
     if INPUTS in config or KEY in config:
-        return dict(config.get(INPUTS) or {})
-    named = (_named(key, text) for key, text in texts(config))
-    unknown: dict[str, str | None] = {str(place[0]): None for place in named if place is not None}
-    data = config.get(DATA) or {}
-    return unknown | {os.path.abspath(os.path.expanduser(text)): then for text, then in data.items()}
+        return []
+    named = filter(None, (_named(key, text) for key, text in texts(config)))
+    recorded = {os.path.abspath(os.path.expanduser(text)) for text in config.get(DATA) or {}}
+    return [str(path) for path, _ in named if str(path) not in recorded]
 
 
 def located(config: Mapping[str, Any], copies: Path) -> dict[str, Any]:
@@ -112,7 +111,7 @@ def digest(path: Path) -> str:
         if not beside:
             return content_digest(file)
         listed = {"": content_digest(file)} | {str(m.relative_to(file.parent)): content_digest(m) for m in beside}
-    return hashlib.sha256(json.dumps(listed, sort_keys=True).encode()).hexdigest()[:16]
+    return content_hash(json.dumps(listed, sort_keys=True))
 
 
 def with_imports(file: Path) -> list[Path]:
@@ -150,7 +149,7 @@ def _imported_names(file: Path, *_stamp: int) -> frozenset[str]:
 
 def hub_names(config: Mapping[str, Any]) -> list[str]:
     """The models and data sets on the hub that a settled configuration names: models/NAME, datasets/NAME."""
-    named = [(key, text) for key, text in texts(config) if _PATH_KEY.fullmatch(key) and _HUB_NAME.fullmatch(text)]
+    named = [(key, text) for key, text in texts(config) if PATH_KEY.fullmatch(key) and HUB_NAME.fullmatch(text)]
     return sorted(f"{'datasets' if key.startswith('task.') else 'models'}/{text}" for key, text in named)
 
 
@@ -162,11 +161,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _named(key: str, text: str) -> tuple[Path, str] | None:
     """The absolute path of the file or folder that a text names, and its `:FUNCTION`; None if it names no path."""
-    named = _place(key, text)
-    try:
-        return named if named is not None and named[0].exists() else None
-    except (OSError, ValueError):  # too long for a path, or a null byte
-        return None
+    place = _place(key, text)
+    return place if place is not None and os.path.exists(place[0]) else None  # unlike pathlib's, it takes any text
 
 
 def _place(key: str, text: str) -> tuple[Path, str] | None:
@@ -186,16 +182,10 @@ def place_of(key: str, text: str) -> str | None:
     return str(place[0]) if place is not None and not place[1] else None
 
 
-def file_of(key: str, text: str) -> Path | None:
-    """The absolute path of the file that a text under a dotted key names; None if it names no file."""
-    named = _named(key, text)
-    return named[0] if named is not None and not named[1] and named[0].is_file() else None
-
-
-def named_files(config: Mapping[str, Any]) -> dict[Path, float]:
+def named_files(config: Mapping[str, Any]) -> dict[str, float]:
     """The files, no folders, that a run's configuration names, with the times of their last changes."""
-    paths = (file_of(key, text) for key, text in texts(config))
-    return {path: path.stat().st_mtime for path in paths if path is not None}
+    paths = (place_of(key, text) for key, text in texts(config))
+    return {path: os.path.getmtime(path) for path in paths if path is not None and os.path.isfile(path)}
 
 
 def texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -13,12 +13,14 @@ import functools
 import itertools
 import json
 import math
+import os
 import pickle
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
@@ -42,7 +44,7 @@ from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.experiment_spec import Levels, Zip
-from launcher.planning.overrides import COMMAND_LINE
+from launcher.planning.overrides import COMMAND_LINE, is_within
 from launcher.planning.plan import CodeChoice, Entry, Plan, PlannedRun
 from launcher.planning.schema import report
 from launcher.run.folder import NAME as FOLDER_NAME
@@ -185,8 +187,7 @@ class Compositions:
         """Compose these words once. The values of the keys `replaced` are filled in for each job."""
         at = (shared, replaced)
         if at not in self._cache:
-            config = self._loader.load_sweep_config(self._master, list(shared))
-            self._cache[at] = Composition(config, replaced, self._ignore)
+            self._cache[at] = Composition(self.whole(shared), replaced, self._ignore)
         return self._cache[at]
 
 
@@ -196,7 +197,8 @@ class Composition:
     def __init__(self, config: DictConfig, replaced: frozenset[str], ignore: Sequence[str]) -> None:
         self.config = config
         self._ignore = ignore
-        self._values: dict[str, Any] = {}
+        #: The replaced values, by dotted key.
+        self.values: dict[str, Any] = {}
         self._now: dict[str, str] = {}
         kept = [key for key in config if key != "hydra"]
         tree = OmegaConf.to_container(OmegaConf.masked_copy(config, kept), resolve=False, enum_to_str=True)
@@ -214,19 +216,10 @@ class Composition:
         with _no_launch():
             differing = [leaf for leaf in dynamic if repr(_resolved(config, *leaf)) != repr(_resolved(again, *leaf))]
         #: Keys whose resolvers give another value each time: they are no part of a run, as those of the launch.
-        self.unstable = {
-            key
-            for key in (".".join(map(str, path)) for path, _ in differing)
-            if not any(f"{key}.".startswith(f"{ignored}.") for ignored in ignore)
-        }
+        self.unstable = {key for path, _ in differing if not is_within(key := ".".join(map(str, path)), ignore)}
         self._dynamic = [leaf for leaf in dynamic if leaf not in differing]
         self._read([leaf for leaf in leaves if leaf not in dynamic])
         self._of_hydra = any("${hydra:" in text for _, text in self._dynamic)
-
-    def resources(self) -> dict[str, Any]:
-        """What a job with the present values requests."""
-        asked = OmegaConf.to_container(self.config.hydra.sweeper.resources, resolve=True)
-        return _resources(asked)
 
     @functools.cached_property
     def base(self) -> Base:
@@ -243,30 +236,25 @@ class Composition:
         refused = []
         for key, override in overrides.items():
             word = str(override.input_line)
+            given = word.partition("=")[2]
             if self._now.get(key) == word:
                 continue
-            rule = fix = None
             try:
                 OmegaConf.update(self.config, key, override.value(), merge=True)
             except (ConfigAttributeError, ConfigKeyError):
                 rule, fix = "the configuration has no such key", f"correct the key, or add it with +{word}"
+                refused.append(Objection(key, given, rule, fix, COMMAND_LINE))
             except OmegaConfBaseException as error:
-                rule, fix = str(error).splitlines()[0], "correct the value"
-            if rule is not None and fix is not None:
-                refused.append(Objection(key, word.partition("=")[2], rule, fix, COMMAND_LINE))
-                continue
-            self._now[key] = word
-            self._values[key] = _plain(OmegaConf.select(self.config, key))
+                rule = str(error).splitlines()[0]
+                refused.append(Objection(key, given, rule, "correct the value", COMMAND_LINE))
+            else:
+                self._now[key] = word
+                self.values[key] = _plain(OmegaConf.select(self.config, key))
         return refused
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The replaced values, by dotted key."""
-        return dict(self._values)
 
     def resolved(self, number: int) -> dict[str, Any]:
         """The job's configuration in plain values, without `hydra` and the ignored keys. number: the job's."""
-        for key, value in self._values.items():
+        for key, value in self.values.items():
             self._tree = assign(self._tree, key, value)
         if self._of_hydra:
             with read_write(self.config.hydra), open_dict(self.config.hydra):
@@ -308,10 +296,6 @@ def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
     near = [name for name in known if "seed" in name] or known
     fix = closest(key, known, "hydra.sweeper.seed_key=", f"name the key of the seed, such as {some(near, 8)}")
     raise InvalidPlan([Objection("hydra.sweeper.seed_key", key, "no job's configuration has this key", fix, PROGRAM)])
-
-
-def _resources(asked: Any) -> dict[str, Any]:
-    return checked(Resources, asked, "hydra.sweeper.resources").model_dump()
 
 
 @contextmanager
@@ -523,7 +507,7 @@ def _add(
     levels = {key: _finite(values[key]) if key in values else chosen[key].partition("=")[2] for key in varied}
     if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
         return
-    run, seed = frozen.run(composition, number, tuple(chosen.values()), values)
+    run, seed = frozen.run(composition, number, list(chosen.values()))
     factors = {label: levels[key] for key, label in labels.items()}
     result.jobs.append(Job(tuple(chosen.values()), run.id))
     result.entries.append(Entry.model_construct(id=run.id, group=group, seed=seed, factors=factors))
@@ -543,29 +527,25 @@ class _Frozen:
             {key: tuple(level) if isinstance(level, (list, tuple)) else (level,) for key, level in each.items()}
             for each in section.experiment.exclude
         ]
-        asked = section.resources
-        self._resources = None if interpolates(asked) else _resources(asked)
         self._parts: dict[int, tuple[Any, _Part]] = {}
         self._start = {key: value for key, value in program.items() if key not in ("task", KEY)}
-        self._named, self._task = (
-            f"{json.dumps(KEY)}:{json.dumps(program[KEY])}",
-            f'"program":{json.dumps(program["task"])}',
-        )
 
-    def run(
-        self, composition: Composition, number: int, overrides: tuple[str, ...], values: Mapping[str, Any]
-    ) -> tuple[PlannedRun, int]:
+    def run(self, composition: Composition, number: int, overrides: list[str]) -> tuple[PlannedRun, int]:
         """A job's run, and its seed (0 without one)."""
         part = self._settled(composition.resolved(number), "config")
-        text = f'{{{self._named},"config":{part.text},{self._task}}}'  # as identity.science orders it
+        application, task = json.dumps(self._program[KEY]), json.dumps(self._program["task"])
+        text = f'{{"{KEY}":{application},"config":{part.text},"program":{task}}}'  # as identity.science orders it
         digest = identity.digest("", text)
         seed = lookup(part.value, self._section.seed_key)[1]
         seed = seed if type(seed) is int else 0
+        asked: Any = self._section.resources
+        if interpolates(asked):
+            asked = OmegaConf.to_container(composition.config.hydra.sweeper.resources, resolve=True)
         start = {
             **self._start,
             "composition": composition.base.hash,
-            "values": dict(values),
-            "overrides": list(overrides),
+            "values": dict(composition.values),
+            "overrides": overrides,
             "number": number,
         }
         config = {
@@ -574,7 +554,7 @@ class _Frozen:
             "config": part.value,
             "seed": seed,
             "start": start,
-            "resources": composition.resources() if self._resources is None else self._resources,
+            "resources": checked(Resources, asked, "hydra.sweeper.resources").model_dump(),
         }
         if part.inputs:
             config[identity.INPUTS] = dict(sorted(part.inputs.items()))
@@ -608,8 +588,8 @@ class _Frozen:
         value = _finite(value)
         path = content.place_of(key, value) if isinstance(value, str) else None
         digest = self._outputs.get(path) if path is not None else None
-        if digest is None and isinstance(value, str) and (file := content.file_of(key, value)) is not None:
-            digest = content.digest(file)
+        if digest is None and path is not None and os.path.isfile(path):
+            digest = content.digest(Path(path))
         if not path or not digest:
             return _Part(value, identity.canonical_json(value), {})
         return _Part(path, json.dumps(f"sha256:{digest}"), {path: digest})

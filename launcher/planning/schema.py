@@ -8,7 +8,6 @@ the sibling's default, and so does a key without a fragment. A null default take
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ from jsonschema import Draft202012Validator, validators
 from analysis.spec import validation
 from analysis.spec.validation import KEY_ALONE, NO_SUCH_KEY, closest, words
 from launcher.application import application
+from launcher.config.content import HUB_NAME, PATH_KEY
+from launcher.config.hydra_compose import MISSING
 from launcher.errors import Diagnostics, Objection
 from launcher.text import one_line, shown
 
 ALLOWED = "allowed"
 # What describes the configuration and is not part of it: never frozen.
 _ABOUT = (ALLOWED, *application().descriptions)
-MISSING = "???"
 #: JSON Schema, but 3.0 is not an integer: a run would get it as it is, and count or divide with it.
 Validator: Any = validators.extend(
     Draft202012Validator,
@@ -33,7 +33,6 @@ Validator: Any = validators.extend(
     ),
 )
 _DATA = (".jsonl", ".jsonl.gz", ".parquet")
-_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?")  # the name of a model on a hub
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -74,7 +73,7 @@ class Checker:
 
     def check(self, tree: Mapping[str, Any]) -> Iterator[Objection]:
         """Every objection to a resolved, stripped tree."""
-        yield from self._walk(tree, self._defaults, "")
+        return self._walk(tree, self._defaults, "")
 
     def _walk(self, tree: Mapping[str, Any], defaults: Any, at: str) -> Iterator[Objection]:
         for key, value in tree.items():
@@ -84,16 +83,12 @@ class Checker:
                 yield Objection(path, value, NO_SUCH_KEY, closest(key, list(defaults), at, otherwise))
                 continue
             default = defaults.get(key) if isinstance(defaults, Mapping) else None
-            if (
-                isinstance(default, Mapping)
-                and default
-                and path not in self._schemas
-                and not isinstance(value, Mapping)
-            ):
+            nested = isinstance(value, Mapping)
+            if isinstance(default, Mapping) and default and not nested and not self.describes(path):
                 yield not_a_mapping(path, value, default)
                 continue
-            below = isinstance(value, Mapping) and not isinstance(default, (bool, int, float, str, list))
-            objection = self._leaf(path, value) if not below or path in self._schemas else None
+            below = nested and not isinstance(default, (bool, int, float, str, list))
+            objection = self._leaf(path, value) if not below or self.describes(path) else None
             if objection is not None:
                 yield objection
             elif below:
@@ -129,13 +124,11 @@ def not_a_mapping(path: str, value: Any, default: Mapping[str, Any]) -> Objectio
 def missing_file(path: str, value: Any) -> Path | None:
     """The local file or folder that a `*path` key of task, model or method names, if it is missing; hub names pass, but
     not below a folder that is here, nor those that no model could have."""
-    section, _, rest = path.partition(".")
-    name = rest.rpartition(".")[2]
-    named = section in ("task", "model", "method") and (name == "path" or name.endswith("_path"))
-    if not named or not isinstance(value, str):
+    if not isinstance(value, str) or not PATH_KEY.fullmatch(path):
         return None
     folder, _, below = value.partition("/")
-    if not _is_file(value) and not (below and os.path.isdir(folder)) and (section == "task" or _HUB.fullmatch(value)):
+    on_hub = path.startswith("task.") or HUB_NAME.fullmatch(value)
+    if on_hub and not _is_file(value) and not (below and os.path.isdir(folder)):
         return None
     file = os.path.expanduser(value)  # unlike pathlib's, these two take any text
     return None if os.path.exists(file) else Path(file)

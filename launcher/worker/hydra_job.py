@@ -195,8 +195,8 @@ def _noted_outputs(multirun: Path, config: Mapping[str, Any]) -> Iterator[None]:
         returned = True
     finally:
         for file, changed in content.named_files(config).items():
-            if before.get(file) != changed and (returned or str(file) not in inputs):
-                note(str(file), "")
+            if before.get(file) != changed and (returned or file not in inputs):
+                note(file, "")
         places.clear()
 
 
