@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from launcher import files
 from launcher.errors import Diagnostics, Objection, Usage
 from launcher.project import CONF, ROOT, root
+from launcher.text import counted
 
 #: The key of conf/config.yaml that names the application. No other file and no command line has it.
 KEY = "application"
@@ -83,7 +84,7 @@ class Shape:
         return self.nodes * max(self.devices, 1)
 
     def __str__(self) -> str:
-        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+        nodes = counted(self.nodes, "node")
         devices = f"{self.devices} devices, " if self.devices else ""
         return f"{nodes}, on each {devices}{self.cpus} CPUs and {self.memory_gb:g} GB, {self.time_s} s"
 

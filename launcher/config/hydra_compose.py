@@ -36,7 +36,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml._yaml import CParser
 
@@ -137,10 +137,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
     def hydras_own(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Compose the configuration with Hydra itself, which is slower: it merges OmegaConf nodes file by file."""
         whole = self._loader().load_configuration(self.config, list(overrides), RunMode.RUN, from_shell=False)
-        with flag_override(whole, ["struct", "readonly"], [False, False]):
-            del whole["hydra"]
-            whole.pop(KEY, None)
-        return plain(whole)
+        return {key: value for key, value in plain(whole).items() if key not in ("hydra", KEY)}
 
     def completions(self, words: Iterable[str], begun: str) -> list[str]:
         """What Hydra's completion offers after these words for the one that is begun. Sweeps of values, and what
@@ -232,9 +229,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
     def source(self, overrides: Sequence[str], key: str) -> str | None:
         """The file that set a key of this composition last, relative to the folder's parent; None when no file did."""
         for file in reversed(self.compose(overrides).files):
-            if file.package and not key.startswith(f"{file.package}."):
-                continue
-            if lookup(file.content, key.removeprefix(f"{file.package}.") if file.package else key)[0]:
+            if key != file.package and lookup(file.tree, key)[0]:
                 return f"{self.folder.name}/{file.path}.yaml"
         return None
 
@@ -255,14 +250,12 @@ def hidden() -> list[str]:
     return [f"{first[name]} hides {file}" for name, file in files if first.setdefault(name, file) != file]
 
 
-def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]:
+def merge(tree: Mapping[str, Any], content: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     """A file's content over a tree, as OmegaConf merges untyped nodes: mappings key by key, anything else whole.
 
     A missing value (`???`) replaces nothing. Clash: a mapping over a list, or a list over a mapping. NotPlain: a
     mapping, a list or a missing value over an interpolation, which OmegaConf resolves first.
     """
-    if not isinstance(content, Mapping):
-        raise NotPlain
     result = dict(tree)
     for key, value in content.items():
         if key not in result:
@@ -272,11 +265,7 @@ def merge(tree: Mapping[str, Any], content: Any, at: str = "") -> dict[str, Any]
         nested = isinstance(value, (Mapping, list))
         if isinstance(present, str) and "${" in present and (nested or value == MISSING):
             raise NotPlain
-        if (
-            nested
-            and isinstance(present, (Mapping, list))
-            and isinstance(present, Mapping) != isinstance(value, Mapping)
-        ):
+        if nested and isinstance(present, (Mapping, list)) and isinstance(present, list) != isinstance(value, list):
             raise Clash(f"{at}{key}", value)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
             result[key] = merge(present, value, f"{at}{key}.")
