@@ -45,31 +45,26 @@ def continued(plan: Plan) -> Plan:
 
 def _lengths(plan: Plan) -> list[int]:
     """The numbers of steps of all runs in the multirun folder, the largest first."""
-    lengths: set[int] = set()
-    run_ids: list[str] = []
-    with suppress(NotADirectoryError):  # the launch says so
+    try:
         run_ids = catalog.run_ids(plan.multirun)
-    for run_id in run_ids:
-        steps = _trainer(run_folder(plan.multirun, run_id)).get("steps")
-        lengths |= {steps} if isinstance(steps, int) else set()
-    return sorted(lengths, reverse=True)
+    except NotADirectoryError:  # the launch says so
+        return []
+    lengths = (_trainer(run_folder(plan.multirun, run_id)).get("steps") for run_id in run_ids)
+    return sorted({steps for steps in lengths if isinstance(steps, int)}, reverse=True)
 
 
 def _trainer(folder: Path) -> Mapping[str, Any]:
     """The section `trainer` of a frozen configuration; empty if it cannot be read."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, yaml.YAMLError):
         match = _TRAINER.search((folder / "config.yaml").read_text(encoding="utf-8"))
-        return _parsed(match[0]) if match else {}
+        if match and isinstance(section := _parsed(match[0]), Mapping):
+            return section
     return {}
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(section: str) -> Mapping[str, Any]:
-    try:
-        value = yaml.load(section, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["trainer"]
-    except yaml.YAMLError:
-        return {}
-    return value if isinstance(value, Mapping) else {}
+def _parsed(section: str) -> Any:
+    return yaml.load(section, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["trainer"]
 
 
 def _prefix_of(

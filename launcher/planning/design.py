@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Choices = tuple[tuple[str, str], ...]
@@ -31,6 +31,10 @@ class Factor:
     def keys(self) -> tuple[str, ...]:
         """All keys, in the order of a level's entries."""
         return (*self.choices, *self.values)
+
+    def levels_of(self, key: str) -> list[Any]:
+        """The levels of one key, each once."""
+        return distinct([level[self.keys.index(key)] for level in self.levels])
 
     def without(self, keys: Collection[str]) -> Factor | None:
         """The factor over its other keys, each combination once; None when no key is left."""
@@ -83,15 +87,15 @@ def unread(groups: Sequence[str], factors: Sequence[Factor], keys: Sequence[str]
 
 def _layouts(factors: Sequence[Factor]) -> list[tuple[Choices, list[Factor]]]:
     """Every combination of choices, with the factors under it: one that made a choice has that level alone."""
+    each = [
+        [replace(factor, levels=(level,)) for level in factor.levels] if factor.choices else [factor]
+        for factor in factors
+    ]
     layouts = []
-    for levels in itertools.product(*(factor.levels if factor.choices else (None,) for factor in factors)):
-        choices: list[tuple[str, str]] = []
-        laid_out = []
-        for factor, level in zip(factors, levels, strict=True):
-            if level is not None:
-                choices += zip(factor.choices, level, strict=False)  # the entries of its values come after these
-            laid_out.append(factor if level is None else Factor(factor.choices, factor.values, (level,)))
-        layouts.append((tuple(choices), laid_out))
+    for laid_out in itertools.product(*each):
+        # The entries of a level's values come after those of its choices.
+        choices = [pair for factor in laid_out for pair in zip(factor.choices, factor.levels[0], strict=False)]
+        layouts.append((tuple(choices), list(laid_out)))
     return layouts
 
 

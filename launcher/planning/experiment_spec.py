@@ -22,8 +22,6 @@ from pydantic_core import PydanticCustomError
 
 from analysis.spec.settings import Sequential
 from analysis.spec.validation import Listed, Objection, Section, closest, explain, refusal, refusals
-from launcher.application import Composed
-from launcher.config.hydra_compose import lookup
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
@@ -31,8 +29,6 @@ from launcher.planning.plan import Entry
 from launcher.planning.schema import report
 from launcher.run.folder import NAME, RESERVED, can_be_named
 
-# By section, the keys of which a file can drop inherited entries: see check_dropped.
-_INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
 _LETTERS = "a-z, A-Z, 0-9 and _ . + -, the first of them a letter or a digit"
 _FOLDER = f"a folder name of 1 to 100 of {_LETTERS}; and not, in upper or lower case, {', '.join(RESERVED)}"
 
@@ -48,10 +44,6 @@ def _text_keys(value: Any) -> Any:
         twice = next(str(key) for key in value if [*map(str, value)].count(str(key)) > 1)
         raise refusals([((twice,), value[twice], refusal("two groups have this name", "rename one", False))])
     return named
-
-
-def _without_null(entries: Any) -> Any:
-    return {key: item for key, item in entries.items() if item is not None} if isinstance(entries, Mapping) else entries
 
 
 def _or_null(schema: dict[str, Any]) -> None:
@@ -82,8 +74,8 @@ Levels = Annotated[
     Listed[Any],
     Field(min_length=1, description=_LEVELS, json_schema_extra={"type": ["array", "string"], "pattern": r"^\$\{.+\}$"}),
 ]
-#: A mapping of names to items, where null drops the entry of a file that this one inherits from.
-_Entries = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(json_schema_extra=_or_null)]
+#: A mapping of names to items, where in a file null drops the entry of another.
+_Entries = Annotated[dict[str, Item], Field(json_schema_extra=_or_null)]
 Zip = Annotated[
     dict[str, Levels],
     Field(min_length=2, description="a mapping of two keys or more to their levels, which go together"),
@@ -288,34 +280,6 @@ def _sound(section: dict[str, Any]) -> tuple[list[Objection], ExperimentSpec]:
                 elif isinstance(value, Mapping) and below:
                     kept = {key: entry for key, entry in value.items() if str(key) != str(below[0])}
                     section |= {str(name): kept} if len(kept) < len(value) else {}
-
-
-# ---------------------------------------------------------------- what a file inherits from another
-
-# Through Hydra's `defaults: [other, _self_]`, which merges the two: mappings key by key, anything else whole. A null
-# drops an entry: `groups: {C2: null}`.
-
-
-def check_dropped(
-    at: str, section: Mapping[str, Any], composed: Composed, where: str, problems: Diagnostics
-) -> dict[str, Any]:
-    """A merged section, whose key is `at` ("experiment" or "analysis"), without its null entries. A problem is added
-    for each null entry that no file of the composition declares. where: the experiment's file, for messages."""
-    of_files = [found for file in composed.files if isinstance(found := lookup(file.tree, at)[1], Mapping)]
-    result = dict(section)
-    for key in _INHERITED[at]:
-        entries = section.get(key)
-        if not isinstance(entries, Mapping):
-            continue
-        theirs = [found[key] for found in of_files if isinstance(found.get(key), Mapping)]
-        declared = sorted({str(name) for named in theirs for name, entry in named.items() if entry is not None})
-        for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
-            others = f"; declared: {', '.join(declared)}" if declared else ""
-            fix = closest(name, declared, otherwise=f"remove it, or give it a value{others}")
-            rule = "null removes an entry of another file, but no other file has this entry"
-            problems.add(where, f"{at}.{key}.{name}", None, rule, fix)
-        result[key] = {name: entry for name, entry in entries.items() if entry is not None}
-    return result
 
 
 def check_groups(

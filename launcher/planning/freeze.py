@@ -63,8 +63,7 @@ def freeze(plan: Plan) -> None:
         if not files.mark_used(folder / "config.yaml") or run.id in moved:
             files.write_atomic(folder / "config.yaml", _frozen(run))
         if not (folder / "state.json").is_file():  # the state is written after the configuration
-            prefix = plan.prefixes.get(run.id)
-            state = lifecycle.created(run.id, *((prefix.run, prefix.step) if prefix is not None else ()))
+            state = lifecycle.created(run.id, *plan.prefixes.get(run.id, (None, None)))
             create_record(folder / "state.json", state)
     for experiment in plan.experiments:
         path = plan.multirun / experiment.name / "plan.json"

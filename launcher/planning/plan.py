@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NamedTuple, NotRequired
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
@@ -33,8 +33,7 @@ class PlannedRun:
     step_seconds: float | None
 
 
-@dataclass(frozen=True)
-class Prefix:
+class Prefix(NamedTuple):
     """The id of the run whose first `step` steps another run takes over."""
 
     run: str

@@ -26,11 +26,11 @@ from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Diagnostics, Objection
-from launcher.planning import added_seeds, clusters, continuation, design, experiment_spec, freeze, schema, variants
+from launcher.planning import added_seeds, clusters, continuation, experiment_spec, freeze, schema, variants
 from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, command_line, is_code_choice, parse
-from launcher.planning.plan import Experiment, FactorLevels, Plan, PlannedGroup, PlannedRun, seeds_of
+from launcher.planning.plan import Experiment, Plan, PlannedGroup, PlannedRun, seeds_of
 from launcher.planning.run_specs import run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
 from launcher.tracking import settings as tracking
@@ -39,6 +39,8 @@ from launcher.tracking import settings as tracking
 _WHOLE = ("analysis", "cluster", "tracking", "budget")
 _HYPOTHESES = "analysis.hypotheses"
 _METRIC = "must be a metric's key"
+# By section, the keys of which a file can drop inherited entries: see _section.
+_INHERITED = {"experiment": ("groups", "factors", "zip", "scales"), "analysis": ("hypotheses",)}
 _OF_GROUP = re.compile(r"experiment\.groups\.[^.]+")
 _LONGEST_NAME = 80  # characters, before the hash
 _IMPORT_S = 60.0
@@ -190,6 +192,27 @@ def _selection(planning: Planning, experiment: str | None) -> list[str]:
     return [f"{group}={choice}" for group, choice in chosen.items()]
 
 
+def _section(planning: Planning, config_root: Root, at: str) -> dict[str, Any]:
+    """The section `at` without its null entries: a file inherits what another one declares, through Hydra's `defaults:
+    [other, _self_]`, and null drops an entry (`groups: {C2: null}`). A problem is added for each null entry that no
+    file declares."""
+    result = dict(config_root.tree.get(at) or {})
+    for key in _INHERITED[at]:
+        entries = result.get(key)
+        if not isinstance(entries, Mapping):
+            continue
+        of_files = (hydra_compose.lookup(file.tree, f"{at}.{key}")[1] for file in config_root.composed.files)
+        theirs = [named for named in of_files if isinstance(named, Mapping)]
+        declared = sorted({str(name) for named in theirs for name, entry in named.items() if entry is not None})
+        for name in [str(name) for name, entry in entries.items() if entry is None and str(name) not in declared]:
+            others = f"; declared: {', '.join(declared)}" if declared else ""
+            fix = closest(name, declared, otherwise=f"remove it, or give it a value{others}")
+            rule = "null removes an entry of another file, but no other file has this entry"
+            planning.problems.add(config_root.where, f"{at}.{key}.{name}", None, rule, fix)
+        result[key] = {name: entry for name, entry in entries.items() if entry is not None}
+    return result
+
+
 def _first_unknown(tree: Mapping[str, Any], key: str) -> tuple[str, str, list[str]]:
     """Split a dotted key at its first unknown word: the part before it, the word, and the keys that exist there."""
     within, words = "", key.split(".")
@@ -207,9 +230,7 @@ def _experiment(
     """An experiment and its runs, by id."""
     problems, given, tree = planning.problems, planning.arguments, config_root.tree
     default = config_root.composed.choices.get("method") or application().parts().BASELINE
-    section = experiment_spec.check_dropped(
-        "experiment", tree.get("experiment") or {}, config_root.composed, config_root.where, problems
-    )
+    section = _section(planning, config_root, "experiment")
     if config_root.experiment is None and "experiment.name" not in given.values:
         section["name"] = _adhoc_name(given, str(section.get("name")), default)
     name, multirun = str(section.get("name")), _multirun(root, config_root)
@@ -231,10 +252,6 @@ def _experiment(
         name: {"label": str(group.label), "method": group.methods[0] if len(group.methods) == 1 else [*group.methods]}
         for name, group in spec.groups.items()
     }
-    labels = design.short_labels(list(specs.levels))
-    factors: dict[str, FactorLevels] = {
-        key: {"label": labels[key], "levels": list(levels)} for key, levels in specs.levels.items()
-    }
     # What the section `analysis` is checked with; the metrics and cells of runs with problems are not known.
     known = Context(
         seeds_of(groups, specs.entries),
@@ -254,7 +271,7 @@ def _experiment(
         steps=max((int(run.config["trainer"]["steps"]) for run in specs.runs.values()), default=0),
         seeds=tuple(sorted({entry.seed for entry in specs.entries})) if spec.rule else spec.all_seeds,
         groups=groups,
-        factors=factors,
+        factors=specs.factors,
         analysis=_analysis(planning, config_root, known, spec),
         runs=specs.entries,
     )
@@ -290,9 +307,7 @@ def _other_owners(planning: Planning, config_root: Root, name: str) -> Iterator[
 
 def _analysis(planning: Planning, config_root: Root, context: Context, spec: ExperimentSpec) -> dict[str, Any]:
     problems = planning.problems
-    section = experiment_spec.check_dropped(
-        "analysis", config_root.tree.get("analysis") or {}, config_root.composed, config_root.where, problems
-    )
+    section = _section(planning, config_root, "analysis")
     sequential = spec.rule.model_dump() if spec.rule is not None else None
     if section.get("sequential") not in (None, sequential):
         value, where = schema.brief(section["sequential"]), config_root.where

@@ -17,10 +17,10 @@ from launcher.config.hydra_compose import Composer, spelled
 from launcher.errors import Objection
 from launcher.planning import design, variants
 from launcher.planning import overrides as command_line
-from launcher.planning.design import Cell, Choices, Exclusion, Factor, distinct, equal, excludes
+from launcher.planning.design import Cell, Choices, Exclusion, Factor, equal, excludes
 from launcher.planning.experiment_spec import ExperimentSpec, Group
 from launcher.planning.overrides import COMMAND_LINE
-from launcher.planning.plan import Entry, PlannedRun
+from launcher.planning.plan import Entry, FactorLevels, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.planning.variants import SECTIONS, ConfigVariant, Planning, Root
 
@@ -31,13 +31,13 @@ _Places = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True)
 class RunSpecs:
-    """The entries of an experiment, their runs by id, the levels of each factor by key, and the metrics that some run
-    of each group writes. sources: from which policies each group draws its responses.
+    """The entries of an experiment, their runs by id, its factors by key, and the metrics that some run of each group
+    writes. sources: from which policies each group draws its responses.
     """
 
     entries: tuple[Entry, ...]
     runs: Mapping[str, PlannedRun]
-    levels: Mapping[str, list[Any]]
+    factors: dict[str, FactorLevels]
     metrics: Mapping[str, Collection[str]]
     sources: Mapping[str, Collection[str]]
 
@@ -133,7 +133,10 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
         _name_cells(planning, root, cells, [*begins, len(planning.problems)])
     if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
         _refuse_idle_exclusions(planning, layout, matched, bool(entries))
-    return RunSpecs(tuple(entries), runs, factors.levels, metrics, sources)
+    planned: dict[str, FactorLevels] = {
+        key: {"label": labels[key], "levels": levels} for key, levels in factors.levels.items()
+    }
+    return RunSpecs(tuple(entries), runs, planned, metrics, sources)
 
 
 # ---------------------------------------------------------------- what the experiment declares
@@ -173,9 +176,7 @@ def _resolved_group(
     method; None (and problems) if it is not sound."""
     composer, problems, given = planning.composer, planning.problems, planning.arguments
     place, at = (where, f"experiment.groups.{name}.method") if given.methods is None else (COMMAND_LINE, "method")
-    unknown = [method for method in group.methods if method not in composer.options("method")]
-    problems += [command_line.unknown_option(composer, place, at, "method", method) for method in unknown]
-    if unknown:
+    if command_line.choice_levels(composer, "method", [group.methods], place, at, problems) is None:
         return None
     try:
         combined = application().parts().combine(composer, group.methods, place, at, problems)
@@ -297,10 +298,9 @@ def _settled(planning: Planning, layout: _Layout, treatment: _Treatment, config:
     for part, rule, fix in variant.unmet:
         where = _chooser(planning, layout, treatment, part)
         planning.problems.add(where, f"method/{part}", variant.parts[part], rule, fix)
-    is_valid = _is_valid(planning, layout, treatment, config)
-    refusals = checks.refusals(composed, config)
-    _report(planning, layout, treatment, refusals)
-    if not is_valid or variant.unmet or refusals:
+    breaches = [*variant.breaches(config), *checks.refusals(composed, config)]
+    _report(planning, layout, treatment, breaches)
+    if breaches or variant.unmet:
         return None
     completed, base = checks.settle(composed, config)
     planning.bases[base.hash] = base
@@ -333,25 +333,15 @@ def _chooser(planning: Planning, layout: _Layout, treatment: _Treatment, part: s
     return f"{composer.folder.name}/method/{likely[-1]}.yaml"
 
 
-def _is_valid(planning: Planning, layout: _Layout, treatment: _Treatment, config: Mapping[str, Any]) -> bool:
-    """Whether the values are as the files declare them; each breach is added."""
-    breaches = list(treatment.variant.breaches(config))
-    for breach in breaches:
-        where, at = _origin(planning, layout, treatment, breach.key)
-        section, _, rest = breach.key.partition(".")
-        unknown = breach.rule == NO_SUCH_KEY and section == "method"
-        if unknown and (readers := variants.readers(planning.composer, rest)):
-            rule = f"the method does not read this key; methods with {readers} do"
-            planning.problems.add(where, at, brief(breach.value), rule, "choose that part, or remove the key")
-        else:
-            report(planning.problems, where, breach, at)
-    return not breaches
-
-
 def _report(planning: Planning, layout: _Layout, treatment: _Treatment, objections: Sequence[Objection]) -> None:
     """Add objections, each with the place that set its key."""
     for objection in objections:
         where, at = _origin(planning, layout, treatment, objection.key)
+        section, _, rest = objection.key.partition(".")
+        unknown = objection.rule == NO_SUCH_KEY and section == "method"
+        if unknown and (readers := variants.readers(planning.composer, rest)):
+            rule = f"the method does not read this key; methods with {readers} do"
+            objection = replace(objection, rule=rule, fix="choose that part, or remove the key")
         report(planning.problems, where, objection, at)
 
 
@@ -391,12 +381,11 @@ def _name_cells(planning: Planning, root: Root, cells: Sequence[Cell], begins: S
 def _origin(planning: Planning, layout: _Layout, treatment: _Treatment, key: str) -> tuple[str, str]:
     """Who set a key: the command line, the experiment's factors or overrides, or a configuration file."""
     sources = treatment.sources
-    for prefix in (key, *(known for known in sources if key.startswith(f"{known}."))):
-        if prefix in sources:
-            where, at = sources[prefix]
-            return where, at + key.removeprefix(prefix)
-    below = next((known for known in sources if known.startswith(f"{key}.")), None)
-    if below is not None:  # section.nosuch, of section.nosuch.x=1
+    for above in (key, *(known for known in sources if key.startswith(f"{known}."))):
+        if above in sources:
+            where, at = sources[above]
+            return where, at + key.removeprefix(above)
+    for below in (known for known in sources if known.startswith(f"{key}.")):  # section.nosuch, of section.nosuch.x=1
         where, at = sources[below]
         return where, at.removesuffix(below.removeprefix(key))
     return planning.composer.source(treatment.variant.overrides, key) or layout.root.where, key
@@ -444,14 +433,8 @@ def _resolved_factors(planning: Planning, spec: ExperimentSpec, where: str) -> F
     factors += [Factor((), (key,), tuple((x,) for x in levels)) for key, levels in arguments.value_factors.items()]
     # A sweep of a declared factor stays in its place.
     factors.sort(key=lambda factor: min(places.index(key) if key in places else len(places) for key in factor.keys))
-    choices, values = (
-        {
-            key: distinct([level[factor.keys.index(key)] for level in factor.levels])
-            for factor in factors
-            for key in getattr(factor, kind)
-        }
-        for kind in ("choices", "values")
-    )
+    choices = {key: factor.levels_of(key) for factor in factors for key in factor.choices}
+    values = {key: factor.levels_of(key) for factor in factors for key in factor.values}
     return Factors(tuple(factors), choices, values, _exclusions(planning, spec, {**choices, **values}, where))
 
 
@@ -461,11 +444,11 @@ def _factor(planning: Planning, keys: Mapping[str, Sequence[Any]], where: str, a
     values: dict[str, list[Any]] = {}
     for key, levels in keys.items():
         at_key = at if len(keys) == 1 else f"{at}.{key}"
-        rule = fix = None
         if key in ("method", "experiment", *command_line.WHOLE_GROUPS):
             fix = "declare one group for each method" if key == "method" else "remove it"
-            rule = f"{key} is not a factor"
-        elif planning.composer.is_group(key):
+            planning.problems.add(where, at_key, brief(list(levels)), f"{key} is not a factor", fix)
+            return None
+        if planning.composer.is_group(key):
             chosen = command_line.choice_levels(planning.composer, key, levels, where, at_key, planning.problems)
             if chosen is None:
                 return None
@@ -474,9 +457,7 @@ def _factor(planning: Planning, keys: Mapping[str, Sequence[Any]], where: str, a
             values[key] = list(levels)
         else:
             fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
-            rule = "this key cannot be a factor"
-        if rule is not None and fix is not None:
-            planning.problems.add(where, at_key, brief(list(levels)), rule, fix)
+            planning.problems.add(where, at_key, brief(list(levels)), "this key cannot be a factor", fix)
             return None
     columns = [*choices.values(), *values.values()]
     return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
