@@ -18,7 +18,7 @@ from launcher.execution import checks, progress
 from launcher.execution.checks import Others
 from launcher.execution.costs import Forecast, budget_line
 from launcher.execution.reconciler import Outcome, Reconciler, budget_of, interruptible
-from launcher.planning import added_seeds, freeze, hypotheses
+from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path, spelled
@@ -296,7 +296,7 @@ def further_seeds(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
             group, baseline = str(reported["group"]), str(reported["baseline"])
             # fewer seeds than planned: the runs of its newest seeds have not all ended
             if reported["status"] == "continue" and reported["seeds"] == len(now[group]):
-                added |= dict.fromkeys((group, baseline), added_seeds.next_seeds(rule, now[group]))
+                added |= dict.fromkeys((group, baseline), range(min(len(now[group]) + rule.batch, rule.max)))
         if added:
             more[experiment.name] = added
             print(_added(experiment, rule.max, added), flush=True)

@@ -7,7 +7,7 @@ same command goes on where the last one stopped.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,6 @@ from launcher.planning.plan import Experiment
 from launcher.run import lifecycle
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState
-
-
-def next_seeds(rule: Sequential, now: Sequence[int]) -> range:
-    """The seeds of the look after the one that has the seeds `now`."""
-    return range(min(len(now) + rule.batch, rule.max))
 
 
 def current(

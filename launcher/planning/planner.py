@@ -150,7 +150,7 @@ def _root(planning: Planning, experiment: str | None) -> Root | None:
         return None
     objections_to_files = variants.file_problems(composer, composed)
     problems += objections_to_files
-    if not all(map(variants.is_harmless, objections_to_files)):
+    if any(problem.rule not in variants.HARMLESS for problem in objections_to_files):
         return None
     tree = dict(composed.tree)
     for key, value in values.items():

@@ -349,18 +349,18 @@ def _name_cells(planning: Planning, root: Root, cells: Sequence[Cell], begins: S
     """Let a problem of some groups or levels alone name them. begins: where each cell's problems begin, and the end."""
     levels = [{"group": cell.group, **{key: brief(level) for key, level in cell.factors}} for cell in cells]
     every: dict[str, set[str]] = {}
-    having: dict[Objection, dict[int, Mapping[str, str]]] = {}
-    for number, (begin, end) in enumerate(pairwise(begins)):
-        for key, level in levels[number].items():
+    having: dict[Objection, list[Mapping[str, str]]] = {}
+    for cell, (begin, end) in zip(levels, pairwise(begins), strict=True):
+        for key, level in cell.items():
             every.setdefault(key, set()).add(level)
         for problem in planning.problems[begin:end]:
-            having.setdefault(replace(problem, file=None), {})[number] = levels[number]
+            having.setdefault(replace(problem, file=None), []).append(cell)
     declared = root.experiment is not None and planning.arguments.methods is None
     named: dict[Objection, Objection] = {}
     for at in range(begins[0], begins[-1]):
         problem = planning.problems[at]
         if problem not in named:
-            own = [*having[replace(problem, file=None)].values()]
+            own = having[replace(problem, file=None)]
             its = {key: [*dict.fromkeys(cell[key] for cell in own if key in cell)] for key in own[0]}
             some = {key: each for key, each in its.items() if every[key] > {*each}}
             said = " and ".join(

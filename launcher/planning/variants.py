@@ -27,6 +27,8 @@ _PACKAGES = {
     HYPOTHESIS: "analysis.hypotheses",
 }
 _HYDRAS_OWN = "Hydra reads its own settings when it starts, before it reads this file"
+#: The rules that a file may break, and the rest of its composition can be judged.
+HARMLESS = (NO_SUCH_KEY, _HYDRAS_OWN)
 
 
 class ConfigVariant:
@@ -188,11 +190,6 @@ def file_problems(composer: Composer, composed: Composed) -> list[Objection]:
     """
     files = [file for file in composed.files if file.path != composer.config]
     return [problem for file in files for problem in _file_problems(composer, file)]
-
-
-def is_harmless(problem: Objection) -> bool:
-    """Whether the rest of a composition can be judged although one of its files has this problem."""
-    return problem.rule in (NO_SUCH_KEY, _HYDRAS_OWN)
 
 
 def _file_problems(composer: Composer, file: File) -> Iterator[Objection]:
