@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figures.traces import GID, Traces, tell, traces_of
+from analysis.figures.traces import GID, Traces, traces_of
 from analysis.stats.numbers import Array
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ MANY = 100  # with more seeds in a figure, each method's are drawn as one artist
 TOGETHER = "The seeds of a method are drawn as one: the page hides them with the method, not seed by seed."
 MARKS = (None, "o", "s", "^")  # markers of groups with equal colours, in the order of DASHES
 NEUTRAL = "#77777a"  # ink that belongs to no method, to be read on white and on black paper
-#: The seeds behind a mean, as dots.
-DOT: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5}
 DPI = 160  # of PNG files, and of images within SVG and PDF files
 #: No dates, so that the same drawing has the same bytes.
 _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
@@ -149,7 +147,7 @@ def panels_of(width: float, height: float, count: int, rows: int = 1, common: bo
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(width, height))  # without a layout engine: see lay_out
+    canvas = Canvas(figsize=(width, height))  # without a layout engine: see save
     FigureCanvasAgg(canvas)
     canvas.patch.set_alpha(0)
     panels = list(canvas.subplots(rows, count, sharex=common, sharey=common, squeeze=False).flat)
@@ -172,29 +170,6 @@ def legend(canvas: Canvas, side: str, entries: Sequence[tuple[str, Mapping[str, 
         made.remove()
         made = canvas.legend(handles=handles, ncols=-(-len(handles) // rows), **where)
     return rows + sum(text.count("\n") for text, _ in entries)
-
-
-def diamond(
-    axes: Axes, x: float, value: float, interval: tuple[float, float] | None, colour: str, role: str, what: str
-) -> None:
-    """Draw a mean over seeds at x with its interval, if it has one. role: NUMBER--GROUP."""
-    if interval is not None:
-        axes.plot((x, x), interval, color=colour, linewidth=1.6, gid=f"span{role}")
-    gid, label = f"mean{role}", f"{what}, mean over seeds"
-    tell(axes.plot([x], [value], "D", color=colour, markersize=4.5, gid=gid, label=label), interval)
-
-
-def seed_dots(axes: Axes, group: str, rows: Mapping[str, tuple[str, Array, Array]], many: bool, **look: Any) -> None:
-    """Draw the points of each seed of a group; many: as one artist. rows[gid]: label, x (n,) and y (n,) of a seed."""
-    if many:
-        from analysis.figures.dense_artists import Members
-
-        x, y = (np.concatenate([row[place] for row in rows.values()]) for place in (1, 2))
-        axes.plot(x, y, "o", gid=f"seeds--{group}", **look)
-        axes.add_artist(Members(rows))
-        return
-    for gid, (label, x, y) in rows.items():
-        axes.plot(x, y, "o", gid=gid, label=label, **look)
 
 
 def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str]) -> str:
@@ -231,18 +206,13 @@ def logarithmic(axes: Axes, direction: str, values: Array) -> bool:
     return True
 
 
-def lay_out(canvas: Canvas) -> None:
-    """Lay out a drawing once. A canvas with a layout engine would do so again, with another drawing, for every
-    format."""
+def save(sketches: Sequence[Sketch]) -> list[Sketch]:
+    """Lay the drawings out, so that they can be rendered, and return them. A canvas with a layout engine would be laid
+    out again, with another drawing, for every format."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    ConstrainedLayoutEngine().execute(canvas)
-
-
-def save(sketches: Sequence[Sketch]) -> list[Sketch]:
-    """Lay the drawings out, so that they can be rendered, and return them."""
     for sketch in sketches:
-        lay_out(sketch.canvas)
+        ConstrainedLayoutEngine().execute(sketch.canvas)
     return [*sketches]
 
 

@@ -4,12 +4,9 @@ The image is in the group (gid) of its method, so that a page can hide it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.artist import Artist
-
-from analysis.stats.numbers import Array
 
 
 class Cloud(Artist):
@@ -35,18 +32,3 @@ class Cloud(Artist):
         self.line.set_visible(False)
         renderer.stop_rasterizing()
         renderer.close_group("cloud")
-
-
-class Members(Artist):
-    """What one artist shows of many seeds at once, for the figure's values; itself it draws nothing.
-
-    rows[gid]: label, x (n,) and y (n,) of the line that a seed would be on its own.
-    """
-
-    def __init__(self, rows: Mapping[str, tuple[str, Array, Array]]) -> None:
-        super().__init__()
-        self.rows = rows
-        self.set_in_layout(False)
-
-    def draw(self, renderer: Any) -> None:
-        """Nothing."""

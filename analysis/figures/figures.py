@@ -26,11 +26,10 @@ from analysis.figures.canvas import (
     gap_sentences,
     legend,
     save,
-    seed_dots,
     style_of,
     styled,
 )
-from analysis.figures.traces import tell
+from analysis.figures.traces import tell, tell_members
 from analysis.findings.study import AXES, Block, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
@@ -73,15 +72,6 @@ def saved(*drawings: Drawing, note: str = "") -> list[Sketch]:
         return save([replace(sketch, caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
-def _interval(block: Block, drawn: bool) -> str:
-    """For the caption: that intervals are drawn, or why not."""
-    if drawn:
-        return "with the interval of the test that decides, "
-    if block.measure.summary == "best":
-        return "without an interval, because a maximum favours noise, "
-    return "without an interval, because the seeds are too few for one, "
-
-
 def _differences(block: Block, study: Study) -> Sketch | None:
     """A row for each group: the mean difference to the baseline, its interval and the seeds; None without a row."""
     shown = [c for c in block.comparisons if c.mean_difference is not None]
@@ -97,7 +87,13 @@ def _differences(block: Block, study: Study) -> Sketch | None:
         contrast, y = comparison.contrast, np.array([height - 0.16])  # seeds are below the mean
         x = contrast.a - (contrast.b if contrast.paired else contrast.b.mean())
         rows = {f"seed.{n}--{group}": (f"seed {n}", x[i : i + 1], y) for i, n in enumerate(comparison.seeds)}
-        seed_dots(axes, group, rows, many, markersize=3.6, markeredgewidth=0, alpha=0.55, color=colour)
+        dots: dict[str, Any] = {"markersize": 3.6, "markeredgewidth": 0, "alpha": 0.55, "color": colour}
+        if many:
+            (together,) = axes.plot(x, np.repeat(y, x.size), "o", gid=f"seeds--{group}", **dots)
+            tell_members(together, rows)
+        else:
+            for gid, (label, *point) in rows.items():
+                axes.plot(*point, "o", gid=gid, label=label, **dots)
         if interval is not None:
             axes.plot(interval, (height, height), color=colour, linewidth=2.0, gid=f"interval--{group}")
         mean: dict[str, Any] = {"markersize": 6, "color": colour, "gid": f"mean--{group}", "label": "mean over seeds"}
@@ -113,11 +109,14 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     beside = max(len(line) for label in labels for line in label.split("\n"))  # these labels make the axes narrower
     axes.set_xlabel(textwrap.fill(f"{measure.title}, difference to {baseline}{unit}", LINE - 20 - min(beside, _TICK)))
     paired = study.settings.pairing == "seed"
+    drawn = "with the interval of the test that decides"
+    if not any(comparison.interval for comparison in shown):
+        why = "a maximum favours noise" if measure.summary == "best" else "the seeds are too few for one"
+        drawn = f"without an interval, because {why}"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (
         f"{capital(measure.title)}, difference to {baseline}"
-        f"{' over the same seeds' if paired else ''}: mean (diamond) "
-        f"{_interval(block, any(comparison.interval for comparison in shown))}each seed as "
+        f"{' over the same seeds' if paired else ''}: mean (diamond) {drawn}, each seed as "
         f"a dot{'' if paired else f', less the mean of {baseline}'}.{sides.get(measure.better or '', '')}"
         f"{f' {TOGETHER}' if many else ''}"
     )

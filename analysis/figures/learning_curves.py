@@ -27,7 +27,7 @@ from analysis.figures.canvas import (
     logarithmic,
     style_of,
 )
-from analysis.figures.traces import intervals_of, tell
+from analysis.figures.traces import intervals_of, tell, tell_members
 from analysis.findings.study import Study
 from analysis.spec.cell import grouped
 from analysis.spec.figure_spec import Picture
@@ -240,7 +240,7 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
     if many:
         from matplotlib.collections import LineCollection
 
-        from analysis.figures.dense_artists import Cloud, Members
+        from analysis.figures.dense_artists import Cloud
 
         shown = list(rows.values())[:: -(-len(rows) // _DRAWN)]
         segments = [np.column_stack((x, y)) for _, x, y in shown]
@@ -248,7 +248,7 @@ def _seeds(axes: Axes, s: Series, look: Mapping[str, Any], many: bool) -> None:
         lines = LineCollection(segments, colors=look["color"], linewidths=0.6, alpha=alpha, zorder=1.5)
         axes.add_collection(lines, autolim=False)
         axes.add_artist(Cloud(lines, f"seeds--{s.group}"))
-        axes.add_artist(Members(rows))
+        tell_members(lines, rows)
         return
     mark = "." if s.steps.size == 1 else None
     for gid, (label, x, y) in rows.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # id of an artist: ROLE--GROUP, or ROLE.SEED--GROUP
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
-_TINY = 1e-15
-_TENS = np.array([float(f"1e{digits}") for digits in range(20)])
 _POINT = 72.0  # a drawing's units an inch, in SVG as matplotlib writes it
+Row = tuple[str, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,12 @@ def tell(lines: Sequence[Any], interval: tuple[Any, Any] | None = None, **about:
     ends = None if interval is None else (np.atleast_1d(interval[0]), np.atleast_1d(interval[1]))
     for line in lines:
         line.about = About(ends, **about)
+
+
+def tell_members(artist: Any, rows: Mapping[str, Row]) -> None:
+    """Attach to an artist that draws many seeds at once the line that each would be on its own. rows[gid]: its label, x
+    (n,) and y (n,)."""
+    artist.rows = rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +115,12 @@ def traces_of(canvas: Canvas, names: Mapping[str, str]) -> Traces:
 
 def _lines(axes: Axes) -> Iterator[tuple[str, str, Any, Any, About]]:
     """Group id, label, x and y of every line, and of those that one artist draws together, and what more they show."""
-    from analysis.figures.dense_artists import Members
-
     for line in axes.lines:
         about = getattr(line, "about", About())
         yield line.get_gid() or "", str(line.get_label()), line.get_xdata(), line.get_ydata(), about
-    for artist in axes.artists:
-        if isinstance(artist, Members):
-            for gid, row in artist.rows.items():
-                yield gid, *row, About()
+    for artist in (*axes.lines, *axes.collections):
+        for gid, row in getattr(artist, "rows", {}).items():
+            yield gid, *row, About()
 
 
 def _panel(canvas: Canvas, axes: Axes) -> Panel:
@@ -165,17 +168,14 @@ def _axis(axis: tuple[str, float, float, bool]) -> list[Any]:
 
 
 def _short(values: Array) -> tuple[float | None, ...]:
-    """Each number with five digits; None for one that is not finite."""
-    size = np.abs(values)
-    usual = (size == 0) | ((size >= _TINY) & (size < _WHOLE))
-    # Divided by an exact power of ten, a whole number is the double nearest to its decimals.
-    powers = _TENS[np.clip(4 - np.floor(np.log10(np.where(usual & (size > 0), size, 1.0))), 0, None).astype(np.intp)]
-    rounded = (np.rint(np.where(usual, values, 0.0) * powers) / powers).tolist()
-    if not usual.all():
-        for index in np.flatnonzero(~usual).tolist():
-            rounded[index] = float(f"{values[index]:.5g}") if np.isfinite(values[index]) else None
+    """Each number with five digits, or all before its point; None for one that is not finite."""
+    return tuple(_shortened(value) if math.isfinite(value) else None for value in values.tolist())
+
+
+def _shortened(value: float) -> float:
+    short = float(f"{value:.0f}" if 1e4 <= abs(value) < _WHOLE else f"{value:.5g}")
     # A whole number is shorter so. From 1e15 on JSON's readers might not know it.
-    return tuple(int(v) if v is not None and v.is_integer() and abs(v) < _WHOLE else v for v in rounded)
+    return int(short) if short.is_integer() and abs(short) < _WHOLE else short
 
 
 _EXPONENTS = (1e-4, 1e16)  # Python writes numbers outside with one

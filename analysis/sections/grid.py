@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.data import cells
 from analysis.data.sweep import Cell, Run
-from analysis.figures.canvas import DOT, INK, Sketch, brief, canvas_of, colours, diamond, legend, panels_of
+from analysis.figures.canvas import INK, Sketch, brief, canvas_of, colours, legend, panels_of
 from analysis.figures.traces import tell
 from analysis.findings.study import Study
 from analysis.spec.cell import grouped, key_of
@@ -358,9 +358,12 @@ def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[floa
     for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
         of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
         for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
-            gid = f"seed{of}.{seed}--{grid.group}"
-            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=f"{which}, seed {seed}", color=colour, **DOT)
-        diamond(axes, x, effect.value, effect.interval, colour, f"{of}--{grid.group}", which)
+            named = {"gid": f"seed{of}.{seed}--{grid.group}", "label": f"{which}, seed {seed}"}
+            axes.plot([x + _ASIDE], [value], "o", color=colour, markersize=3.0, markeredgewidth=0, alpha=0.5, **named)
+        if effect.interval is not None:
+            axes.plot((x, x), effect.interval, color=colour, linewidth=1.6, gid=f"span{of}--{grid.group}")
+        named = {"gid": f"mean{of}--{grid.group}", "label": f"{which}, mean over seeds"}
+        tell(axes.plot([x], [effect.value], "D", color=colour, markersize=4.5, **named), effect.interval)
 
 
 def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -156,43 +156,40 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
     """A row for each group on each of these measures: its value, and its comparison with the baseline. The notes say
     what is missing or particular. name: of the table's files."""
     entries: list[Entry] = []
-    notes: dict[str, None] = {}
+    notes: list[str] = []
     gaps: dict[tuple[str, str], list[str]] = {}
     first_step = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
     for block in blocks:
-        label = capital(describe(block.measure.metric).label)
-        notes.update(dict.fromkeys(caveats([block.measure.metric])))
+        label, measure = capital(describe(block.measure.metric).label), capital(block.measure.title)
+        notes += caveats([block.measure.metric])
         if block.measure.origin:
-            budget = f"budget {block.budget:g} {block.measure.unit}"
-            notes[f"{capital(block.measure.title)}: threshold {block.measure.origin}; {budget}."] = None
+            notes.append(f"{measure}: threshold {block.measure.origin}; budget {block.budget:g} {block.measure.unit}.")
         without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
         if without:
-            notes[f"{label}: not recorded by {', '.join(without)}."] = None
+            notes.append(f"{label}: not recorded by {', '.join(without)}.")
         if block.measure.summary == "auc" and block.start > first_step and any(e.seeds for e in block.estimates):
-            notes[f"{label}: the area is from step {block.start:g}, the first at which every run has it."] = None
+            notes.append(f"{label}: the area is from step {block.start:g}, the first at which every run has it.")
         if count := sum(value.at_first for value in block.values.values()):
             text = f"{counted(count, 'run')} reached it in the first window that every run has, or before"
-            notes[f"{capital(block.measure.title)}: {text}; that is the earliest time that can be told."] = None
+            notes.append(f"{measure}: {text}; that is the earliest time that can be told.")
         if text := wording.measured(study, block.measure.metric):
-            notes[f"{label}: {text}"] = None
-        notes.update(dict.fromkeys([*wording.sources(study, block), *uneven_lines(study, block)]))
+            notes.append(f"{label}: {text}")
+        notes += [*wording.sources(study, block), *uneven_lines(study, block)]
         decimals = _decimals(block)
         for estimate in block.estimates:
             comparison = block.comparison(estimate.group)
             row = _row(study, block, estimate, comparison, decimals)
-            record = _record(study, block, estimate, comparison)
-            entries.append((estimate.group, row, record))
+            entries.append((estimate.group, row, _record(study, block, estimate, comparison)))
             for text in wording.gaps(estimate.gaps):
                 gaps.setdefault((estimate.group, text), []).append(block.measure.title)
-            for text in comparison.notes if comparison else ():
-                notes[f"{capital(block.measure.title)}: {text}."] = None
-    notes |= dict.fromkeys(selection_lines(study, blocks))
+            notes += [f"{measure}: {text}." for text in (comparison.notes if comparison else ())]
+    notes += selection_lines(study, blocks)
     for (group, why), measures in gaps.items():
         recorded = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
-        notes[text if len(measures) == recorded else f"{capital(', '.join(measures))}: {text}"] = None
+        notes.append(text if len(measures) == recorded else f"{capital(', '.join(measures))}: {text}")
     columns = ("measure", "method", "seeds", "value", *COLUMNS)
-    return table(name, title, columns, entries, notes)
+    return table(name, title, columns, entries, dict.fromkeys(notes))
 
 
 def _decimals(block: Block) -> int | None:
@@ -239,8 +236,7 @@ def better(contrast: Contrast, measure: Measure) -> str:
     higher = "" if measure.better else " higher"
     if contrast.paired:
         return f"{_better(contrast, measure)} of {contrast.n}{higher}"
-    higher_share = compare.superiority(contrast.a, contrast.b) or 0.0
-    return f"{higher_share if measure.sign > 0 else 1 - higher_share:.0%} of pairs{higher}"
+    return f"{_improvement(contrast, measure) or 0.0:.0%} of pairs{higher}"
 
 
 def _better(contrast: Contrast, measure: Measure) -> int:
@@ -248,12 +244,17 @@ def _better(contrast: Contrast, measure: Measure) -> int:
     return contrast.above if measure.sign > 0 else contrast.n - contrast.ties - contrast.above
 
 
+def _improvement(contrast: Contrast, measure: Measure) -> float | None:
+    """In which share of all pairs of a value of the group and one of the baseline the group's is better (higher, if
+    neither direction is better), a tie counting half; None without values."""
+    higher = compare.superiority(contrast.a, contrast.b)
+    return higher if higher is None or measure.sign > 0 else 1 - higher
+
+
 def figures(comparison: Comparison | None, measure: Measure) -> Record:
     """The numbers of a comparison, by the columns of a CSV file; all None without one. pairs, d_z and better are None
-    if seeds are not paired, baseline_seeds if they are. improvement: the share of all pairs of a value of the group and
-    one of the baseline in which the group's is better (higher, if neither direction is better), a tie counting half."""
+    if seeds are not paired, baseline_seeds if they are. improvement: as `_improvement`."""
     contrast, p = (comparison.contrast, comparison.p) if comparison else (None, None)
-    higher_share = compare.superiority(contrast.a, contrast.b) if contrast else None
     pairs, samples = (contrast, None) if contrast and contrast.paired else (None, contrast)
     return {
         "pairs": pairs.n if pairs else None,
@@ -264,7 +265,7 @@ def figures(comparison: Comparison | None, measure: Measure) -> Record:
         "test": contrast.test if contrast else None,
         "d_z": contrast.d_z if contrast and p is not None and measure.summary != "time_to" else None,
         "better": _better(pairs, measure) if pairs else None,
-        "improvement": higher_share if higher_share is None or measure.sign > 0 else 1 - higher_share,
+        "improvement": _improvement(contrast, measure) if contrast else None,
         "p": p,
         "p_adjusted": comparison.adjusted if comparison else None,
     }
@@ -285,7 +286,26 @@ def _record(study: Study, block: Block, estimate: Estimate, comparison: Comparis
 
 def efficiency(study: Study) -> Table:
     """The baseline's mean time to each threshold over each group's; no row without a threshold or a baseline."""
-    baseline = study.sweep.baseline
+    sweep, entries = study.sweep, list[Entry]()
+    timed = [block for block in study.blocks if block.measure.summary == "time_to" and sweep.baseline is not None]
+    for block, estimate in [(of, estimate) for of in timed for estimate in of.estimates]:
+        reached, of = estimate.reached or (0, 0)
+        comparison = block.comparison(estimate.group)
+        ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else None
+        remark = wording.grounds([ratio.ground], sweep) if ratio and ratio.ground else None
+        row = (
+            capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
+            format_estimate(estimate.mean, estimate.interval) or "-", str(ratio.n) if ratio else "",
+            wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-" if ratio else "",
+            remark or "" if ratio else "baseline",
+        )  # fmt: skip
+        record = {
+            "metric": block.measure.metric, "threshold": block.measure.threshold, "unit": block.measure.unit,
+            "group": estimate.group, "reached": reached, "runs": of, "restricted_mean": estimate.mean,
+            "pairs": ratio.n if ratio else None, "efficiency": ratio.value if ratio else None,
+            **ends(ratio.interval if ratio else None), "bound": ratio.bound if ratio else None, "reason": remark,
+        }  # fmt: skip
+        entries.append((estimate.group, row, record))
     notes = (
         "Efficiency: the baseline's mean time over the group's: above 1 the group is sooner. If every run reached the "
         "threshold, its interval holds every factor that the test of the times does not reject, and assumes that no "
@@ -295,33 +315,9 @@ def efficiency(study: Study) -> Table:
         "A time that is cut at the budget makes it a bound: at least so much where the baseline's are cut, at most "
         "where the group's are, nothing where both are.",
     )
-    against = f"efficiency against {study.sweep.label(baseline)}" if baseline is not None else ""
+    against = "" if sweep.baseline is None else f"efficiency against {sweep.label(sweep.baseline)}"
     columns = ("measure", "method", "reached", "time", "pairs", against, "remark")
-    entries = _efficiencies(study) if baseline is not None else ()
     return table("efficiency", "Efficiency", columns, entries, notes)
-
-
-def _efficiencies(study: Study) -> Iterator[Entry]:
-    sweep = study.sweep
-    for block in study.blocks:
-        for estimate in block.estimates if block.measure.summary == "time_to" else ():
-            reached, of = estimate.reached or (0, 0)
-            comparison = block.comparison(estimate.group)
-            ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else None
-            remark = wording.grounds([ratio.ground], sweep) if ratio and ratio.ground else None
-            row = (
-                capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
-                format_estimate(estimate.mean, estimate.interval) or "-", str(ratio.n) if ratio else "",
-                wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-" if ratio else "",
-                remark or "" if ratio else "baseline",
-            )  # fmt: skip
-            record = {
-                "metric": block.measure.metric, "threshold": block.measure.threshold, "unit": block.measure.unit,
-                "group": estimate.group, "reached": reached, "runs": of, "restricted_mean": estimate.mean,
-                "pairs": ratio.n if ratio else None, "efficiency": ratio.value if ratio else None,
-                **ends(ratio.interval if ratio else None), "bound": ratio.bound if ratio else None, "reason": remark,
-            }  # fmt: skip
-            yield estimate.group, row, record
 
 
 def hypotheses(study: Study, verdicts: Sequence[Verdict]) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from analysis.figures.canvas import Sketch, canvas_of, lay_out, save, styled
+from analysis.figures.canvas import Sketch, canvas_of, save, styled
 from analysis.figures.figures import figures
 from analysis.findings.study import Gap
 from analysis.spec.metric_catalog import caveats, describe
@@ -54,8 +54,7 @@ def sketched(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> dic
     kept: dict[str, Sketch] = {}
 
     def keep(sketches: Sequence[Sketch]) -> list[Sketch]:
-        for sketch in sketches:
-            lay_out(sketch.canvas)
+        for sketch in save(sketches):
             sketch.canvas.canvas.draw()
             kept[sketch.name] = sketch
         return []
