@@ -45,7 +45,7 @@ _TICK = 16  # characters in a line of a method's tick label, which has two lines
 def figures(study: Study) -> list[Sketch]:
     """The figures of a report, laid out, in this order: differences on the primary measure, survival curves of times to
     thresholds, those of `analysis.figures`, and the primary metric by level of a method's only factor. One that has
-    nothing to show is left out. Raises ValueError for a kind that is not registered."""
+    nothing to show is left out."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
     drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
     main = saved(lambda: _differences(study.primary, study), note=range_note(study))
@@ -54,8 +54,7 @@ def figures(study: Study) -> list[Sketch]:
 
 def _drawn(study: Study, picture: Picture) -> Sketch | None:
     draw = registry.figure_of(picture.kind)
-    if draw is None:
-        raise ValueError(f"{picture.kind}: no such kind of figure is registered")
+    assert draw is not None, picture.kind  # the settings have asked the registry too
     sketch: Sketch | None = draw(study, picture)
     note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
     return sketch and replace(sketch, kind=picture.kind, caption=f"{sketch.caption}{note}")
@@ -143,6 +142,7 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
     entries: list[tuple[str, Any]] = []
     notes: list[str] = []
     never = []
+    below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 8}
     for group in sweep.groups:
         values = [block.values[run.id] for run in sweep.runs_of(group)]
         times = [value.value for value in values if value.value is not None]
@@ -159,22 +159,19 @@ def _survival(study: Study, block: Block, name: str) -> Sketch | None:
             mark = {"color": look["color"], "gid": f"censored--{group}", "label": "cut off, not reached"}
             heights = curve.share[np.searchsorted(curve.times, curve.censored)]
             axes.plot(curve.censored, heights, "|", markersize=11, markeredgewidth=1.8, clip_on=False, **mark)
-        placed: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         down = -(22 + _ROW * (len(entries) + 1))
         label = brief(sweep.label(group), _LETTERS)
-        of_group = {**placed, "fontsize": 8, "gid": f"risk--{group}"}
-        axes.annotate(label, (0, 0), (-14, down), ha="right", **of_group)
+        axes.annotate(label, (0, 0), (-14, down), ha="right", gid=f"risk--{group}", **below)
         for number, at in enumerate(moments):
             count = str(int((np.asarray(times) >= at).sum()))
-            axes.annotate(count, (at, 0), (0, down), ha="center", **{**of_group, "gid": f"risk{number}--{group}"})
+            axes.annotate(count, (at, 0), (0, down), ha="center", gid=f"risk{number}--{group}", **below)
         entries.append((sweep.label(group), {**look, "linewidth": 1.9}))
         if curve.share[-1] == 1.0:
             never.append(sweep.label(group))
         counted_label(sweep.label(group), len(times), len(values), "runs", notes)
     if not entries:
         return None
-    axes.annotate("not there yet:", (0, 0), (-14, -22), ha="right", fontsize=8,
-                  xycoords=("data", "axes fraction"), textcoords="offset points")  # fmt: skip
+    axes.annotate("not there yet:", (0, 0), (-14, -22), ha="right", **below)
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, budget)
     axes.set_xticks(moments)

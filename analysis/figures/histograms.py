@@ -28,32 +28,29 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
     sweep = study.sweep
     unknown = Metric(name, name)  # as those of imported runs, whose names mean nothing to the catalog
     about = unknown if sweep.plan.get("imported") else DISTRIBUTIONS.get(name, unknown)
-    multirun = sweep.folder.parent
-    ended = [run for run in sweep.runs if run.problem is None]
-    logs = {run.id: read_histograms(run_folder(multirun, run.id), name) for run in ended}
-    read = {run_id: by_step for run_id, (by_step, _) in logs.items()}
-    having = [run for run in ended if read[run.id]]
-    if not having:
+    ended = {run.id: run_folder(sweep.folder.parent, run.id) for run in sweep.runs if run.problem is None}
+    logs = {run_id: read_histograms(folder, name) for run_id, folder in ended.items()}
+    read = {run_id: by_step for run_id, (by_step, _) in logs.items() if by_step}
+    shared = sorted(set.intersection(*map(set, read.values()))) if read else []
+    if not shared:
         return None
-    shared = sorted(set.intersection(*(set(read[run.id]) for run in having)))
-    steps = sorted({shared[0], shared[(len(shared) - 1) // 2], shared[-1]}) if shared else []
-    if not steps:
-        return None
-    groups = [group for group in sweep.groups if any(run.group == group for run in having)]
-    edges = _edges([read[run.id][step].edges for run in having for step in steps])
+    steps = sorted({shared[0], shared[(len(shared) - 1) // 2], shared[-1]})
+    edges = _edges([by_step[step].edges for by_step in read.values() for step in steps])
     canvas, panels = panels_of(7.0, 3.2, len(steps))
     entries: list[tuple[str, Any]] = []
+    without: list[str] = []
     short: list[str] = []
-    for group in groups:
-        look = style_of(sweep.groups, group, False)
-        members = [run for run in having if run.group == group]
+    for group in sweep.groups:
+        runs, look = sweep.runs_of(group), style_of(sweep.groups, group, False)
+        members = [read[run.id] for run in runs if run.id in read]
+        if not members:
+            without += [sweep.label(group)] if any(run.id in ended for run in runs) else []
+            continue
         for axes, step in zip(panels, steps, strict=True):
-            densities = [read[run.id][step].density(edges) for run in members]
-            mean, gid = np.mean(densities, axis=0), f"histogram--{group}"
+            mean, gid = np.mean([by_step[step].density(edges) for by_step in members], axis=0), f"histogram--{group}"
             ends = edges, np.append(mean, mean[-1])
             axes.step(*ends, where="post", linewidth=1.5, gid=gid, label="mean over runs", **look)
-        planned = sum(run.group == group for run in sweep.runs)
-        label = counted_label(sweep.label(group), len(members), planned, "runs", short)
+        label = counted_label(sweep.label(group), len(members), len(runs), "runs", short)
         entries.append((label, {**look, "linewidth": 1.9}))
     for axes, step in zip(panels, steps, strict=True):
         axes.set_title(f"step {step}", fontsize=9, loc="left")
@@ -66,7 +63,6 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         f"Histogram of {about.label} at the first, middle and last step that every run recorded, as a density: the "
         "mean over the runs of each method."
     ]
-    without = [sweep.label(g) for g in sweep.groups if g not in groups and any(run.group == g for run in ended)]
     texts += gap_sentences(without, short)
     bad = sum(bad for _, bad in logs.values())
     if bad:

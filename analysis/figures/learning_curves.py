@@ -403,13 +403,12 @@ def series(study: Study, metric: str) -> list[Series]:
         silent = {run.seed for run in runs if recorded and run.problem is None and metric not in run.curves.values}
         cells_of = Counter(run.seed for run in runs)
         clocked = {run.id for run in runs if common.clocks is None or run.id in common.clocks}
-        usable = {run.id for run in runs if run.id in clocked and run.id in common.curves}
+        usable = clocked & common.curves.keys()
         kept = cells.keep({(run.seed, run.cell): 0.0 if run.id in usable else None for run in runs})
-        run_at = {(run.seed, run.cell): run for run in runs}
-        members = [[run_at[seed, cell] for cell in by_cell] for seed, by_cell in kept.seeds.items()]
-        drawn = [run.id for members_of_seed in members for run in members_of_seed]
+        id_at = {(run.seed, run.cell): run.id for run in runs}
+        drawn = [id_at[seed, cell] for seed, by_cell in kept.seeds.items() for cell in by_cell]
         steps, values, interpolated = on_grid([common.curves[run_id] for run_id in drawn], _POINTS)
-        ends = np.cumsum([len(members_of_seed) for members_of_seed in members])[:-1]
+        ends = np.cumsum([len(by_cell) for by_cell in kept.seeds.values()])[:-1]
         clocked_at = [common.at(run_id, steps) for run_id in drawn if common.clocks is not None]
         axis = np.mean(clocked_at, axis=0) if clocked_at else steps
         by_seed = _whole_cells(kept, np.split(values, ends)) if drawn else []
@@ -419,16 +418,13 @@ def series(study: Study, metric: str) -> list[Series]:
         whole = smooth(whole.reshape(len(by_seed), steps.size), width)
         partial: dict[int, tuple[Array, Array]] = {}
         for run in sorted(runs, key=lambda run: run.seed):
-            recorded_values = run.curves.values.get(metric, np.empty(0))
-            usable_values = np.abs(recorded_values) < LARGEST
+            values = run.curves.values.get(metric, np.empty(0))
+            inside = np.abs(values) < LARGEST
             drawable = run.seed not in kept.seeds and cells_of[run.seed] == 1 and run.id in clocked
-            if drawable and usable_values.any():
-                cut = recorded_values[usable_values]
-                at = common.at(run.id, run.curves.steps[usable_values])
-                partial[run.seed] = at, smooth(cut, _smoothing(cut.size))
-        averaged = []
-        if kept.dropped and kept.seeds:
-            averaged.append(kept.averaging)
+            if drawable and inside.any():
+                at = common.at(run.id, run.curves.steps[inside])
+                partial[run.seed] = at, smooth(values[inside], _smoothing(at.size))
+        averaged = [kept.averaging] if kept.dropped and kept.seeds else []
         if not kept.balanced:
             averaged.append(
                 "every cell has equal weight; where a seed lacks one, its curve has the mean of the other seeds, and "

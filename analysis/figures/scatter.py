@@ -22,6 +22,7 @@ from analysis.figures.canvas import (
 )
 from analysis.figures.traces import tell
 from analysis.findings.study import Measure, Study, block
+from analysis.spec.cell import grouped
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.registry import figure
@@ -52,30 +53,28 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
         runs = sweep.runs_of(group)
         if any(group in common.absent for common in ranges):
             continue
-        shared = {run.id: _shared(study, run, picture) for run in runs}
-        of = {run_id: points for run_id, (_, points) in shared.items()}
-        usable = [run for run in runs if of[run.id].shape[1]]
+        shared = [(run.seed, *_shared(study, run, picture)) for run in runs]
+        usable = [(seed, steps, points) for seed, steps, points in shared if steps.size]
         if not usable:
             continue
         look = _style(study, group)
-        for number, run in enumerate(usable):
-            gid, label = f"dots{number}.{run.seed}--{group}", f"seed {run.seed}"
-            dots = axes.plot(*of[run.id], gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
-            tell(dots, steps=shared[run.id][0])
+        for number, (seed, steps, points) in enumerate(usable):
+            gid, label = f"dots{number}.{seed}--{group}", f"seed {seed}"
+            dots = axes.plot(*points, gid=gid, zorder=2, label=label, markersize=3, alpha=0.35, **look)
+            tell(dots, steps=steps)
             lines += dots
-            drawn.append(of[run.id])
-        seeds = sorted({run.seed for run in usable})
-        for seed in seeds:
-            mean = np.mean([of[run.id].mean(axis=1) for run in usable if run.seed == seed], axis=0)
+            drawn.append(points)
+        means = grouped((seed, points.mean(axis=1)) for seed, _, points in usable)
+        for seed, of_seed in sorted(means.items()):
+            mean = np.mean(of_seed, axis=0)
             gid, label = f"means.{seed}--{group}", f"seed {seed}, mean over its steps"
             axes.plot(mean[:1], mean[1:], zorder=3, gid=gid, label=label, **{**look, "markersize": 7, **_EDGE})
-        label = counted_label(sweep.label(group), len(seeds), len({run.seed for run in runs}), "seeds", notes)
+        label = counted_label(sweep.label(group), len(means), len({run.seed for run in runs}), "seeds", notes)
         entries.append((label, {**look, "markersize": 6}))
     if not drawn:
         return None
     if picture.diagonal:
-        points = np.concatenate([points_of_run.ravel() for points_of_run in drawn])
-        low, high = float(points.min()), float(points.max())
+        low, high = min(float(points.min()) for points in drawn), max(float(points.max()) for points in drawn)
         margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
         ends = (low - margin, high + margin)
         axes.plot(ends, ends, color=NEUTRAL, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)

@@ -76,12 +76,13 @@ def write(
         sections=parts,
         responses=responses(sweep),
     )
-    files = files_of(report.tables, report.figures, figure_formats) | numbers
+    files = files_of(report.tables, report.figures, figure_formats)
+    files["results.csv"] = numbers
     files["report.json"] = partial(to_json, report)
     files["index.html"] = partial(page, report)
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
-    former = written(out) | {_RESPONSES, "results.parquet"}  # the last one of an older version
+    former = written(out) | {_RESPONSES}
     write_all(out, files)
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)

@@ -7,11 +7,9 @@ import filecmp
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from analysis.data.responses import Responses
 from analysis.data.run_values import value_of
@@ -26,7 +24,7 @@ from analysis.tables.table import Table, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
-Content = bytes | Callable[[], bytes | Iterable[str]]  # of a file: its bytes, or what makes them, or its text in parts
+Content = bytes | Iterable[str] | Callable[[], bytes | Iterable[str]]  # of a file: bytes, text in parts, what makes it
 _COLUMNS = ("run", "group", "seed", "metric", "summary", "value")  # of results.csv
 
 
@@ -75,22 +73,18 @@ def write_all(out: Path, files: Mapping[str, Content]) -> None:
     """Write all files aside and rename them, so that a reader never sees half a file. A file with this content is not
     touched. BadPlan: they cannot be written."""
     try:
-        for name, content in files.items():
-            path = out / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(_aside(path), "wb") as file:
-                file.writelines(_parts(content))
-        for path in map(out.joinpath, files):
-            if path.is_file() and filecmp.cmp(_aside(path), path, shallow=False):
-                _aside(path).unlink()
-            else:
-                os.replace(_aside(path), path)
-    except BaseException as error:
-        for path in map(out.joinpath, files):
-            with suppress(OSError):
-                _aside(path).unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as folder:
+            aside = {name: Path(folder, name) for name in files}
+            for name, content in files.items():
+                aside[name].parent.mkdir(exist_ok=True)
+                with open(aside[name], "wb") as file:
+                    file.writelines(_parts(content))
+            for name, path in aside.items():
+                if not ((out / name).is_file() and filecmp.cmp(path, out / name, shallow=False)):
+                    (out / name).parent.mkdir(exist_ok=True)
+                    os.replace(path, out / name)
+    except OSError as error:
         rule = f"the report cannot be written here ({error.strerror})"
         raise BadPlan(f"{out}: {rule}. Fix: free space, or make the folder writable, and repeat the command") from error
 
@@ -100,13 +94,9 @@ def _parts(content: Content) -> Iterable[bytes]:
     return [made] if isinstance(made, bytes) else map(str.encode, made)
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".tmp-{path.name}-{os.getpid()}")
-
-
-def results(study: Study) -> dict[str, Content]:
-    """results.csv: run, group, seed, metric, summary, value; one row for each run and summary, for every metric
-    that was read."""
+def results(study: Study) -> Iterable[str]:
+    """The lines of results.csv, to be read once: run, group, seed, metric, summary, value; one for each run and
+    summary, for every metric that was read."""
     runs, settings = study.sweep.runs, study.settings
     file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
     table = csv.writer(file, lineterminator="\n")
@@ -126,9 +116,5 @@ def results(study: Study) -> dict[str, Content]:
             table.writerows(
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             )
-    return {"results.csv": partial(_from_start, file)}
-
-
-def _from_start(file: TextIO) -> TextIO:
     file.seek(0)
     return file

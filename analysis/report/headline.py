@@ -19,7 +19,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
-from analysis.tables.comparison import better, gap_of, lacking
+from analysis.tables.comparison import better
 from analysis.tables.levels import (
     averaged_over,
     collapse_lines,
@@ -79,7 +79,7 @@ def answer(study: Study) -> Answer:
     """The first lines of the report on a study: what its primary measure shows."""
     sweep = study.sweep
     runs = {run.id: run for run in sweep.runs}.values()  # groups may share a run
-    gaps = tuple(f"{gap_of(run, why, sweep.label(run.group))} ({run.folder})" for run, why in lacking(study))
+    gaps = tuple(_gaps(study))
     usable, leader = _compared(study)
     result, certainty = _result(study, usable, leader)
     return Answer(
@@ -90,7 +90,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
+        limits=(*_made_by(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         extent=_extent(study),
@@ -100,6 +100,23 @@ def answer(study: Study) -> Answer:
             "planned": leader.planned, "means": (float(leader.contrast.a.mean()), float(leader.contrast.b.mean())),
         },
     )  # fmt: skip
+
+
+def _gaps(study: Study) -> Iterator[str]:
+    """The planned runs without a result, with the reason: they did not end well, or lack a primary value.
+
+    A missing value is no gap in a group that never records the metric, nor in any while the threshold is unknown.
+    """
+    block, sweep = study.primary, study.sweep
+    unknown = {estimate.group for estimate in block.estimates if not estimate.recorded}
+    if block.measure.summary == "time_to" and block.measure.threshold is None:
+        unknown = set(sweep.groups)
+    for run in sweep.runs:
+        value = block.values[run.id]
+        why = run.problem or (value.reason if value.value is None and run.group not in unknown else None)
+        if why:
+            place = filter(None, (sweep.label(run.group), f"seed {run.seed}", wording.factors(run.cell)))
+            yield f"{', '.join(place)}: {why} ({run.folder})"
 
 
 def _left_out(leader: Comparison | None, gaps: Sequence[str]) -> tuple[str, ...]:
@@ -160,15 +177,6 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
     yield f"These runs mix code ({accepted}): {differ}. {'. '.join(map(capital, versions))}.{unknown}"
 
 
-def _fork(sweep: Sweep) -> tuple[str, ...]:
-    """One line if an older version planned the runs as continuations of one group's runs."""
-    fork = sweep.plan.get("fork")
-    if not fork:
-        return ()
-    begin = f"the first {counted(fork['at'], 'step')} of {sweep.label(fork['source'])} with the same seed"
-    return (f"Every run continues {begin}. The claims are conditional on these first steps.",)
-
-
 def _detail(detail: object) -> str:
     if isinstance(detail, dict):
         return ", ".join(f"{key} {value}" for key, value in sorted(detail.items()))
@@ -184,8 +192,7 @@ def _question(study: Study) -> str:
     names = [sweep.label(group) for group in sweep.groups if group != sweep.baseline]
     if not names:
         return f"What {title} does {sweep.label(sweep.baseline)} reach?"
-    listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
-    return f"Does {listed} change the {title}, compared with {sweep.label(sweep.baseline)}?"
+    return f"Does {wording.listed(names, 'or')} change the {title}, compared with {sweep.label(sweep.baseline)}?"
 
 
 def _result(study: Study, usable: Sequence[Comparison], leader: Comparison | None) -> tuple[str, str]:

@@ -74,8 +74,7 @@ _HERE = Path(__file__).parent
 
 def page(report: Report) -> Iterator[str]:
     """The page, in parts. All text is escaped except the SVG of figures, the style and the script."""
-    study, drawn, answer = report.study, report.figures, report.answer
-    sweep = study.sweep
+    study, drawn, sweep = report.study, report.figures, report.study.sweep
     recorded = {metric for run in sweep.runs for metric in run.curves.values}
     names = {figure.name for figure in drawn}
     absent = [
@@ -96,24 +95,20 @@ def page(report: Report) -> Iterator[str]:
         for figure in drawn
     }
     return _template().generate(
+        vars(report),
         style=(_HERE / "style.css").read_text(encoding="utf-8"),
         script=(_HERE / "script.js").read_text(encoding="utf-8"),
-        study=study,
         contents=_contents(report, tables, bool(relations)),
-        responses=report.responses,
         labels=labels,
         health=_health(report),
         data=orjson.dumps({"figures": data}).decode().replace("<", "\\u003c"),  # which cannot end its HTML element
         values={figure.name: {"columns": SUMMARY, "rows": summary(figure.traces, labels)} for figure in drawn},
         name=report.name,
         command=report.command,
-        answer=answer,
         tables=tables,
-        figures=drawn,
         curves=curves,
         no_curve=_no_curve(study),
         relations=relations,
-        parts=report.sections,
         times=times,
         unrecorded=list(dict.fromkeys(absent)) if recorded else [],
         passing=AXES[study.settings.axis],

@@ -24,7 +24,7 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.factorial import Effect, Fit
 from analysis.stats.numbers import Interval, format_estimate, format_level, format_number, format_p
 from analysis.tables import wording
-from analysis.tables.levels import arranged, factor_order, runs_by_cell
+from analysis.tables.levels import runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table
 from analysis.tables.wording import all_levels
 
@@ -93,7 +93,8 @@ def _grid(study: Study, group: str) -> Grid | None:
     if not kept.seeds or not factorial.levels_of(kept.planned):
         return None
     filled = cells.filled(kept)
-    at, out = factorial.separable(_in_order(study, next(iter(filled.values()))))
+    usable = next(iter(filled.values()))
+    at, out = factorial.separable([cell for cell in runs_by_cell(study.sweep, group) if cell in usable])
     levels = factorial.levels_of(at)
     if not levels:
         return None
@@ -126,13 +127,6 @@ def _kept(study: Study, group: str) -> cells.Cells:
     """The cells of a group, with their factors in the plan's order."""
     runs = ((run, cell) for cell, runs in runs_by_cell(study.sweep, group).items() for run in runs)
     return cells.keep({(run.seed, cell): study.primary.values[run.id].value for run, cell in runs})
-
-
-def _in_order(study: Study, some: Mapping[Cell, float]) -> list[Cell]:
-    """Cells in the order of the plan's runs."""
-    order = factor_order(study.sweep)
-    planned = dict.fromkeys(arranged(run.cell, order) for run in study.sweep.runs)
-    return [cell for cell in planned if cell in some]
 
 
 def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, float]]) -> Seeds:
@@ -203,13 +197,12 @@ HEADS = {
 
 
 def grid_tables(study: Study, every: Sequence[Grid], results: Sequence[CellResult]) -> list[Table]:
-    """The tables that have a row."""
-    made = [
+    """What factors do, alone and in pairs, and every cell."""
+    return [
         _effects(study, every, 1, "effects", "What each factor does"),
         _effects(study, every, 2, "interactions", "What two factors do together"),
         _cells(study, results if any(result.n for result in results) else ()),
     ]
-    return [table for table in made if table.rows]
 
 
 def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: str) -> Table:
@@ -358,12 +351,13 @@ def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[floa
     for index, (x, effect) in enumerate(zip(at, effects, strict=True)):
         of, which = f"{number * 100 + index}", f"{factor} = {effect.levels[0]}"
         for seed, value in zip(grid.seeds, grid.fit.mains[factor][index], strict=True):
-            named = {"gid": f"seed{of}.{seed}--{grid.group}", "label": f"{which}, seed {seed}"}
-            axes.plot([x + _ASIDE], [value], "o", color=colour, markersize=3.0, markeredgewidth=0, alpha=0.5, **named)
+            dot: dict[str, Any] = {"markersize": 3.0, "markeredgewidth": 0, "alpha": 0.5, "color": colour}
+            gid, label = f"seed{of}.{seed}--{grid.group}", f"{which}, seed {seed}"
+            axes.plot([x + _ASIDE], [value], "o", gid=gid, label=label, **dot)
         if effect.interval is not None:
             axes.plot((x, x), effect.interval, color=colour, linewidth=1.6, gid=f"span{of}--{grid.group}")
-        named = {"gid": f"mean{of}--{grid.group}", "label": f"{which}, mean over seeds"}
-        tell(axes.plot([x], [effect.value], "D", color=colour, markersize=4.5, **named), effect.interval)
+        gid, label = f"mean{of}--{grid.group}", f"{which}, mean over seeds"
+        tell(axes.plot([x], [effect.value], "D", gid=gid, label=label, color=colour, markersize=4.5), effect.interval)
 
 
 def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:

@@ -18,7 +18,6 @@ from analysis.tables.table import Entry, Table, ends, table
 from analysis.tables.wording import all_levels
 
 FEWEST = 8  # cells, below which a percentile interval of so few runs does not hold
-Scores = tuple[Array, NDArray[np.int64]]  # (most runs, cells), 0 beyond the runs of a cell; and these, (cells,)
 
 
 def many_table(study: Study) -> Table | None:
@@ -41,17 +40,16 @@ def many_table(study: Study) -> Table | None:
     statistics = {"IQM": resample.iqm, **({"optimality gap": resample.optimality_gap} if bounded else {})}
     entries: list[Entry] = []
     for group, (values, runs) in scored.items():
-        results: dict[str, Resampled | None] = {
+        results = {
             name: resample.stratified(values, statistic, alpha, runs=runs, seed=seed)
             for name, statistic in statistics.items()
         }
-        results["improvement"] = None
         if base is not None and group != sweep.baseline:
             both = measure.sign * values, measure.sign * base[0]
             results["improvement"] = resample.probability_of_improvement(*both, alpha, runs=(runs, base[1]), seed=seed)
         fewest, most = int(runs.min()), int(runs.max())
         count = f"{most}" if fewest == most else f"{fewest} to {most}"
-        numbers = {name: _numbers(result) for name, result in results.items()}
+        numbers = {name: _numbers(results.get(name)) for name in (*statistics, "improvement")}
         shown = [format_estimate(*found) for found in numbers.values()]
         record: dict[str, Any] = {"metric": measure.metric, "summary": measure.summary, "group": group}
         record |= {"seeds": most, "fewest_runs": fewest, "cells": len(tasks)}
@@ -83,8 +81,8 @@ def many_table(study: Study) -> Table | None:
     return table("many", "All cells together", ("method", "seeds", "cells", *statistics, better), entries, notes)
 
 
-def _padded(runs: Sequence[Sequence[float]]) -> Scores:
-    """The runs of each cell as one array."""
+def _padded(runs: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.int64]]:
+    """The runs of each cell as one array (most runs, cells), 0 beyond those of a cell; and how many it has (cells,)."""
     counts = np.array([len(values_of_cell) for values_of_cell in runs])
     values = np.zeros((int(counts.max()), len(runs)))
     for cell, values_of_cell in enumerate(runs):

@@ -10,14 +10,13 @@ import numpy as np
 
 from analysis.findings import ratios
 from analysis.findings.study import Study
-from analysis.spec.metric_catalog import capital, describe
+from analysis.spec.metric_catalog import CLOCKS, capital, describe
 from analysis.stats import t_test
 from analysis.stats.numbers import format_estimate, format_level, format_number
 from analysis.tables import wording
 from analysis.tables.comparison import COLUMNS, comparison_cells, figures
 from analysis.tables.table import Entry, Table, ends, table
-
-_CLOCK = "cost/wall_seconds"
+from launcher.run.lifecycle import HOUR_S
 
 
 def overview(study: Study) -> Table | None:
@@ -26,7 +25,8 @@ def overview(study: Study) -> Table | None:
         return None
     sweep, blocks = study.sweep, [block for block in study.blocks if block.measure.summary == "final"]
     timed = [block for block in study.blocks if block.measure.summary == "time_to" and block.comparisons][:1]
-    clocked = any(_CLOCK in run.curves.values for run in sweep.runs)
+    clock = CLOCKS["seconds"]
+    clocked = any(clock in run.curves.values for run in sweep.runs)
     entries: list[Entry] = []
     for group in sweep.groups:
         row, record = [sweep.label(group)], dict[str, Any](method=sweep.label(group), group=group)
@@ -43,10 +43,10 @@ def overview(study: Study) -> Table | None:
             row.append((wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-") if ratio else "")
             record["efficiency"] = ratio.value if ratio else None
         if clocked:
-            curves = [run.curves.values[_CLOCK] for run in sweep.runs_of(group)
-                      if run.problem is None and _CLOCK in run.curves.values]  # fmt: skip
-            known = [float(curve[-1]) for curve in curves if np.isfinite(curve[-1])]
-            record["training_hours"] = float(np.mean(known)) / 3600 if known else None
+            ended = [run.curves.values for run in sweep.runs_of(group) if run.problem is None]
+            last = [float(values[clock][-1]) for values in ended if clock in values]
+            known = [seconds for seconds in last if np.isfinite(seconds)]
+            record["training_hours"] = float(np.mean(known)) / HOUR_S if known else None
             row.append(format_number(record["training_hours"], 3) or "-")
         entries.append((group, row, record))
     columns = ["method", *(capital(describe(block.measure.metric).label) for block in blocks)]

@@ -52,25 +52,19 @@ def sizes_table(study: Study) -> Table | None:
     base = _kept(study, baseline, known)
     for group in sweep.groups if base else ():
         kept = _kept(study, group, known) if group != baseline else {}
-        pairs = {
-            size: cells.pair(kept[size], base[size], (group, baseline))
-            for size in models
-            if {*kept} & {*base} >= {size}
-        }
+        both = [size for size in models if size in kept and size in base]
+        pairs = {size: cells.pair(kept[size], base[size], (group, baseline)) for size in both}
         used = {size: pair for size, pair in pairs.items() if pair.seeds}
         if len(used) < 2:
             continue
         for size, pair in pairs.items():
             contrast = Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed)
             add(group, size, contrast, "; ".join(f"seed {seed}: {why}" for seed, why in pair.lost.items()))
-        seeds = sorted({seed for pair in used.values() for seed in pair.seeds})
-        whole = [seed for seed in seeds if all(seed in pair.seeds for pair in used.values())]
-        rows = [[pair.seeds.index(seed) for seed in whole] for pair in used.values()]
-        a, b = (
-            np.array([np.take(side, at) for side, at in zip(sides, rows, strict=True)]).T.reshape(len(whole), len(used))
-            for sides in zip(*((pair.a, pair.b) for pair in used.values()), strict=True)
-        )
-        slopes = compare.slopes(list(used), a, b)
+        each = [dict(zip(pair.seeds, zip(pair.a, pair.b, strict=True), strict=True)) for pair in used.values()]
+        seeds = sorted({seed for by_seed in each for seed in by_seed})
+        whole = [seed for seed in seeds if all(seed in by_seed for by_seed in each)]
+        values = np.array([[by_seed[seed] for seed in whole] for by_seed in each]).reshape(len(used), len(whole), 2)
+        slopes = compare.slopes(list(used), values[..., 0].T, values[..., 1].T)
         lacking = f"{len(seeds) - len(whole)} of {len(seeds)} seeds lack a size: they have no slope"
         contrast = Contrast(test, slopes, np.zeros(slopes.size), settings.seed)
         add(group, None, contrast, lacking if len(whole) < len(seeds) else "")

@@ -41,8 +41,7 @@ def win_rate_tables(study: Study, judged: Sequence[Judged]) -> list[Table]:
         if results.against(study.sweep) is not None:
             made.append(_rates(study, results, f"win_rates{suffix}", number == 0))
         made.append(_strengths(study, results, f"strengths{suffix}"))
-    made += [_judges(judged)] if judged else []
-    return [shown for shown in made if shown.rows]
+    return [*made, _judges(judged)] if judged else []
 
 
 def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
@@ -50,7 +49,6 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     common = range_of(sweep, study.settings, WIN_RATE)
     measured = block(sweep, study.settings, common, Measure(WIN_RATE, "final", "higher"), sweep.baseline)
     rated = replace(study, sweep=sweep, ranges={**study.ranges, WIN_RATE: common})
-    shown = comparison_table(name, f"Win rates by {results.title}", rated, [measured])
     other = sweep.label(str(results.against(sweep)))
     notes = [
         f"The share of pairs that a method's response wins against that of {other} to the same prompt, of the same "
@@ -59,7 +57,8 @@ def _rates(study: Study, results: Judged, name: str, first: bool) -> Table:
     ]
     if first:
         notes.append(f"These are the values of {WIN_RATE}, because this judge was asked first.")
-    return replace(shown, notes=(*notes, *(f"{note}." for note in results.notes), *shown.notes))
+    notes += [f"{note}." for note in results.notes]
+    return comparison_table(name, f"Win rates by {results.title}", rated, [measured], notes)
 
 
 def _strengths(study: Study, results: Judged, name: str) -> Table:
@@ -69,7 +68,7 @@ def _strengths(study: Study, results: Judged, name: str) -> Table:
     groups = [group for group in sweep.groups if group in compared]
     entries: list[Entry] = []
     if not groups:
-        return table(name, "", (), entries)
+        return table(name, "", (), ())
     wins = results.wins(groups)
     fit = bradley_terry(wins, 0, study.settings.alpha)
     for i, group in enumerate(groups):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analysis.data.sweep import Run
@@ -96,17 +95,11 @@ def tables(study: Study, verdicts: Sequence[Verdict] = ()) -> list[Table]:
     return [table for table in every if table.rows]
 
 
-def chosen(study: Study) -> list[Block]:
-    """The blocks of the main table: the primary measure, the others of its metric, and every time to a threshold."""
-    others = [
-        b for b in study.blocks[1:] if b.measure.metric == study.settings.metric or b.measure.summary == "time_to"
-    ]
-    return [study.primary, *others]
-
-
 def main(study: Study) -> Table:
-    """The main comparison: each group and its difference to the baseline, on the `chosen` measures."""
-    compared = comparison_table("main", "Main comparison", study, chosen(study))
+    """The main comparison: each group and its difference to the baseline, on the primary measure, the others of its
+    metric, and every time to a threshold."""
+    metric = study.settings.metric
+    blocks = [b for b in study.blocks if b.measure.metric == metric or b.measure.summary == "time_to"]
     notes = [
         f"Value: mean over seeds. {wording.standard(study)}",
         wording.first_measure(registered(study.sweep)),
@@ -114,14 +107,14 @@ def main(study: Study) -> Table:
         *wording.pairing_gain(study),
         *scale_lines(study),
     ]
-    if any(block.measure.summary == "time_to" for block in chosen(study)):
+    if any(block.measure.summary == "time_to" for block in blocks):
         notes.append(
             f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
             f"whether or not runs reach the threshold. {wording.NO_INTERVAL_OF_TIMES}"
         )
     if lines := level_lines(study):
         notes.append(f"The first measure by level: {' '.join(lines)}")
-    return replace(compared, notes=(*notes, *compared.notes))
+    return comparison_table("main", "Main comparison", study, blocks, notes)
 
 
 def brief(study: Study) -> Table:
@@ -146,17 +139,16 @@ def metrics(study: Study) -> Table:
     """`comparison_table` of the final value and the area under the curve of every declared metric."""
     blocks = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
     blocks.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
-    compared = comparison_table("metrics", "All declared metrics", study, blocks)
     which = f"All but the {study.primary.measure.title}" if study.primary in blocks else "All"
     note = f"{which} are secondary: these comparisons were not declared as the question."
-    return replace(compared, notes=(note, *compared.notes))
+    return comparison_table("metrics", "All declared metrics", study, blocks, [note])
 
 
-def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block]) -> Table:
-    """A row for each group on each of these measures: its value, and its comparison with the baseline. The notes say
-    what is missing or particular. name: of the table's files."""
+def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block], first: Sequence[str]) -> Table:
+    """A row for each group on each of these measures: its value, and its comparison with the baseline. name: of the
+    table's files; first: the first notes, before those that say what is missing or particular."""
     entries: list[Entry] = []
-    notes: list[str] = []
+    notes = [*first]
     gaps: dict[tuple[str, str], list[str]] = {}
     first_step = min((float(run.curves.steps[0]) for run in study.sweep.runs if run.curves.steps.size), default=0.0)
     for block in blocks:
@@ -400,29 +392,6 @@ def runs(study: Study) -> Table:
         entries.append((run.group, row, record))
     columns = ("run", "method", "seed", "factors", "state", "attempt", "steps", "commit", "folder", "remark")
     return table("runs", "The runs", columns, entries)
-
-
-def lacking(study: Study) -> list[tuple[Run, str]]:
-    """The planned runs without a result, with the reason: they did not end well, or lack a primary value.
-
-    A missing value is no gap in a group that never records the metric, nor in any while the threshold is unknown.
-    """
-    block = study.primary
-    unknown = {estimate.group for estimate in block.estimates if not estimate.recorded}
-    if block.measure.summary == "time_to" and block.measure.threshold is None:
-        unknown = set(study.sweep.groups)
-    gaps = []
-    for run in study.sweep.runs:
-        value = block.values[run.id]
-        why = run.problem or (value.reason if value.value is None and run.group not in unknown else None)
-        if why:
-            gaps.append((run, why))
-    return gaps
-
-
-def gap_of(run: Run, why: str, label: str) -> str:
-    """The text of a gap: LABEL, seed N, FACTORS: WHY. label: of the run's group."""
-    return f"{', '.join(filter(None, (label, f'seed {run.seed}', wording.factors(run.cell))))}: {why}"
 
 
 def remark(run: Run) -> str:

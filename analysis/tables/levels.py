@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
@@ -66,23 +66,18 @@ class Levels:
 
 def levels(study: Study) -> tuple[Levels, ...]:
     """For each group, and each factor of which it has several levels, its results at these; in the plan's order."""
-    return tuple(
-        _levels(study, group, str(key), str(factor["label"]), factor["levels"])
-        for group in study.sweep.groups
-        for key, factor in (study.sweep.plan.get("factors") or {}).items()
-        if factor.get("label") in varied(study.sweep, group)
-    )
-
-
-def _levels(study: Study, group: str, key: str, label: str, declared: Sequence[Any]) -> Levels:
-    runs = grouped((dict(run.cell).get(label), run) for run in study.sweep.runs_of(group))
-    levels = [_at(study, level, runs[level_of(level)]) for level in declared if level_of(level) in runs]
-    # Only a complete level can be best: the mean of another lacks the runs that the level may have spoilt.
-    complete = [at for at in levels if at.results == at.planned]
-    sign = study.primary.measure.sign
-    comparable = complete and study.primary.measure.better is not None
-    best = max(complete, key=lambda at: sign * (at.mean or 0.0)) if comparable else None
-    return Levels(group, key, tuple(levels), best)
+    found, measure = [], study.primary.measure
+    for group, (key, factor) in product(study.sweep.groups, (study.sweep.plan.get("factors") or {}).items()):
+        label = factor.get("label")
+        if label not in varied(study.sweep, group):
+            continue
+        runs = grouped((dict(run.cell).get(label), run) for run in study.sweep.runs_of(group))
+        each = [_at(study, level, runs[level_of(level)]) for level in factor["levels"] if level_of(level) in runs]
+        # Only a complete level can be best: the mean of another lacks the runs that the level may have spoilt.
+        complete = [at for at in each if at.results == at.planned] if measure.better else []
+        best = max(complete, key=lambda at: measure.sign * (at.mean or 0.0), default=None)
+        found.append(Levels(group, str(key), tuple(each), best))
+    return tuple(found)
 
 
 def averaged_over(study: Study, block: Block, group: str) -> tuple[str, ...]:
@@ -101,7 +96,8 @@ def varied(sweep: Sweep, group: str) -> tuple[str, ...]:
 def runs_by_cell(sweep: Sweep, group: str) -> dict[Cell, list[Run]]:
     """The runs of a group by cell; each cell has its factors in the plan's order."""
     order = factor_order(sweep)
-    return grouped((arranged(run.cell, order), run) for run in sweep.runs_of(group))
+    arranged = ((tuple(sorted(run.cell, key=lambda item: order.index(item[0]))), run) for run in sweep.runs_of(group))
+    return grouped(arranged)
 
 
 def factor_order(sweep: Sweep) -> list[str]:
@@ -109,11 +105,6 @@ def factor_order(sweep: Sweep) -> list[str]:
     declared = sweep.plan.get("factors") or {}
     known = [str(factor["label"]) for factor in declared.values() if isinstance(factor, Mapping) and "label" in factor]
     return list(dict.fromkeys([*known, *(label for run in sweep.runs for label, _ in run.cell)]))
-
-
-def arranged(cell: Cell, order: Sequence[str]) -> Cell:
-    """The cell with its factors in the order of these labels. ValueError: a factor is not among them."""
-    return tuple(sorted(cell, key=lambda item: order.index(item[0])))
 
 
 def level_lines(study: Study) -> list[str]:
@@ -235,18 +226,15 @@ def _chosen(choice: Choice) -> str:
 
 def collapse_lines(study: Study) -> list[str]:
     """A line that names the methods and cells with collapsed runs, and how they collapsed; none if no run did."""
-    places: dict[str, list[int]] = {}  # collapsed runs and all runs
-    gone: dict[Collapse, None] = {}
-    for run in study.sweep.runs:
-        name = study.sweep.label(run.group) + (f" at {factors(run.cell)}" if run.cell else "")
-        count = places.setdefault(name, [0, 0])
-        count[1] += 1
-        if what := collapse(run):
-            count[0] += 1
-            gone |= dict.fromkeys(what)
+    every = [(run, collapse(run)) for run in study.sweep.runs]
+    gone = dict.fromkeys(what for _, several in every for what in several)
     if not gone:
         return []
-    named = [f"{name} ({lost} of {counted(of, 'run')})" for name, (lost, of) in places.items() if lost]
+    places = grouped(
+        (study.sweep.label(run.group) + (f" at {factors(run.cell)}" if run.cell else ""), bool(several))
+        for run, several in every
+    )
+    named = [f"{name} ({sum(lost)} of {counted(len(lost), 'run')})" for name, lost in places.items() if any(lost)]
     shown = some(named, _MOST_NAMED, last="; and ")
     return [f"Collapsed: {shown}: {collapses(gone)}. Collapsed runs count in every mean."]
 

@@ -137,7 +137,7 @@ def which_differ(study: Study) -> str:
         ahead, behind = (c.group, c.baseline) if block.measure.sign * c.difference > 0 else (c.baseline, c.group)
         above.setdefault(label(ahead), []).append(label(behind))
     word, top = ("better", "best") if block.measure.better else ("higher", "highest")
-    found = "; ".join(f"{ahead} is {word} than {_listed(behind)}" for ahead, behind in above.items())
+    found = "; ".join(f"{ahead} is {word} than {listed(behind)}" for ahead, behind in above.items())
     may = " or ".join(label(group) for group, (first, _) in block.ranks.items() if first == 1)
     rests = next((if_normal(c.contrast) for c in decided), "")
     count = f"{len(decided) or 'None'} of {counted(len(block.every), 'pair')} of methods is decided"
@@ -224,7 +224,7 @@ def interim_lines(study: Study) -> list[str]:
     schedule = interim.schedule(study.sweep, study.settings)
     if schedule is None:
         return []
-    sizes, shares = (_listed(map(str, schedule.sizes)), _listed(f"{share:.0%}" for share in schedule.spent))
+    sizes, shares = (listed(map(str, schedule.sizes)), listed(f"{share:.0%}" for share in schedule.spent))
     text = (
         "The number of seeds depends on results, by a rule that was declared: the comparisons are looked at with "
         f"{sizes} seeds, until each is decided or futile. By each look, {shares} of alpha may be spent. p values and "
@@ -256,9 +256,10 @@ def _stands(comparison: Comparison, study: Study) -> str:
     }[standing.status]
 
 
-def _listed(texts: Iterable[str]) -> str:
+def listed(texts: Iterable[str], word: str = "and") -> str:
+    """Texts with a word before the last one: a, b and c."""
     *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 def measured(study: Study, metric: str) -> str:
