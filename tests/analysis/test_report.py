@@ -67,6 +67,18 @@ def test_figures_have_other_formats_on_request(make_sweep: MakeSweep, capsys: py
     assert "'eps': pdf, png and pdf,png are allowed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("axis", "clock", "unit"),
+    [("device_seconds", "cost/device_seconds", "Device-seconds"), ("flops", "cost/flops", "FLOP")],
+)
+def test_the_page_says_what_times_are_counted_in(
+    axis: str, clock: str, unit: str, make_sweep: MakeSweep, unrendered: None
+) -> None:
+    lines = logging(lambda group, seed, cell, step: {"a/up": seed + step, clock: 2.0 * step})
+    folder = make_sweep(("C0", "C1"), (0, 1), 20, {"primary": {"metric": "a/up"}, "axis": axis}, lines=lines)
+    assert f"{unit} until: those of the run by the first step at which" in reported(folder).page
+
+
 @pytest.mark.processes
 def test_same_input_gives_the_same_bytes_in_another_process_and_place(make_sweep: MakeSweep, tmp_path: Path) -> None:
     together = [["analysis/wH_per_token", "actor/ppo_kl"], "cost/step_seconds"]
