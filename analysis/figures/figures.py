@@ -48,8 +48,9 @@ def figures(study: Study) -> list[Sketch]:
     nothing to show is left out."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
     drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
-    main = saved(lambda: _differences(study.primary, study), note=range_note(study))
-    return [*main, *saved(lambda: survival_curves(study), *drawings)]
+    timed = (block for block in study.blocks if block.measure.summary == "time_to")
+    survivals = (partial(survival_curve, study, block, f"reach_{n}") for n, block in enumerate(timed, 1))
+    return [*saved(partial(_differences, study), note=range_note(study)), *saved(*survivals, *drawings)]
 
 
 def _drawn(study: Study, picture: Picture) -> Sketch | None:
@@ -71,9 +72,9 @@ def saved(*drawings: Drawing, note: str = "") -> list[Sketch]:
         return save([replace(sketch, caption=f"{sketch.caption} {note}".rstrip()) for sketch in sketches])
 
 
-def _differences(block: Block, study: Study) -> Sketch | None:
+def _differences(study: Study) -> Sketch | None:
     """A row for each group: the mean difference to the baseline, its interval and the seeds; None without a row."""
-    shown = [c for c in block.comparisons if c.mean_difference is not None]
+    shown = [c for c in study.primary.comparisons if c.mean_difference is not None]
     if not shown:
         return None
     look = colours(study.sweep.groups)
@@ -102,7 +103,7 @@ def _differences(block: Block, study: Study) -> Sketch | None:
     axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(-0.6, len(shown) - 0.4)
     axes.grid(False, axis="y")
-    measure = block.measure
+    measure = study.primary.measure
     unit = f" ({measure.unit})" if measure.unit else ""
     baseline = study.sweep.label(shown[0].baseline)
     beside = max(len(line) for label in labels for line in label.split("\n"))  # these labels make the axes narrower
@@ -126,14 +127,9 @@ _ROW = 12.0  # points: height of a row of numbers below the axes
 _LETTERS = 22  # most characters of the method's label left of such a row
 
 
-def survival_curves(study: Study) -> list[Sketch]:
-    """A figure for each measure of the time to a threshold, not laid out (see `saved`)."""
-    blocks = [block for block in study.blocks if block.measure.summary == "time_to"]
-    return [made for number, block in enumerate(blocks, 1) if (made := _survival(study, block, f"reach_{number}"))]
-
-
-def _survival(study: Study, block: Block, name: str) -> Sketch | None:
-    """The share of each group's runs that has not reached the threshold, over time; None without a group to draw."""
+def survival_curve(study: Study, block: Block, name: str) -> Sketch | None:
+    """The share of each group's runs that has not reached a threshold, over time; None without a group to draw. block:
+    of the time to the threshold."""
     from matplotlib.ticker import MaxNLocator
 
     sweep, budget, measure = study.sweep, block.budget, block.measure

@@ -25,7 +25,6 @@ GID = re.compile(r"([a-z]+\d*)(?:\.(\d+))?--(.*)")  # id of an artist: ROLE--GRO
 _A_TRACE, _A_FIGURE = 400, 30_000  # points in a page: a screen shows no more, and a page stays small
 _WHOLE = 1e15  # a number of this size has no digits after the point, and from 2^64 on JSON has no whole number for it
 _POINT = 72.0  # a drawing's units an inch, in SVG as matplotlib writes it
-Row = tuple[str, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def tell(lines: Sequence[Any], interval: tuple[Any, Any] | None = None, **about:
         line.about = About(ends, **about)
 
 
-def tell_members(artist: Any, rows: Mapping[str, Row]) -> None:
+def tell_members(artist: Any, rows: Mapping[str, tuple[str, Array, Array]]) -> None:
     """Attach to an artist that draws many seeds at once the line that each would be on its own. rows[gid]: its label, x
     (n,) and y (n,)."""
     artist.rows = rows

@@ -207,11 +207,23 @@ def grid_tables(study: Study, every: Sequence[Grid], results: Sequence[CellResul
 
 def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: str) -> Table:
     """The effects of `count` factors together."""
-    measure, entries = study.primary.measure, []
+    measure = study.primary.measure
+    entries: list[Entry] = []
     for grid in every:
         for effect in grid.effects:
-            if len(effect.factors) == count and (count == 1 or not _mirrored(grid, effect)):
-                entries.append(_entry(study, grid, effect))
+            if len(effect.factors) != count or (count == 2 and _mirrored(grid, effect)):
+                continue
+            levels = ", ".join(map(str, effect.levels))
+            row = (
+                study.sweep.label(grid.group), " × ".join(effect.factors), levels, str(effect.n),
+                format_estimate(effect.value, effect.interval, signed=True), format_number(effect.d, 2) or "-",
+            )  # fmt: skip
+            record = {
+                "metric": measure.metric, "summary": measure.summary, "group": grid.group,
+                "factors": ", ".join(effect.factors), "levels": levels, "seeds": effect.n, "effect": effect.value,
+                **ends(effect.interval), "d": effect.d,
+            }  # fmt: skip
+            entries.append((grid.group, row, record))
     level, of = format_level(study.settings.alpha), measure.title
     meaning = {
         1: f"Effect on the {of}: the mean at this level minus the mean of the group's grid, within each seed.",
@@ -225,28 +237,14 @@ def _effects(study: Study, every: Sequence[Grid], count: int, name: str, title: 
         *wording.all_levels(study.settings),
         *(f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in every if grid.notes),
     ]
-    factor, levels = ("factor", "level") if count == 1 else ("factors", "levels")
-    return table(name, title, ("method", factor, levels, "seeds", "effect", "d"), entries, notes)
+    heads = ("factor", "level") if count == 1 else ("factors", "levels")
+    return table(name, title, ("method", *heads, "seeds", "effect", "d"), entries, notes)
 
 
 def _mirrored(grid: Grid, effect: Effect) -> bool:
     """Whether the effect is of the first of two levels, which only mirrors the second."""
     levels_of = [grid.fit.levels[factor] for factor in effect.factors]
     return any(len(levels) == 2 and level == levels[0] for levels, level in zip(levels_of, effect.levels, strict=True))
-
-
-def _entry(study: Study, grid: Grid, effect: Effect) -> Entry:
-    levels, measure = ", ".join(map(str, effect.levels)), study.primary.measure
-    row = (
-        study.sweep.label(grid.group), " × ".join(effect.factors), levels, str(effect.n),
-        format_estimate(effect.value, effect.interval, signed=True), format_number(effect.d, 2) or "-",
-    )  # fmt: skip
-    record = {
-        "metric": measure.metric, "summary": measure.summary, "group": grid.group,
-        "factors": ", ".join(effect.factors), "levels": levels, "seeds": effect.n, "effect": effect.value,
-        **ends(effect.interval), "d": effect.d,
-    }  # fmt: skip
-    return grid.group, row, record
 
 
 def _cells(study: Study, results: Sequence[CellResult]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.figures.figures import survival_curves
+from analysis.figures.figures import survival_curve
 from analysis.figures.learning_curves import by_level, levels
 from analysis.report import write
 from analysis.sections.many_cells import many_table
@@ -62,7 +62,8 @@ def test_curves_of_times_show_what_the_restricted_mean_is_of(make_sweep: MakeSwe
     asked = {**ALONE, "time_to": [{"at": 0.7}], "window": 1}
     study = studied(make_sweep(PAIR, analysis=asked))
     block = block_of(study, REWARD, "time_to")
-    (sketch,) = survival_curves(study)
+    sketch = survival_curve(study, block, "reach_1")
+    assert sketch is not None
     drawn = lines_of(sketch.canvas)
     for estimate in block.estimates:
         line = drawn[f"curve--{estimate.group}"]
