@@ -36,7 +36,7 @@ _FILES = 5  # named in the line on mixed code
 @dataclass(frozen=True)
 class HealthWarning:
     """What is wrong with a run, though it ended. factors: its cell in words. warning: "collapsed", or the name of what
-    the run reported. seen: what is gone, or the detail that the run reported, such as how often."""
+    the run reported. seen: what is gone, or how often the run reported it."""
 
     group: str
     seed: int
@@ -147,9 +147,9 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
     if gone := collapse(run):
         yield HealthWarning(*place, "collapsed", collapses(gone))
     reported = run.summary.get("warnings")
-    for name, detail in sorted(reported.items()) if isinstance(reported, dict) else ():
-        if detail:
-            yield HealthWarning(*place, str(name), _detail(detail))
+    for name, count in sorted(reported.items()) if isinstance(reported, dict) else ():
+        if count:
+            yield HealthWarning(*place, name, f"{count} times")
 
 
 def _made_by(sweep: Sweep) -> Iterator[str]:
@@ -175,12 +175,6 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
     differ = f"{some(mixed.names, _FILES)} {'differs' if len(mixed.names) == 1 else 'differ'}"
     yield f"These runs mix code ({accepted}): {differ}. {'. '.join(map(capital, versions))}.{unknown}"
-
-
-def _detail(detail: object) -> str:
-    if isinstance(detail, dict):
-        return ", ".join(f"{key} {value}" for key, value in sorted(detail.items()))
-    return f"{detail} times" if isinstance(detail, int) and not isinstance(detail, bool) else str(detail)
 
 
 def _question(study: Study) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from analysis.spec.validation import counted
 from analysis.stats.numbers import format_level, format_number
 from analysis.tables import wording
 from analysis.tables.table import Entry, Table, csv_of, table
-from analysis.tables.wording import factors
 
 if TYPE_CHECKING:
     import jinja2
@@ -33,20 +31,11 @@ _LONG = 400  # characters or
 _LINES = 8  # lines, beyond which a text scrolls in its place
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text as shown. cut: how many characters are left out; long: whether it scrolls."""
-
-    shown: str
-    cut: int
-    long: bool
-
-
-def text(whole: str) -> Text:
-    """A text for the page: cut if it is long, with a visible mark for each character that is invisible or changes the
-    direction of what follows."""
+def text(whole: str) -> tuple[str, int, bool]:
+    """A text for the page, cut if it is long, with a visible mark for each character that is invisible or changes the
+    direction of what follows; how many characters are left out; and whether it scrolls."""
     part = whole[:MOST]
-    return Text(visible(part), len(whole) - len(part), len(part) > _LONG or part.count("\n") >= _LINES)
+    return visible(part), len(whole) - len(part), len(part) > _LONG or part.count("\n") >= _LINES
 
 
 def to_csv(evaluation: Responses) -> str:
@@ -57,7 +46,7 @@ def to_csv(evaluation: Responses) -> str:
             "prompt_id": response.id,
             "group": response.group,
             "seed": response.seed,
-            "factors": factors(response.cell),
+            "factors": wording.factors(response.cell),
             "run": response.run,
             "reward": response.reward,
             "prompt": response.prompt,
@@ -141,7 +130,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.globals |= {"counted": counted, "factors": factors, "number": format_number, "shown": text}
+    environment.globals |= {"counted": counted, "factors": wording.factors, "number": format_number, "shown": text}
     return environment.get_template("page.html.j2")
 
 

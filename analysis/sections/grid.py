@@ -26,7 +26,6 @@ from analysis.stats.numbers import Interval, format_estimate, format_level, form
 from analysis.tables import wording
 from analysis.tables.levels import runs_by_cell
 from analysis.tables.table import Entry, Table, ends, share, table
-from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -470,4 +469,4 @@ def _name_levels(
 
 def _gaps(study: Study, noted_grids: Sequence[Grid]) -> str:
     noted = [f"{study.sweep.label(grid.group)}: {'; '.join(grid.notes)}." for grid in noted_grids if grid.notes]
-    return "".join(f" {text}" for text in [*noted, *all_levels(study.settings)])
+    return "".join(f" {text}" for text in [*noted, *wording.all_levels(study.settings)])

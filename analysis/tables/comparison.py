@@ -138,7 +138,6 @@ def brief(study: Study) -> Table:
 def metrics(study: Study) -> Table:
     """`comparison_table` of the final value and the area under the curve of every declared metric."""
     blocks = [block for block in study.blocks if block.measure.summary in ("final", "auc")]
-    blocks.sort(key=lambda block: study.settings.metrics.index(block.measure.metric))
     which = f"All but the {study.primary.measure.title}" if study.primary in blocks else "All"
     note = f"{which} are secondary: these comparisons were not declared as the question."
     return comparison_table("metrics", "All declared metrics", study, blocks, [note])

@@ -232,10 +232,8 @@ def interim_lines(study: Study) -> list[str]:
     )
     later = [seed for seed in schedule.seeds if seed not in schedule.at(schedule.finished)]
     if later:
-        text += (
-            f" {capital(seeds_in_words(later))}: no finished look has {'them' if len(later) > 1 else 'it'} yet, so no "
-        )
-        text += "value, difference or interval does."
+        have = f"{capital(seeds_in_words(later))}: no finished look has {'them' if len(later) > 1 else 'it'} yet"
+        text += f" {have}, so no value, difference or interval does."
     return [text, *(_stands(c, study) for c in study.primary.comparisons if c.standing and c.standing.look)]
 
 
