@@ -49,9 +49,9 @@ class Report:
 
     @property
     def command(self) -> str | None:
-        """The command that made the runs, which a plan may have as a list of words; None if it has none."""
-        command = self.study.sweep.plan.get("command")
-        return command if command is None or isinstance(command, str) else " ".join(map(str, command))
+        """The command that made the runs; None if the plan has none."""
+        command: str | None = self.study.sweep.plan.get("command")
+        return command
 
 
 def files_of(shown: Sequence[Table], drawn: Sequence[Sketch], further: Sequence[str]) -> dict[str, Content]:

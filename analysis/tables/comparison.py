@@ -10,7 +10,7 @@ from analysis.findings import ratios
 from analysis.findings.study import Block, Comparison, Estimate, Measure, Study, collapse, registered
 from analysis.findings.verdicts import Verdict
 from analysis.spec.metric_catalog import capital, caveats, describe
-from analysis.spec.validation import counted
+from analysis.spec.validation import counted, some
 from analysis.stats import compare
 from analysis.stats.contrast import Contrast
 from analysis.stats.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
@@ -66,9 +66,8 @@ def checks(study: Study) -> Table:
         passed = not failed if checked else None
         answer = {True: "yes", False: "no", None: "not measured"}[passed]
         places = [(study.sweep.label(run.group), wording.factors(run.cell), f"seed {run.seed}") for run in failed]
-        named = [" ".join(filter(None, place)) for place in places[:_MOST_RUNS]]
-        named += [f"{len(places) - _MOST_RUNS} more"] if len(places) > _MOST_RUNS else []
-        row = (check, answer, str(len(checked)), "; ".join(named))
+        named = [" ".join(filter(None, place)) for place in places]
+        row = (check, answer, str(len(checked)), some(named, _MOST_RUNS, "; ", "; ") if named else "")
         entries.append(("", row, {"check": check, "passed": passed, "runs": len(checked), "failed": len(failed)}))
     columns = ("check", "passed", "runs that measured it", "not passed by")
     return table("checks", "Ten checks of health", columns, entries)

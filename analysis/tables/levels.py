@@ -126,11 +126,9 @@ def level_lines(study: Study) -> list[str]:
         if not usable:
             lines.append(f"{label}: no result in {counted(len(every), 'cell')}.")
             continue
-        sign, names_best = study.primary.measure.sign, True
-        best, worst = "best", "worst"
-        if study.primary.measure.better is None:
-            best, worst = "highest", "lowest"
-        ordered = sorted(usable, key=lambda of: sign * (of[0].mean or 0.0))
+        measure, names_best = study.primary.measure, True
+        best, worst = ("best", "worst") if measure.better else ("highest", "lowest")
+        ordered = sorted(usable, key=lambda of: measure.sign * (of[0].mean or 0.0))
         count = f"{share(len(usable), len(every))} cells{' with a result' if len(usable) < len(every) else ''}"
         lines.append(f"{label}, {count}: {best} {_shown_at(*ordered[-1])}, {worst} {_shown_at(*ordered[0])}.")
     lines += [_BY_LUCK] if names_best else []
