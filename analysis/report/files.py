@@ -25,7 +25,6 @@ from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
 Content = bytes | Iterable[str] | Callable[[], bytes | Iterable[str]]  # of a file: bytes, text in parts, what makes it
-_COLUMNS = ("run", "group", "seed", "metric", "summary", "value")  # of results.csv
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,10 @@ def write_all(out: Path, files: Mapping[str, Content]) -> None:
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=out) as folder:
             aside = {name: Path(folder, name) for name in files}
             for name, content in files.items():
+                made = content() if callable(content) else content
                 aside[name].parent.mkdir(exist_ok=True)
                 with open(aside[name], "wb") as file:
-                    file.writelines(_parts(content))
+                    file.writelines([made] if isinstance(made, bytes) else map(str.encode, made))
             for name, path in aside.items():
                 if not ((out / name).is_file() and filecmp.cmp(path, out / name, shallow=False)):
                     (out / name).parent.mkdir(exist_ok=True)
@@ -89,18 +89,13 @@ def write_all(out: Path, files: Mapping[str, Content]) -> None:
         raise BadPlan(f"{out}: {rule}. Fix: free space, or make the folder writable, and repeat the command") from error
 
 
-def _parts(content: Content) -> Iterable[bytes]:
-    made = content() if callable(content) else content
-    return [made] if isinstance(made, bytes) else map(str.encode, made)
-
-
 def results(study: Study) -> Iterable[str]:
     """The lines of results.csv, to be read once: run, group, seed, metric, summary, value; one for each run and
     summary, for every metric that was read."""
     runs, settings = study.sweep.runs, study.settings
     file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(_COLUMNS)
+    table.writerow(("run", "group", "seed", "metric", "summary", "value"))
     for metric in sorted({name for run in runs for name in run.curves.values}):
         common = study.ranges.get(metric) or range_of(study.sweep, settings, metric)
         direction = settings.direction_of(metric)
