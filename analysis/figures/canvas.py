@@ -114,11 +114,10 @@ class Sketch:
         svg = svg.replace(GRID, "var(--grid)").replace("'DejaVu Sans'", "inherit")
         share = self.canvas.get_figwidth() / _WIDTH
         narrow = f' style="max-width: {100 * share:.0f}%"' if share < 1 else ""  # letters of one size in all figures
-        svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf"\1{narrow}", svg, count=1)
-        svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+        svg = re.sub(r' width="[^"]*" height="[^"]*"', narrow, svg, count=1)
         label = self.title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
         # Matplotlib leaves a black fill out, as SVG's default: that of the baseline's band.
-        return re.sub(r"<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', svg, count=1)
+        return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', 1)
 
 
 def colours(groups: Sequence[str]) -> dict[str, tuple[str, Dash]]:
@@ -149,7 +148,6 @@ def panels_of(width: float, height: float, count: int, rows: int = 1, common: bo
 
     canvas = Canvas(figsize=(width, height))  # without a layout engine: see save
     FigureCanvasAgg(canvas)
-    canvas.patch.set_alpha(0)
     panels = list(canvas.subplots(rows, count, sharex=common, sharey=common, squeeze=False).flat)
     for axes in panels:
         axes.patch.set_alpha(0)

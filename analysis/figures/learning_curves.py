@@ -338,10 +338,10 @@ def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted:
         if labels:
             text = f"not recorded by {', '.join(labels)}."
             texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
-    gaps = [_gaps(about, of) for of in zip(*drawn, strict=True)]
-    if any(gaps):
+    gaps = [gap for of in zip(*drawn, strict=True) for gap in _gaps(about, of)]
+    if gaps:
         how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
-        texts.append(f"Missing: {'; '.join(gap for of in gaps for gap in of)}{how}.")
+        texts.append(f"Missing: {'; '.join(gaps)}{how}.")
     return texts
 
 

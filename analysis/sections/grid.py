@@ -165,11 +165,8 @@ def cell_results(study: Study) -> list[CellResult]:
         if factorial.levels_of(by_cell):
             against = base if group != baseline else None
             results += [_cell(study, cell, runs, against) for cell, runs in by_cell.items()]
-    compared = [index for index, result in enumerate(results) if result.pairs]
-    adjusted = multiplicity.benjamini_hochberg([results[index].p for index in compared])
-    for index, q in zip(compared, adjusted, strict=True):
-        results[index] = replace(results[index], q=q)
-    return results
+    adjusted = iter(multiplicity.benjamini_hochberg([result.p for result in results if result.pairs]))
+    return [replace(result, q=next(adjusted)) if result.pairs else result for result in results]
 
 
 def _cell(study: Study, cell: Cell, runs: Sequence[Run], base: cells.Cells | None) -> CellResult:

@@ -281,19 +281,19 @@ def efficiency(study: Study) -> Table:
     for block, estimate in [(of, estimate) for of in timed for estimate in of.estimates]:
         reached, of = estimate.reached or (0, 0)
         comparison = block.comparison(estimate.group)
-        ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else None
-        remark = wording.grounds([ratio.ground], sweep) if ratio and ratio.ground else None
+        ratio = ratios.of_comparison(comparison, block.budget, inverse=True) if comparison else ratios.Ratio(0)
+        remark = wording.grounds([ratio.ground], sweep) if ratio.ground else None
+        shown = wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-"
         row = (
             capital(block.measure.title), sweep.label(estimate.group), f"{reached} of {of}",
-            format_estimate(estimate.mean, estimate.interval) or "-", str(ratio.n) if ratio else "",
-            wording.bounded(ratio.value, ratio.interval, ratio.bound) or "-" if ratio else "",
-            remark or "" if ratio else "baseline",
+            format_estimate(estimate.mean, estimate.interval) or "-",
+            *((str(ratio.n), shown, remark or "") if comparison else ("", "", "baseline")),
         )  # fmt: skip
         record = {
             "metric": block.measure.metric, "threshold": block.measure.threshold, "unit": block.measure.unit,
             "group": estimate.group, "reached": reached, "runs": of, "restricted_mean": estimate.mean,
-            "pairs": ratio.n if ratio else None, "efficiency": ratio.value if ratio else None,
-            **ends(ratio.interval if ratio else None), "bound": ratio.bound if ratio else None, "reason": remark,
+            "pairs": ratio.n if comparison else None, "efficiency": ratio.value, **ends(ratio.interval),
+            "bound": ratio.bound, "reason": remark,
         }  # fmt: skip
         entries.append((estimate.group, row, record))
     notes = (
