@@ -111,11 +111,11 @@ def outcome(comparison: Comparison, measure: Measure, sweep: Sweep, alpha: float
     """The outcome of a comparison in words: better than the baseline."""
     ground = comparison.ground
     if comparison.outcome in (Outcome.HIGHER, Outcome.LOWER):
-        higher, lower = ("higher", "lower") if measure.better is None else ("better", "worse")
-        higher, lower = ("later", "earlier") if measure.summary == "time_to" else (higher, lower)
-        if measure.better == "lower" and measure.summary != "time_to":
-            higher, lower = lower, higher
-        which = higher if comparison.outcome is Outcome.HIGHER else lower
+        above, which = comparison.outcome is Outcome.HIGHER, str(comparison.outcome)
+        if measure.summary == "time_to":
+            which = "later" if above else "earlier"
+        elif measure.better is not None:
+            which = "better" if above == (measure.better == "higher") else "worse"
         return f"{which} than {sweep.label(comparison.baseline)}{if_normal(comparison.contrast)}"
     if comparison.outcome is Outcome.EQUAL:
         return f"equal in all {comparison.n} seeds" if comparison.n > 1 else "equal in the only seed"
