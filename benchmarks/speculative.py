@@ -30,7 +30,6 @@ from trainer_ext.backends.in_process.speculative import Drafting, adaptive, cons
 from trainer_ext.registry import alpha
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import FromGeometric
-from trainer_ext.scoring import tasks
 
 ROWS = size({1: 60, 4: 40, 32: 12, 256: 4}, {1: 1, 4: 1})  # rounds at each number of rows
 LENGTH, COST = 12, 4
@@ -53,8 +52,7 @@ def policies(cache: Path) -> tuple[Any, Any, Prompts, Any]:
     config = configuration("method=q_speculative", "task=sorting")
     start = initial_model.start(config, cache)
     tokenizer = AutoTokenizer.from_pretrained(start)
-    data = tasks.prepare(config["task"], config["trainer"]["split"], cache)
-    prompts = Prompts(data, tokenizer, int(config["verl"].data.max_prompt_length), seed=0)
+    prompts = Prompts(config, cache, tokenizer, seed=0)
     return load_module(start), load_module(target_model.start(config, cache, start)), prompts, tokenizer
 
 

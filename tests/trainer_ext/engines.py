@@ -23,7 +23,7 @@ def engine_of(config: Mapping[str, Any], model: Path | None = None) -> Any:
     from trainer_ext.methods.update import Method
 
     path = str(model or config["model"]["path"])
-    tree = whole_tree(config, Method.read(config["method"], 3), path, None, Path(path), 1).actor_rollout_ref
+    tree = whole_tree(config, Method.read(config["method"], 3), path, None, 1).actor_rollout_ref
     if model is not None:
         OmegaConf.set_struct(tree, False)
         tree.model.load_tokenizer = False

@@ -37,7 +37,7 @@ def tree(model: str, *overrides: str) -> Any:
     """verl's tree of a run with a critic."""
     config = configuration("trainer=verl_ray", "method=c0_ppo", *overrides)
     nodes, _ = devices.asked(config["model"])
-    return whole_tree(config, Method.read(config["method"], 10), model, None, Path("data"), nodes)
+    return whole_tree(config, Method.read(config["method"], 10), model, None, nodes)
 
 
 def test_verl_gets_the_devices_the_precision_and_how_the_model_is_shared(model: str) -> None:

@@ -33,8 +33,7 @@ class Stalled(RuntimeError):
 class Ray(Protocol):
     """A Ray over the nodes of a run. address: of its head."""
 
-    @property
-    def address(self) -> str: ...
+    address: str
 
     def ended(self) -> str | None:
         """The nodes whose Ray has ended, in words; None: all of it lives."""
@@ -44,17 +43,14 @@ class SharedRay(Ray, Protocol):
     """A Ray that others use too. group: the id of the placement group that is reserved for the run, in hexadecimal
     digits; it has a bundle for each node."""
 
-    @property
-    def group(self) -> str: ...
+    group: str
 
 
 class Nodes(Protocol):
     """The nodes of a run: how many, and a Ray over them; shared: the one to use, if the run is a task of it."""
 
-    @property
-    def count(self) -> int: ...
-    @property
-    def shared(self) -> SharedRay | None: ...
+    count: int
+    shared: SharedRay | None
 
     def ray(self, environment: Mapping[str, str], resources: Sequence[str]) -> AbstractContextManager[Ray]:
         """A Ray that lives as long as the block. ValueError: the run has no nodes here.
@@ -68,23 +64,16 @@ class Backend(Protocol):
     """One run's training. A step's result depends on the configuration and the step's number alone.
 
     samples, tokens: drawn so far, restored by `load`; parameters: of the policy; devices: in use, a CPU counts as one;
-    peak_memory_bytes: held so far.
+    peak_memory_bytes: held so far; drawn: what the newest step has read, the rows of its prompts in the data, `data`,
+    and their tokens, `prompts`.
     """
 
-    @property
-    def samples(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def parameters(self) -> int: ...
-    @property
-    def devices(self) -> int: ...
-    @property
-    def peak_memory_bytes(self) -> int: ...
-
-    @property
-    def drawn(self) -> Mapping[str, Any]:
-        """What the newest step has read: the rows of its prompts in the data, `data`, and their tokens, `prompts`."""
+    samples: int
+    tokens: int
+    parameters: int
+    devices: int
+    peak_memory_bytes: int
+    drawn: Mapping[str, Any]
 
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; the metrics of docs/metrics.md but for those that `train` measures.
@@ -178,7 +167,7 @@ def _folder(name: str) -> Any:
 
 def _with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     """The sections as plain values, with the reward model of task.learned_reward."""
-    from trainer_ext.backends.in_process.learned_reward import with_reward
+    from trainer_ext.backends.in_process.initial_model import with_reward
 
     return with_reward(_plain(config), cache)
 

@@ -112,8 +112,7 @@ def export(
     if model["kind"] == "pretrained":
         with suppress(OSError):  # a model need not have one
             module.generation_config = GenerationConfig.from_pretrained(path)
-    with torch.no_grad():
-        copy_weights(checkpoint, weights, dict(module.named_parameters()))
+    copy_weights(checkpoint, weights, dict(module.named_parameters()))
     logging.disable_progress_bar()
     module.to(dtype=getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

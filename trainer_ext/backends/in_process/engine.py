@@ -234,12 +234,8 @@ class PaddedValueEngine(_OnPaddedBatches):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, Tensor]:
-        return {"values": self.response_values(output, micro_batch["responses"].shape[1])}
-
-    @staticmethod
-    def response_values(output: Any, length: int) -> Tensor:
-        """The values of the last `length` tokens of a forward pass, (B, length)."""
-        return output.logits[:, -length - 1 : -1, 0].float()
+        length = micro_batch["responses"].shape[1]
+        return {"values": output.logits[:, -length - 1 : -1, 0].float()}
 
 
 def _square(vector: Tensor) -> float:
@@ -328,7 +324,7 @@ class Critic(Trained):
             for part in batch.columns().split(self.config.ppo_micro_batch_size_per_gpu):
                 inputs, _ = self.engine.prepare_model_inputs(part)
                 output = self.engine.module(**inputs, use_cache=False)
-                values.append(self.engine.response_values(output, part["responses"].shape[1]))
+                values.append(self.engine.prepare_model_outputs(output, {}, part, None)["values"])
         return torch.cat(values) * batch.mask
 
 

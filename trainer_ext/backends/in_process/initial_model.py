@@ -1,4 +1,4 @@
-"""The model that a run starts from: a folder that verl can load."""
+"""The model that a run starts from, a folder that verl can load; and the reward model that its task asks for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ from trainer_ext.fits.architectures import EMBEDDED_POSITIONS
 from trainer_ext.methods import losses
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.artifacts import build_once
+from trainer_ext.scoring.reward_models.folders import NAME, files_in, learned
+from trainer_ext.scoring.tasks import preferences
 
+#: The value of task.learned_reward.model that stands for the model that the policy starts from.
+POLICY = "policy"
 SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
 _BACKEND = Path(__file__).parent
 # The optimizer of the warm start: a run's settings must not change the model that all runs start from.
@@ -61,15 +65,11 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     It learns from demonstrations of the task's training prompts alone.
     """
     task, split = config["task"], dict(config["trainer"]["split"])
-    data = tasks.files(task)
-    sources = [Path(tasks.get(task["name"]).__file__ or ""), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
-    digest.update("".join(map(tasks.content, data)).encode())
+    sources = [*_files(task), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
     settings = {key: value for key, value in task.items() if key not in (*tasks.NOT_DATA, "reward", "reward_model")}
-    made_of = [shape, {**settings, "warm_start": dict(warm)}, split, lengths, versions]
-    digest.update(json.dumps(made_of, sort_keys=True).encode())
+    made_of = [shape, {**settings, "warm_start": dict(warm)}, split, lengths, versions, [*map(tasks.content, sources)]]
 
     def build(folder: Path) -> None:
         initialise(shape, warm["seed"], folder)
@@ -77,7 +77,36 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
         size = {"steps": warm["steps"], "batch_size": warm["batch_size"], "rows": warm["batch_size"]}
         fine_tune(str(folder), folder, config["verl"], examples, lr=warm["lr"], seed=warm["seed"], **size)
 
-    return str(build_once(cache / "models" / digest.hexdigest()[:16], build))
+    return str(build_once(cache / "models" / name_of(made_of), build))
+
+
+def _files(task: Mapping[str, Any]) -> list[Path]:
+    """The task's module, and the local files that it reads."""
+    return [Path(tasks.get(task["name"]).__file__ or ""), *tasks.files(task)]
+
+
+def name_of(made_of: Any) -> str:
+    """The name of a folder by what its content is made of, which is JSON."""
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """The configuration with its learned reward as a reward model in a folder; without one, as it is.
+
+    It learns from the pairs of a share of the task's prompts, which nothing else sees, before the first run that needs
+    it. cache: a folder for models that runs share.
+    """
+    task, split = config["task"], config["trainer"]["split"]
+    asked = task.get("learned_reward")
+    if not asked or task.get("reward") == NAME:
+        return dict(config)
+    model = start(config, cache) if asked["model"] == POLICY else os.path.expanduser(asked["model"])
+    files = [*_files(task), *files_in(Path(model))]
+    made_of = [dict(task), dict(split), None if Path(model).is_dir() else model, [*map(tasks.content, files)]]
+    folder = cache / "rewards" / name_of(made_of)
+    if not folder.exists():
+        preferences.train(task, split, model, folder, learned(asked))
+    return {**config, "task": {**task, "reward": NAME, NAME: str(folder)}}
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:

@@ -36,20 +36,18 @@ class Prompts:
     Prompts of the other splits are read when an evaluation asks for them.
     """
 
-    def __init__(self, folder: Path, tokenizer: Any, max_length: int, seed: int):
-        """folder: of tasks.prepare. ValueError: no training prompt is short enough."""
-        self._folder, self._tokenizer, self._max_length = folder, tokenizer, max_length
+    def __init__(self, config: Mapping[str, Any], cache: Path, tokenizer: Any, seed: int):
+        """config: a run's; cache: the folder in which its task is prepared if it is not there.
+
+        ValueError: no training prompt is short enough.
+        """
+        self._folder = tasks.prepare(config["task"], config["trainer"]["split"], cache)
+        self._tokenizer, self._max_length = tokenizer, int(config["verl"].data.max_prompt_length)
         self._encoded: dict[str, list[int]] = {}
         self._rows = self._read(tasks.TRAIN)
         self._seed = seed
         self._orders: dict[int, list[int]] = {}
         self.drawn: dict[str, list[Any]] = {}  # what `of_step` gave last: rows, and their tokens
-
-    @classmethod
-    def of_task(cls, config: Mapping[str, Any], cache: Path, tokenizer: Any, seed: int) -> Prompts:
-        """Those of a run's task, prepared in the folder `cache` if they are not there. ValueError as in __init__."""
-        folder = tasks.prepare(config["task"], config["trainer"]["split"], cache)
-        return cls(folder, tokenizer, int(config["verl"].data.max_prompt_length), seed)
 
     def of_run(self, trainer: Mapping[str, Any]) -> list[tuple[str, Prompt]]:
         """`of_evaluations` for all evaluations of a run; trainer: the section. Empty without evaluations."""
@@ -155,9 +153,8 @@ def pairs_of_task(
 def tokens_of(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
     """The tokens of a prompt: by the tokenizer's chat template; without one (a base model), of the plain text."""
     if tokenizer.chat_template is None:
-        return list(
-            tokenizer.encode(chat.plain(messages))
-        )  # with the token that begins a text, where the model has one
+        # with the token that begins a text, where the model has one
+        return list(tokenizer.encode(chat.plain(messages)))
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return list(tokenizer.encode(text, add_special_tokens=False))
 

@@ -153,7 +153,7 @@ def evaluate(config: Mapping[str, Any], model: Path, cache: Path, step: int) -> 
     """`trainer_ext.backends.evaluate` of the model in a folder."""
     settings, trainer = config["verl"].actor_rollout_ref.model, config["trainer"]
     tokenizer = load_tokenizer(str(model), settings)
-    prompts = Prompts.of_task(config, cache, tokenizer, int(config["seed"]))
+    prompts = Prompts(config, cache, tokenizer, int(config["seed"]))
     modules = {"policy": load_module(str(model), trust_remote_code=bool(settings.trust_remote_code))}
     rollout = Rollout(config, tokenizer, prompts, modules)
     rollout.asked = prompts.of_evaluations(int(trainer["eval_prompts"]))

@@ -6,7 +6,6 @@ Built once for all runs that need the same one; the folder is named by its conte
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -137,7 +136,7 @@ def content_name(config: Mapping[str, Any], cache: Path, model: str) -> str:
     settings["lengths"] = [int(verl.data.max_prompt_length), int(verl.data.max_response_length)]
     if method["target"] != "expert":  # what its samples depend on
         settings["temperature"] = float(verl.actor_rollout_ref.rollout.temperature)
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return initial_model.name_of(settings)
 
 
 def _identity(model: str, cache: Path) -> list[Any]:
@@ -160,7 +159,7 @@ def _samples(start: Start, count: int, n: int, weigh: Callable[[Tensor], Tensor]
     """
     verl, tokenizer = start.config["verl"], _tokenizer(start)
     module = load_module(start.model, trust_remote_code=bool(verl.actor_rollout_ref.model.trust_remote_code))
-    rows = Prompts.of_task(start.config, start.cache, tokenizer, seed=0).of_step(1, count)
+    rows = Prompts(start.config, start.cache, tokenizer, seed=0).of_step(1, count)
     width = max(1, int(verl.actor_rollout_ref.rollout.max_num_seqs) // n)
     responses: list[list[int]] = []
     for first in range(0, len(rows), width):

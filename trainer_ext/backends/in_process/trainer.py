@@ -22,6 +22,7 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
+from trainer_ext.fits import devices
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, Scored, positions, update
@@ -58,7 +59,7 @@ class InProcess:
             trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
             modules["target"] = load_module(target, trust_remote_code=trust)
         self._target_samples = target_model.samples(section)
-        self._prompts = Prompts.of_task(config, cache, self.actor.tokenizer, self._seed)
+        self._prompts = Prompts(config, cache, self.actor.tokenizer, self._seed)
         self._rollout = Rollout({**config, "verl": verl}, self.actor.tokenizer, self._prompts, modules)
         self._rollout.asked = self._prompts.of_run(self._trainer)
         self.parameters = sum(p.numel() for p in self._policy.parameters())
@@ -78,9 +79,7 @@ class InProcess:
 
     @property
     def peak_memory_bytes(self) -> int:
-        if torch.cuda.is_available():
-            return int(torch.cuda.max_memory_allocated())
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return devices.peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
         self._updated_tokens = 0
@@ -107,7 +106,6 @@ class InProcess:
         return values
 
     def evaluate(self, step: int) -> list[Answer]:
-        """The policy's own responses to the prompts of evaluations."""
         return self._rollout.evaluate(step, int(self._trainer["eval_samples"]), bool(judged(self._trainer, step)))
 
     def _scored(self, step: int, drawn: Drawn, pairs: Batch | None) -> Scored:

@@ -45,18 +45,14 @@ def collect_rarely() -> None:
 
 
 def in_shared_ray() -> None:
-    """Set up a process in a Ray cluster that the run shares with others: rare collections, a queue of its own."""
-    collect_rarely()
-    use_own_queue()
+    """Set up a process in a Ray that the run shares with others: rare collections, and the run's own TransferQueue.
 
-
-def use_own_queue() -> None:
-    """Make TransferQueue find the controller of the run.
-
-    It looks in one namespace for all programs of a Ray. The run's controller is in the run's namespace.
+    TransferQueue looks for its controller in one namespace for all programs of a Ray. The run's controller is in the
+    run's namespace.
     """
     import ray
 
+    collect_rarely()
     get_actor = ray.get_actor
 
     def own(name: str, namespace: str | None = None) -> Any:

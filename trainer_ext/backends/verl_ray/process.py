@@ -93,7 +93,6 @@ class VerlRay:
         return dict(metrics)
 
     def evaluate(self, step: int) -> list[Answer]:
-        """The policy's own responses to the prompts of evaluations."""
         answers, self.peak_memory_bytes = self._ask("evaluate", f"the evaluation after step {step}", step)
         return list(answers)
 

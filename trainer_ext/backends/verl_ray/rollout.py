@@ -9,7 +9,6 @@ from typing import Any
 
 import ray
 import torch
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 from verl.utils import hf_tokenizer
 from verl.workers.rollout.base import BaseRollout
@@ -24,12 +23,6 @@ from trainer_ext.sampling.proposal import Weighted, greedy_where, proposal_of
 
 _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
-
-
-def on_node(node: str) -> NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy:
-    """Ray's word for a task or an actor that is to be on a node."""
-    share = shared.own()
-    return NodeAffinitySchedulingStrategy(node, soft=False) if share is None else share.on_node(node)
 
 
 async def report(error: Exception, row: int) -> None:
@@ -180,7 +173,7 @@ class HfReplica(RolloutReplica):
                 name=name,
                 num_cpus=0,
                 max_concurrency=4096,
-                scheduling_strategy=on_node(node),
+                scheduling_strategy=shared.on_node(node),
                 runtime_env={"env_vars": variables},
             )
             .remote(self.model_config.path, self.model_config.trust_remote_code, self.config)
@@ -189,15 +182,9 @@ class HfReplica(RolloutReplica):
         self.servers = [server]
         self._server_handle, self._server_address = server, name
 
-    def rollout_worker_use_gpu(self) -> bool:
-        return False
-
 
 class HfAdapter(BaseRollout):
     """Beside the engine: hands its weights to the server of its rank."""
-
-    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **_: Any):
-        super().__init__(config, model_config, device_mesh)
 
     async def resume(self, tags: list[str]) -> None:
         """Nothing was released."""

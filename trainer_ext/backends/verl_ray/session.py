@@ -22,7 +22,6 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
-from trainer_ext.backends.verl_ray.rollout import on_node
 from trainer_ext.backends.verl_ray.trainer import Step, Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
@@ -32,7 +31,6 @@ from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, positions
 from trainer_ext.registry import models_read
 from trainer_ext.sampling.proposal import Weighted, proposal_of
-from trainer_ext.scoring import tasks
 from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
 _TRIES = 3  # attempts to start Ray
@@ -55,18 +53,17 @@ class Session:
         too. ValueError: a value cannot work."""
         config = {**given, "verl": OmegaConf.create(given["verl"])}
         section, self._settings = config["method"], config["trainer"]
-        verl, task = config["verl"], config["task"]
+        verl = config["verl"]
         self._method = Method.read(section, int(self._settings["steps"]))
         model = initial_model.start(config, Path(cache))
         target = target_model.start(config, Path(cache), model)
-        data = tasks.prepare(task, self._settings["split"], Path(cache))
         self._tokenizer = load_tokenizer(str(model), verl.actor_rollout_ref.model)
-        self._task = task["name"]
-        self._prompts = Prompts(data, self._tokenizer, int(verl.data.max_prompt_length), int(config["seed"]))
+        self._task = config["task"]["name"]
+        self._prompts = Prompts(config, Path(cache), self._tokenizer, int(config["seed"]))
         self._asked = self._prompts.of_run(self._settings)
         self._target_samples = target_model.samples(section)
         self._batch = int(verl.data.train_batch_size)
-        tree = whole_tree(config, self._method, model, target, data, nodes)
+        tree = whole_tree(config, self._method, model, target, nodes)
         trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
         counted = {name: _size(model if name != "target" else str(target), trust) for name in models_read(section)}
         self.parameters, multiplied = counted["policy"]
@@ -86,9 +83,9 @@ class Session:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         tq.init(tree.transfer_queue)
         actor = verl.actor_rollout_ref.actor
-        kl = {"use_kl_loss": bool(actor.use_kl_loss), "kl_loss_coef": float(actor.kl_loss_coef)}
         self._reads_reference = self._method.reads_reference(actor)
-        self.trainer = Trainer(tree, kl, self._method, self._task, bool(self._settings["grad_variance"]))
+        measured = bool(self._settings["grad_variance"])
+        self.trainer = Trainer(tree, self._method, self._task, bool(actor.use_kl_loss), measured)
         self.trainer.init()
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
@@ -143,7 +140,7 @@ class Session:
         held = self._on_devices() + node.held()
         if self._joined:  # processes of Ray that this one has not started
             asked = ray.remote(num_cpus=0)(node.of_ray)
-            places = [asked.options(scheduling_strategy=on_node(name)) for name in shared.nodes()]
+            places = [asked.options(scheduling_strategy=shared.on_node(name)) for name in shared.nodes()]
             held += sum(ray.get([place.remote() for place in places]))
         self._memory = max(self._memory, held)
         return self._memory

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray import PlacementGroupID
 from ray.util.placement_group import PlacementGroup, placement_group_table
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from trainer_ext.backends.verl_ray import node
 
@@ -34,10 +34,6 @@ class Share:
     def bundle(self, index: int) -> PlacementGroupSchedulingStrategy:
         """Places a task or an actor on one node of the run, by the node's place in `nodes`."""
         return PlacementGroupSchedulingStrategy(self.group, index)
-
-    def on_node(self, node: str) -> PlacementGroupSchedulingStrategy:
-        """Places a task or an actor on the node with this id of Ray's."""
-        return self.bundle(self.nodes.index(node))
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ def join(group: str) -> None:
 
     global _own
     _own = Share(group)
-    node.use_own_queue()
+    node.in_shared_ray()
     base.PlacementGroupSchedulingStrategy = _of_part
     interface.TransferQueueController = placed(interface.TransferQueueController)
     simple_storage_bootstrap.SimpleStorageUnit = placed(simple_storage_bootstrap.SimpleStorageUnit)
@@ -104,3 +100,8 @@ def nodes() -> list[str]:
     if _own is not None:
         return _own.nodes
     return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+
+def on_node(node: str) -> NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy:
+    """Places a task or an actor on the node of the run with this id of Ray's."""
+    return NodeAffinitySchedulingStrategy(node, soft=False) if _own is None else _own.bundle(_own.nodes.index(node))

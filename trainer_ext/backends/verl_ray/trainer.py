@@ -70,13 +70,13 @@ class Trainer(PPOTrainerSync):
     `trainer.v1.trainer_mode` stays "sync", the name of its parent: for another name verl takes other buffers.
     """
 
-    def __init__(self, config: Any, actor: Mapping[str, Any], method: Method, task: str, grad_variance: bool):
-        """config: verl's whole tree; actor: the run's own values of keys of verl's `actor`, which the loss reads; task:
-        its name; grad_variance: whether to measure the variance of the policy's gradients."""
-        self._method, self._task, self._own_actor, self._grad_variance = method, task, dict(actor), grad_variance
+    def __init__(self, config: Any, method: Method, task: str, use_kl_loss: bool, grad_variance: bool):
+        """config: verl's whole tree; task: its name; use_kl_loss: the run's own; grad_variance: whether to measure the
+        variance of the policy's gradients."""
+        self._method, self._task, self._use_kl_loss, self._grad_variance = method, task, use_kl_loss, grad_variance
         self._compares = config.actor_rollout_ref.rollout.name == servers.name_in_verl("vllm")
         self._now = Step()
-        self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
+        self.curr_step_profile = False
         self.timing_raw: dict[str, float] = {}
         super().__init__(config)
 
@@ -119,8 +119,6 @@ class Trainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         """The run's own prompts take the place of verl's data sets."""
-        self.train_dataset = self.val_dataset = ()
-        self.steps_per_epoch = self.total_training_steps = int(self.config.trainer.total_training_steps)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -134,8 +132,7 @@ class Trainer(PPOTrainerSync):
         """Send the weights to the servers, and the losses and the target's folder to the ranks."""
         super().on_init_end()
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        for key, value in self._own_actor.items():
-            object.__setattr__(settings, key, value)  # it is frozen
+        object.__setattr__(settings, "use_kl_loss", self._use_kl_loss)  # it is frozen
         loss = self._method.loss(settings)
         if loss is not None:
             self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, loss))
@@ -159,7 +156,6 @@ class Trainer(PPOTrainerSync):
         columns: dict[str, list[Any]] = {
             "uid": [f"{purpose}-{step:08d}-{place:06d}" for place in range(count)],
             "index": list(range(count)),
-            "place": list(range(count)),
             "purpose": [purpose] * count,
             "prompt_tokens": [prompt.tokens for prompt in prompts],
             "raw_prompt": [[{"role": "user", "content": prompt.text}] for prompt in prompts],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -20,9 +19,7 @@ from trainer_ext.methods.update import Method
 _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
 
 
-def whole_tree(
-    config: Mapping[str, Any], method: Method, model: str, target: str | None, data: Path, nodes: int
-) -> DictConfig:
+def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: str | None, nodes: int) -> DictConfig:
     """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
     tree: DictConfig = deepcopy(config["verl"])
     section, steps = config["method"], int(config["trainer"]["steps"])
@@ -34,7 +31,6 @@ def whole_tree(
     packed = ("flash_attention_2" if flash else PACKED) if flash or parallel.sequence > 1 else None
     with open_dict(tree):
         actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
-        tree.data.train_files = tree.data.val_files = str(data)  # verl's configuration wants them; nobody reads them
         tree.data.seed = int(config["seed"])
         tree.actor_rollout_ref.model.update(
             path=model,
@@ -92,13 +88,8 @@ def whole_tree(
             device=kind,
             n_gpus_per_node=ranks // nodes,
             nnodes=nodes,
-            logger=[],
             resume_mode="disable",
-            save_freq=-1,
-            test_freq=-1,
-            val_before_train=False,
             critic_warmup=0,
-            total_training_steps=steps,
         )
         # under any other name verl takes the buffer and the checkpoints of its asynchronous trainers
         tree.trainer.v1.trainer_mode = "sync"

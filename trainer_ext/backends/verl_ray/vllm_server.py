@@ -23,8 +23,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.usage.usage_lib import UsageContext  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
-from trainer_ext.backends.verl_ray import servers, vllm_worker  # noqa: E402
-from trainer_ext.backends.verl_ray.rollout import on_node  # noqa: E402
+from trainer_ext.backends.verl_ray import servers, shared, vllm_worker  # noqa: E402
 
 _WATCH_S = 1.0  # seconds between two checks that the engine lives
 _WORKER = f"{vllm_worker.__name__}.{vllm_worker.RolloutWorker.__name__}"
@@ -41,7 +40,6 @@ class VllmServer(servers.Failures, vLLMHttpServer):
         vLLMHttpServer.__init__(self, *given, **more)
         engine = dict(self.config.engine_kwargs)["vllm"]
         self._sleep_level = servers.sleep_level(engine)
-        self._draws_from_q = self._sleep_level is not None
         self._purpose: str | None = None
         self._choosing = asyncio.Lock()
 
@@ -94,7 +92,7 @@ class VllmServer(servers.Failures, vLLMHttpServer):
     async def _draw_for(self, purpose: str) -> None:
         """Draw from q for training, and from the policy in evaluations."""
         async with self._choosing:
-            if self._draws_from_q and purpose != self._purpose:
+            if self._sleep_level is not None and purpose != self._purpose:
                 await self.engine.collective_rpc("qstar_draw", args=(purpose != "sample",))
             self._purpose = purpose
 
@@ -131,7 +129,7 @@ class VllmReplica(vLLMReplica):
             name=servers.server_name(self.replica_rank),
             num_cpus=0,
             max_concurrency=self.max_concurrency,
-            scheduling_strategy=on_node(node),
+            scheduling_strategy=shared.on_node(node),
             runtime_env={"env_vars": servers.CPU_ENVIRONMENT},
         ).remote(
             config=self.config,

@@ -52,11 +52,7 @@ _LOSSES = ("actor/pg_loss", "actor/sft_loss", "critic/vf_loss")
 
 
 class _KeepsShards:
-    """What the run asks all ranks of a model that is trained."""
-
-    def trained(self) -> Any:
-        """verl's engine of the model."""
-        raise NotImplementedError
+    """What the run asks all ranks of a model that is trained; `trained` gives verl's engine of it."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def learning_rate(self) -> float:
@@ -257,7 +253,7 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         """
         rollout, purpose, session = self.config.actor_rollout_ref.rollout, kwargs["purpose"], int(kwargs["session_id"])
         evaluating = purpose == "evaluate"
-        row = int(kwargs["place"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
+        row = int(kwargs["index"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
         key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
         # `seed` is also a field of vLLM's sampling parameters
         params = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
