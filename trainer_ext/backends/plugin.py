@@ -28,7 +28,6 @@ VERL = "0.9.1"
 #: The policy loss, as the value of loss_mode.
 LOSS = "rlsweep_parts"
 _AT = "actor_rollout_ref.actor.policy_loss"
-_PARTS = (registry.smoothing, registry.ratio, registry.trust_region)
 
 
 @dataclass
@@ -48,7 +47,7 @@ class PartsConfig(PolicyLossConfig):
                 f"remove {_AT}._target_"
             )
         try:
-            registry.check_parts(self.method, _PARTS)
+            registry.check_parts(self.method, policy_loss.PARTS)
         except ValueError as error:
             raise ValueError(f"{_AT}: {error}") from error
         one = torch.ones(1, 1)

@@ -20,7 +20,8 @@ from trainer_ext.methods.ratio import FIRST, SECOND, Values
 
 #: Variance of ratios that is only rounding: sampling and update compute log-probabilities in different ways.
 _ROUNDING = 1e-10
-_PARTS = (registry.smoothing, registry.ratio, registry.trust_region)
+#: Those that act here.
+PARTS = (registry.smoothing, registry.ratio, registry.trust_region)
 
 
 @dataclass
@@ -33,7 +34,7 @@ class PartsLossConfig(PolicyLossConfig):
 
 def policy_loss_config(method: Mapping[str, Any]) -> dict[str, Any]:
     """What goes to `actor.policy_loss` for a composed method (conf/method). ValueError: a setting is missing."""
-    keys = [key for part in _PARTS for key in (part.name, *part.get(part.choice(method).name).keys)]
+    keys = [key for part in PARTS for key in (part.name, *part.get(part.choice(method).name).keys)]
     return {
         "_target_": "trainer_ext.methods.policy_loss.PartsLossConfig",
         "loss_mode": "rlsweep",

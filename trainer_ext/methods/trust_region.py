@@ -9,12 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainer_ext.methods.ratio import Values
 from trainer_ext.registry import trust_region
 
 #: Smaller advantages have the sign of a rounding error: of groups whose rewards agree, with a control term added.
 _ZERO = 1e-8
-#: Values whose means over the tokens are reported, (B, T), by the name of the metric.
-Values = dict[str, Tensor]
 
 
 def _clip_metrics(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float) -> Values:

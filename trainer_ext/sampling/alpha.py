@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from trainer_ext import registry
-from trainer_ext.sampling.geometric import log_geometric_mean
+from trainer_ext.sampling.geometric import log_geometric_mean, refuse
 from trainer_ext.sampling.roots import Flags, Indices, Numbers, find_root, taylor
 
 METHODS = ("fixed", "entropy", "kl_symmetry", "ess_balance", "snr_max")
@@ -185,8 +185,8 @@ def _pair(theta: Tensor, target: Tensor, s: Tensor, first: int) -> _Pair:
     if (largest < -LOWEST).all():
         return _Pair(theta, target, target, s, largest, np.ones(rows, dtype=bool), np.zeros(rows, dtype=bool))
     for name, x in (("log_p_theta", theta), ("log_p_t", target)):
-        _refuse((x.isnan() | (x == math.inf)).any(dim=1), name, "holds NaN or +inf", first)
-        _refuse((x <= LOWEST).all(dim=1), name, "allows no token: every entry is -inf", first)
+        refuse((x.isnan() | (x == math.inf)).any(dim=1), name, "holds NaN or +inf", first)
+        refuse((x <= LOWEST).all(dim=1), name, "allows no token: every entry is -inf", first)
     allowed, also = theta > LOWEST, target > LOWEST
     inside, differ = allowed & also, (allowed != also).any(dim=1)
     base, s = torch.where(inside, target, -math.inf), torch.where(inside, s, 0.0)
@@ -400,11 +400,6 @@ def _snr_max(pair: _Pair, ref: Tensor) -> _Solved:
 # ---------------------------------------------------------------- checks
 
 
-def _refuse(bad: Tensor, name: str, reason: str, first: int = 0) -> None:
-    if bool(bad.any()):
-        raise ValueError(f"{name}: row {first + int(bad.int().argmax())} {reason}")
-
-
 def _check(
     theta: Tensor,
     target: Tensor,
@@ -436,14 +431,14 @@ def _check(
     if start.dim() and start.shape != leading:
         raise ValueError(f"initial has shape {tuple(start.shape)}: must be a number, or of shape {tuple(leading)}")
     start = start.expand(leading).reshape(-1)
-    _refuse(start.isnan(), "initial", "is NaN: give a number in [0, 1]")
+    refuse(start.isnan(), "initial", "is NaN: give a number in [0, 1]")
     flat = theta.detach().reshape(-1, size), target.detach().reshape(-1, size), start.clamp(0, 1).numpy()
     if method != "snr_max":
         return *flat, None
     if ref is None or ref.shape != target.shape:
         raise ValueError("method='snr_max' needs log_p_ref, of the same shape as log_p_t")
     ref = ref.detach().reshape(-1, size)
-    _refuse(
+    refuse(
         ((ref == -math.inf) & (flat[1] > -math.inf) | ref.isnan() | (ref == math.inf)).any(dim=1),
         "log_p_ref",
         "holds NaN or +inf, or excludes a token that log_p_t allows",

@@ -43,3 +43,9 @@ def effective_sample_size(log_p: Tensor, log_q: Tensor) -> Tensor:
     """
     log_terms = torch.where(log_p > -math.inf, 2 * log_p - log_q, -math.inf)
     return (-log_terms.logsumexp(dim=-1)).exp()
+
+
+def refuse(bad: Tensor, name: str, reason: str, first: int = 0) -> None:
+    """ValueError, which names the first of the rows `bad`, (rows,) bool, counted from `first`."""
+    if bool(bad.any()):
+        raise ValueError(f"{name}: row {first + int(bad.int().argmax())} {reason}")

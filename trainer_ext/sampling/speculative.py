@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer_ext.sampling import draws
+from trainer_ext.sampling.geometric import refuse
 
 
 def acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -41,11 +42,12 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> tupl
     for name, x, shape in (("log_p", log_p, (rows, k, words)), ("log_q", log_q, (rows, k + 1, words))):
         if x.shape != shape:
             raise ValueError(f"{name} has shape {tuple(x.shape)}: must be {shape} for a draft of shape {(rows, k)}")
-        _refuse(x.isnan(), f"{name}: row {{}} holds NaN")
-    _refuse((draft < 0) | (draft >= words), f"draft: row {{}} holds a token outside the vocabulary of {words}")
+        refuse(x.isnan().flatten(1).any(dim=1), name, "holds NaN")
+    outside = ((draft < 0) | (draft >= words)).any(dim=1)
+    refuse(outside, "draft", f"holds a token outside the vocabulary of {words}")
     index = draft.unsqueeze(-1)
     drawn = log_p.gather(-1, index)[..., 0]
-    _refuse(drawn == -math.inf, "draft: row {} holds a token that log_p excludes: draw it from p")
+    refuse((drawn == -math.inf).any(dim=1), "draft", "holds a token that log_p excludes: draw it from p")
     chance = log_q[:, :k].gather(-1, index)[..., 0] - drawn
     kept = uniform[:, :k, 0].double().log() < chance
     accepted = kept.long().cumprod(dim=1).sum(dim=1)
@@ -55,9 +57,3 @@ def verify(draft: Tensor, log_p: Tensor, log_q: Tensor, uniform: Tensor) -> tupl
     nothing = torch.full_like(log_q[:, :1], -math.inf)
     before = torch.cat([log_p, nothing], dim=1)[row, accepted]
     return accepted, draws.choose(residual(before, after), uniform[row, accepted, 1])
-
-
-def _refuse(bad: Tensor, words: str) -> None:
-    rows = bad.flatten(1).any(dim=1)
-    if bool(rows.any()):
-        raise ValueError(words.format(int(rows.int().argmax())))

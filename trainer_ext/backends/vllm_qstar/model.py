@@ -95,9 +95,6 @@ class QStarForCausalLM(nn.Module):
 
     def metrics(self) -> dict[str, float]:
         """See `Worker.qstar_metrics`."""
-        seen, self._seen = self._seen, []
-        if not seen:
-            return {}
         proposal = self._settings.proposal()
-        proposal.seen = seen
-        return proposal.metrics()
+        proposal.seen, self._seen = self._seen, []
+        return proposal.metrics() if proposal.seen else {}
