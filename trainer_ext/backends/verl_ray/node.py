@@ -18,7 +18,6 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
     "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFER_QUEUE_ENABLE": "1",
     "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers
     "VLLM_LOGGING_LEVEL": "WARNING",
 }

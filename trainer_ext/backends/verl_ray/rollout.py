@@ -55,9 +55,6 @@ class HfServer(servers.Failures):
         self._step: int | None = None
         self._seen: list[Tensor] = []
 
-    async def nothing(self, *_: Any, **__: Any) -> None:
-        """What a server with memory of its own would do here."""
-
     async def sleep(self, *_: Any, **__: Any) -> None:
         """Give the memory that the drawing has used on the device to the training beside it."""
         torch.cuda.empty_cache()
@@ -65,9 +62,6 @@ class HfServer(servers.Failures):
     async def device_peak(self) -> int:
         """The most bytes that this process has held on its device; 0 on a CPU."""
         return torch.cuda.max_memory_allocated()
-
-    wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
-    abort_all_requests = resume_generation = start_profile = stop_profile = nothing
 
     async def load_weights(self, part: dict[str, Any]) -> None:
         """Some of the policy's parameters, after an update (servers.sent)."""

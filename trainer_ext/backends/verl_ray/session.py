@@ -14,7 +14,6 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from transformers import AutoConfig
-from verl.utils.skip import SkipManager
 
 from trainer_ext import metrics
 from trainer_ext.backends.in_process import initial_model, target_model
@@ -90,10 +89,8 @@ class Session:
         self.trainer.agent_loop_manager = KeyedLoops.create(
             config=tree,
             llm_client=self.trainer.llm_server_manager.get_client(RowClient),
-            teacher_client=None,
             reward_loop_worker_handles=self.trainer.get_reward_handles(),
         )
-        SkipManager.init(tree)
         self._samples = self._tokens = self._memory = 0
         self._positions: dict[str, torch.Tensor] = {}
         self.newest = Step()

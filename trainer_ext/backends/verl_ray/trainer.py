@@ -158,7 +158,6 @@ class Trainer(PPOTrainerSync):
             "index": list(range(count)),
             "purpose": [purpose] * count,
             "prompt_tokens": [prompt.tokens for prompt in prompts],
-            "raw_prompt": [[{"role": "user", "content": prompt.text}] for prompt in prompts],
             "data_source": [self._task] * count,
             "reward_model": [{"style": "rule", "ground_truth": prompt.ground_truth} for prompt in prompts],
             "extra_info": [reward.extra_info(prompt) for prompt in prompts],
@@ -373,8 +372,6 @@ class Trainer(PPOTrainerSync):
         batch.extra_info.update(
             calculate_entropy=bool(actor.entropy_coeff),
             calculate_sum_pi_squared=False,
-            distillation_use_topk=False,
-            distillation_only=False,
             global_batch_size=size,
             mini_batch_size=size,
             epochs=int(actor.ppo_epochs),

@@ -40,7 +40,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
             override_config=attention.overrides(model, trust, packed),
         )
         actor.update(method.actor_settings())
-        actor.update(use_kl_loss=True, shuffle=False)  # the first makes verl keep a reference; our loss has the run's
+        actor.use_kl_loss = True  # so that verl keeps a reference; our loss has the run's own value
         actor.optim.total_training_steps = steps
         if tree.actor_rollout_ref.model.lora_rank:
             tree.actor_rollout_ref.model.update(model_type=adapters.KIND)
@@ -75,8 +75,6 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         rollout.agent.num_workers = 1
         each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
         rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
-        tree.algorithm.rollout_correction.bypass_mode = False  # the server's log-probabilities are another program's
-        tree.algorithm.adv_estimator = method.algorithm.adv_estimator
         tree.critic.enable = section["advantage"] == "gae"
         if tree.critic.enable:
             _set_critic(tree, float(section["critic_lr_ratio"]))
@@ -93,7 +91,6 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         )
         # under any other name verl takes the buffer and the checkpoints of its asynchronous trainers
         tree.trainer.v1.trainer_mode = "sync"
-        tree.transfer_queue.enable = True
         tree.transfer_queue.backend.SimpleStorage.num_data_storage_units = int(config["trainer"]["storage_units"])
     OmegaConf.set_struct(tree, True)
     OmegaConf.resolve(tree)
@@ -104,7 +101,7 @@ def _set_critic(tree: DictConfig, lr_ratio: float) -> None:
     """verl's critic: the starting model, trained as the actor is, but for its learning rate."""
     critic, actor, model = tree.critic, tree.actor_rollout_ref.actor, tree.actor_rollout_ref.model
     tokens, micro = actor.ppo_max_token_len_per_gpu, actor.ppo_micro_batch_size_per_gpu
-    critic.update(strategy=actor.strategy, shuffle=False, ppo_micro_batch_size_per_gpu=micro)
+    critic.update(strategy=actor.strategy, ppo_micro_batch_size_per_gpu=micro)
     critic.ulysses_sequence_parallel_size = actor.ulysses_sequence_parallel_size
     critic.ppo_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu = tokens
     critic.model.update({key: model[key] for key in critic.model})

@@ -26,7 +26,6 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
-from verl.utils.profiler import simple_timer
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 from verl.workers.utils.padding import no_padding_2_padding
@@ -258,21 +257,15 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         # `seed` is also a field of vLLM's sampling parameters
         params = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
         prompt = [int(token) for token in kwargs["prompt_tokens"]]
-        metrics: dict[str, Any] = {"num_preempted": -1}  # verl's word for unknown
         try:
-            with simple_timer("generate_sequences", metrics):
-                drawn = await self.llm_client.generate(
-                    request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params
-                )
+            drawn = await self.llm_client.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params)
             output = AgentLoopOutput(
                 prompt_ids=prompt,
                 response_ids=drawn.token_ids,
                 response_mask=[1] * len(drawn.token_ids),
                 response_logprobs=drawn.log_probs,
-                multi_modal_data={},
-                num_turns=2,
-                metrics=metrics,
-                extra_fields={**drawn.extra_fields, "turn_scores": [], "tool_rewards": []},
+                metrics={},
+                extra_fields=drawn.extra_fields,
             )
             await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
         except Exception as error:
