@@ -99,7 +99,7 @@ def test_the_constant_that_sums_are_divided_by_is_that_of_the_configuration_unde
         "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48",
         "verl.actor_rollout_ref.actor.ppo_mini_batch_size=12",
         "method=dpo verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
-        "method=c0_ppo method.critic_warmup=99", "verl.actor_rollout_ref.rollout.temperature=0.0", "model.heads=3",
+        "method=c0_ppo method.critic_warmup=99", "model.heads=3",
     ],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_named(words, new_run, worded):

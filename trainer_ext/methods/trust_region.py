@@ -39,11 +39,7 @@ def _gaussian_metrics(ratio: Tensor, advantages: Tensor, sigma: float, different
 
 @trust_region("clip", metrics=_clip_metrics)
 def clip(
-    ratio: Tensor,
-    advantages: Tensor,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    dual_clip: float = 3.0,
+    ratio: Tensor, advantages: Tensor, clip_low: float = 0.2, clip_high: float = 0.2, dual_clip: float = 3.0
 ) -> Tensor:
     """PPO's clipped surrogate, -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) (Schulman et al. 2017).
 

@@ -262,14 +262,7 @@ def _kl_newton(pair: _Pair, start: Numbers, tol: float, again: bool = True) -> _
         cumulants = seen[:, at] = _cumulants(moments)
         return cumulants[1:]
 
-    root = find_root(
-        condition,
-        np.where(pair.common, start, 0.5),
-        pair.largest,
-        pair.masked,
-        tol,
-        _kind(pair.s),
-    )
+    root = find_root(condition, np.where(pair.common, start, 0.5), pair.largest, pair.masked, tol, _kind(pair.s))
     log_z = taylor(seen, root.d)
     # equal on their common tokens: every alpha is a root
     solved = _Solved(

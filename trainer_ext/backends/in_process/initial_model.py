@@ -50,13 +50,10 @@ def start(config: Mapping[str, Any], cache: Path) -> str:
     A pretrained one is `model.path`. An embedded one is initialised and taught the task's demonstrations for
     `task.warm_start.steps` steps, once for all runs with the same model and task.
     """
-    model, task = config["model"], config["task"]
+    model = config["model"]
     if model["kind"] == "pretrained":
         return os.path.expanduser(model["path"])
-    warm = task.get("warm_start")
-    if warm is None:
-        raise ValueError(f"task.warm_start is missing: task {task['name']} cannot start an embedded model")
-    return embedded({k: model[k] for k in SHAPE}, config, warm, cache)
+    return embedded({k: model[k] for k in SHAPE}, config, config["task"]["warm_start"], cache)
 
 
 def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[str, Any], cache: Path) -> str:

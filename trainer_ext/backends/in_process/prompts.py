@@ -136,17 +136,10 @@ def scores_of(scorer: Scorer, rows: Sequence[Prompt], responses: Sequence[str]) 
 def pairs_of_task(
     task: str, rows: Sequence[Prompt], tokenizer: Any, width: int, seed: int, step: int
 ) -> list[list[int]]:
-    """The tokens of the task's own pairs for a step's prompts, at most `width` each: chosen and rejected in turn.
-
-    ValueError: the task has no pairs.
-    """
-    module = tasks.get(task)
-    if not hasattr(module, "preference"):
-        raise ValueError(f"method.dpo_pairs=data: task {task} has no pairs; set method.dpo_pairs=group")
+    """The tokens of the task's own pairs for a step's prompts, at most `width` each: chosen and rejected in turn."""
+    preference = tasks.get(task).preference
     generators = [random.Random(key) for key in draws.keys(seed, "pairs", step, range(len(rows)))]
-    pairs = [
-        module.preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)
-    ]
+    pairs = [preference(row.ground_truth, own, row.extra_info) for row, own in zip(rows, generators, strict=True)]
     return [[*tokenizer.encode(text), tokenizer.eos_token_id][:width] for pair in pairs for text in pair]
 
 

@@ -110,10 +110,7 @@ class Rollout:
         return answers
 
     def pairs(self, step: int) -> Batch:
-        """The task's own pairs for the step's prompts, rows of chosen and rejected in turn.
-
-        ValueError: the task has none.
-        """
+        """The task's own pairs for the step's prompts, rows of chosen and rejected in turn."""
         rows = self._prompts.of_step(step, int(self._verl.data.train_batch_size))
         width = int(self._verl.data.max_response_length)
         answers = pairs_of_task(self._task, rows, self._tokenizer, width, self._seed, step)

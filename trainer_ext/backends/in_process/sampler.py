@@ -207,11 +207,7 @@ def score(module: Any, batch: Batch, *, temperature: float, rows: int) -> Tensor
         strict=True,
     ):
         output = module(
-            input_ids=ids,
-            attention_mask=attention,
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=length + 1,
+            input_ids=ids, attention_mask=attention, position_ids=positions, use_cache=False, logits_to_keep=length + 1
         )
         logp = torch.log_softmax(output.logits[:, :-1].float() / temperature, dim=-1)
         log_probs.append(logp.gather(-1, responses.unsqueeze(-1)).squeeze(-1))

@@ -43,7 +43,7 @@ class Start:
 def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
     """The folder of the target that `config` chooses (conf/method/target); `model` is the run's starting model.
 
-    None without a target. ValueError: the task has no demonstrations, or no response has the reward that is needed.
+    None without a target. ValueError: no prompt has a demonstration, or no response the reward that is needed.
     """
     return registry.target.choice(config["method"])(Start(config, cache, model))
 
@@ -61,12 +61,7 @@ registry.target.declare("none")
 def _expert(start: Start, path: str | None, steps: int, lr_ratio: float) -> str:
     if path is not None:
         return os.path.expanduser(path)
-    task = start.config["task"]
-    if not hasattr(tasks.get(task["name"]), "demonstration"):
-        raise ValueError(
-            f"method.target=expert: task {task['name']} has no demonstrations; set method.target_path to a model"
-        )
-    verl, split = start.config["verl"], start.config["trainer"]["split"]
+    verl, task, split = start.config["verl"], start.config["task"], start.config["trainer"]["split"]
     return _tuned(
         start, steps, lr_ratio, lambda: initial_model.demonstrations(task, split, _tokenizer(start), 0.0, verl)
     )
@@ -79,8 +74,6 @@ def _tokenizer(start: Start) -> Any:
 @registry.target("large", prefix="target_")
 def _large(start: Start, width: int, depth: int, steps: int, lr: float) -> str:
     model = start.config["model"]
-    if model["kind"] != "embedded":
-        raise ValueError(f"method.target=large: model {model['name']} is not embedded; set method.target_path instead")
     shape = {key: (depth if key == "layers" else width) * model[key] for key in initial_model.SHAPE}
     warm = {"steps": steps, "batch_size": _BATCH, "lr": lr, "random_fraction": 0.0, "seed": 0}
     return initial_model.embedded(shape, start.config, warm, start.cache)

@@ -41,9 +41,6 @@ class InProcess:
         self._seed, self._trainer = int(config["seed"]), config["trainer"]
         self._method = Method.read(section, steps)
         self._verl = verl = deepcopy(config["verl"])
-        temperature = verl.actor_rollout_ref.rollout.temperature
-        if not temperature > 0:
-            raise ValueError(f"verl.actor_rollout_ref.rollout.temperature={temperature}: must be above 0")
         model_path = initial_model.start(config, cache)
         with open_dict(verl):
             verl.actor_rollout_ref.actor.update(self._method.actor_settings())
@@ -147,7 +144,6 @@ class InProcess:
 
     def _update_critic(self, step: int, batch: Batch, **columns: Tensor) -> dict[str, float]:
         """Update the critic on all mini-batches of the step; the metrics are means over them."""
-        assert self.critic is not None
         rate = self.critic.learning_rate
         loss = partial(losses.value, float(self._method.section["cliprange_value"]))
         values = _means("critic", self._updates(self.critic, step, batch.columns(**columns), loss))

@@ -91,7 +91,6 @@ def vllm_section(config: Mapping[str, Any], model: str, target: str | None) -> d
     # other backends end a response at the tokenizer's token alone, and so does vLLM without the model's own file
     options: dict[str, Any] = {"generation_config": "vllm"}
     if with_target:
-        assert target is not None
         # a server that sleeps gives its memory to the training; at level 1 it keeps the weights, also the target's
         arguments = engine_arguments(
             model, target, float(rollout.temperature), method, sleep_level=int(on_gpu), max_model_len=length

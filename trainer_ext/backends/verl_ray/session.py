@@ -106,7 +106,6 @@ class Session:
                 self.newest.pairs = pairs
             batch = self.trainer.train(step, self.newest)
             values, scored = {**self.newest.values, **self._drawn()}, self.newest.scored
-            assert scored is not None
             self.trainer.on_step_end()
             self._clear(batch)
             rows, new = len(scored.rewards), int(scored.mask.sum())
@@ -156,7 +155,6 @@ class Session:
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
         """Histograms over the newest step's tokens."""
         scored, updates = self.newest.scored, self.newest.update
-        assert scored is not None and updates is not None
         seen = positions(self._method, scored, self._positions)
         return metrics.histograms(scored.old, updates.advantages, scored.mask, seen)
 

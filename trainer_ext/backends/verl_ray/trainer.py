@@ -316,7 +316,6 @@ class Trainer(PPOTrainerSync):
                     chosen = [keys[row] for row in updates.rows.tolist()]
                     now.trained_pairs = _pairs_of_rows(self.global_steps, batch, chosen)
                     self._set_pairs(now.trained_pairs)
-                assert now.trained_pairs is not None
                 self._put_pairs(now.trained_pairs, updates.policy)
             return batch
         inverse = torch.empty_like(order)
@@ -329,7 +328,6 @@ class Trainer(PPOTrainerSync):
     def _update_critic(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """Train the critic, if the step does; the metrics are means over its mini-batches."""
         now, scored, updates = self._now, self._now.scored, self._now.update
-        assert scored is not None and updates is not None
         if updates.critic is None:
             return batch
         self._set_updates(batch, int(self.config.actor_rollout_ref.rollout.n), int(scored.mask.sum()))
@@ -342,7 +340,6 @@ class Trainer(PPOTrainerSync):
     def _update_actor(self, batch: KVBatchMeta, metrics: Any) -> KVBatchMeta:
         """Train the policy, if the step does; the metrics are means over its mini-batches."""
         now, scored, updates = self._now, self._now.scored, self._now.update
-        assert scored is not None and updates is not None
         if updates.policy is None:
             return batch
         trained, rows = batch, int(self.config.actor_rollout_ref.rollout.n)
@@ -393,7 +390,6 @@ class Trainer(PPOTrainerSync):
 
     def _task_pairs(self, step: Step) -> tuple[KVBatchMeta, Tensor]:
         """Store the task's pairs for P prompts; return the rows and the reference's log-probabilities, (2 P, T)."""
-        assert step.pairs is not None
         prompts = [prompt.tokens for prompt in step.prompts for _ in range(2)]
         batch = _pairs(self.global_steps, prompts, step.pairs)
         self._set_pairs(batch)

@@ -83,11 +83,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         tree.reward.custom_reward_function.reward_kwargs = {"task": dict(config["task"])}
         tree.reward.num_workers = 1
         tree.trainer.update(
-            device=kind,
-            n_gpus_per_node=ranks // nodes,
-            nnodes=nodes,
-            resume_mode="disable",
-            critic_warmup=0,
+            device=kind, n_gpus_per_node=ranks // nodes, nnodes=nodes, resume_mode="disable", critic_warmup=0
         )
         # under any other name verl takes the buffer and the checkpoints of its asynchronous trainers
         tree.trainer.v1.trainer_mode = "sync"
