@@ -33,7 +33,6 @@ from trainer_ext.scoring.tasks import preferences
 #: The value of task.learned_reward.model that stands for the model that the policy starts from.
 POLICY = "policy"
 SHAPE = ("hidden_size", "intermediate_size", "layers", "heads")
-_BACKEND = Path(__file__).parent
 # The optimizer of the warm start: a run's settings must not change the model that all runs start from.
 _OPTIMIZER = {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.0, "lr_scheduler_type": "constant", "clip_grad": 1.0}
 _OPTIMIZER |= {"weight_decay": 0.01, "betas": [0.9, 0.999], "optimizer": "AdamW", "optimizer_impl": "torch.optim"}
@@ -62,7 +61,7 @@ def embedded(shape: Mapping[str, int], config: Mapping[str, Any], warm: Mapping[
     It learns from demonstrations of the task's training prompts alone.
     """
     task, split = config["task"], dict(config["trainer"]["split"])
-    sources = [*_files(task), Path(losses.__file__), *sorted(_BACKEND.glob("*.py"))]
+    sources = [*_files(task), Path(losses.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
     versions = [metadata.version(name) for name in ("torch", "verl", "transformers", "tokenizers")]
     lengths = [int(config["verl"].data[f"max_{part}_length"]) for part in ("prompt", "response")]
     settings = {key: value for key, value in task.items() if key not in (*tasks.NOT_DATA, "reward", "reward_model")}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_cuda import PlatformCUDA
-from verl.plugin.platform.platform_manager import PlatformRegistry, get_platform, set_platform
+from verl.plugin.platform.platform_manager import set_platform
 
 from trainer_ext.fits import devices
 
@@ -56,31 +56,22 @@ _ANSWERS = {
 _METHODS = {name: _answering(_ANSWERS.get(name)) for name in PlatformBase.__abstractmethods__}
 
 
-@PlatformRegistry.register("cpu")
 class CpuPlatform(type("Inert", (PlatformBase,), _METHODS)):  # type: ignore[misc]
     """verl's view of a machine without an accelerator."""
 
     device_name = "cpu"
     vendor_name = "cpu"
     device_module = _DEVICE_MODULE
-
-    def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        return not torch.cuda.is_available()
-
-    def manual_seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    manual_seed_all = manual_seed
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
 
 
 @cache
-def use() -> str:
-    """Choose verl's platform for the kind of device of this process; returns its name, "cpu" or "cuda"."""
+def use() -> None:
+    """Choose verl's platform for the kind of device of this process."""
     if devices.kind() == devices.CPU:
         set_platform(CpuPlatform())
     elif not torch.cuda.is_available():
         set_platform(PlatformCUDA())  # of a run's process that only places others on devices
-    return str(get_platform().device_name)
 
 
 def start_process_group() -> None:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from trainer_ext import registry
-from trainer_ext.backends.in_process import platform
 from trainer_ext.backends.in_process.batch import Batch, Request, pad
 from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompt, Prompts, answers_to, pairs_of_task, scores_of
 from trainer_ext.backends.in_process.sampler import Samples, load_module, sample, score
 from trainer_ext.backends.in_process.speculative import sample_speculatively
+from trainer_ext.fits import devices
 from trainer_ext.sampling import draws
 from trainer_ext.sampling.proposal import Weighted, greedy_where, proposal_of
 from trainer_ext.scoring import rewards, tasks
@@ -48,7 +48,7 @@ class Rollout:
         self._method, self._verl, self._modules = config["method"], config["verl"], modules
         self._task, self._score = config["task"]["name"], tasks.scorer(config["task"])
         self._tokenizer, self._prompts, self._seed = tokenizer, prompts, int(config["seed"])
-        self._device, self._most = platform.use(), int(self._verl.actor_rollout_ref.rollout.max_num_seqs)
+        self._device, self._most = devices.kind(), int(self._verl.actor_rollout_ref.rollout.max_num_seqs)
         self.asked: Sequence[tuple[str, Prompt]] = ()  # prompts of evaluations (Prompts.of_evaluations)
 
     def draw(self, step: int) -> Drawn:
