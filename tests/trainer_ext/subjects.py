@@ -65,7 +65,7 @@ class Subject:
 
 
 def _estimated(b: Batch, **method: Any) -> Tensor:
-    return advantage.advantages(advantage.algorithm_config(method), b.rewards, b.mask, b.group)[0]
+    return advantage.advantages(registry.advantage.choice(method)(), b.rewards, b.mask, b.group)[0]
 
 
 def _dual(weight: str) -> control.DualController:

@@ -162,12 +162,12 @@ def test_a_group_that_agrees_has_no_advantage(reward, kind):
 
 def gae_config(gamma: float, lam: float) -> AlgoConfig:
     method = configuration("method=c0_ppo", f"method.gae_gamma={gamma}", f"method.gae_lambda={lam}")["method"]
-    return advantage.algorithm_config(method)
+    return registry.advantage.choice(method)()
 
 
 def test_the_method_files_choose_the_estimators():
     plain, centred = (
-        advantage.algorithm_config(configuration(f"method={name}")["method"]) for name in ("c0_grpo", "dr_grpo")
+        registry.advantage.choice(configuration(f"method={name}")["method"])() for name in ("c0_grpo", "dr_grpo")
     )
     assert plain.adv_estimator == centred.adv_estimator == "rlsweep_grpo"
     assert plain.norm_adv_by_std_in_grpo and not centred.norm_adv_by_std_in_grpo
@@ -190,7 +190,7 @@ def test_an_estimator_of_verls_gives_what_it_gives_in_verl(name, normalize):
     for ours, verls in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, verls * counts)
     assert found[0].abs().max() > 0.01
-    assert advantage.algorithm_config({"advantage": "verl", "adv_estimator": name}).adv_estimator == name
+    assert registry.advantage.choice({"advantage": "verl", "adv_estimator": name})().adv_estimator == name
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])

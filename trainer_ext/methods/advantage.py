@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,11 +75,6 @@ registry.advantage("gae")(
         adv_estimator="gae", gamma=gae_gamma, lam=gae_lambda
     )
 )
-
-
-def algorithm_config(method: Mapping[str, Any]) -> AlgoConfig:
-    """verl's `algorithm` section for a composed method (conf/method/advantage)."""
-    return registry.advantage.choice(method)()
 
 
 def advantages(

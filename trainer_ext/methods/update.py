@@ -75,7 +75,7 @@ class Method:
     def read(cls, section: Mapping[str, Any], total_steps: int) -> Method:
         """ValueError: a choice is unknown, or a setting is missing or read by no choice."""
         registry.check(section)
-        return cls(section, advantage.algorithm_config(section), control.controller(section, total_steps))
+        return cls(section, registry.advantage.choice(section)(), control.controller(section, total_steps))
 
     @property
     def reads_pairs_of_task(self) -> bool:

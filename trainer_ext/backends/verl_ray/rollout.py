@@ -25,13 +25,6 @@ _QUIET_S = 0.1  # without a new request: those that wait are drawn
 _PATIENCE_S = 5.0  # the same while some that were announced have not come
 
 
-async def report(error: Exception, row: int) -> None:
-    """Remember with the first server why a response failed."""
-    cause = getattr(error, "cause", None) or error
-    text = f"row {row}: {type(cause).__name__}: {cause}"
-    await ray.get_actor(servers.server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
-
-
 class HfServer(servers.Failures):
     """Answers concurrent requests in batches, with the methods that verl calls of a server."""
 

@@ -33,8 +33,6 @@ from verl.workers.utils.padding import no_padding_2_padding
 from trainer_ext.backends.in_process.engine import GradVariance
 from trainer_ext.backends.protocol import Lost
 from trainer_ext.backends.verl_ray import adapters, attention, plugin, servers, shards, shared
-from trainer_ext.backends.verl_ray.rollout import report
-from trainer_ext.backends.verl_ray.servers import server_name
 from trainer_ext.fits import devices
 from trainer_ext.methods.losses import Loss
 from trainer_ext.sampling import draws
@@ -232,8 +230,8 @@ class RowClient(LLMServerClient):
 
     async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
         trainer, tensor = self.config.trainer, self.config.actor_rollout_ref.rollout.tensor_model_parallel_size
-        servers = int(trainer.n_gpus_per_node) * int(trainer.nnodes) // int(tensor)
-        name = server_name(given["sampling_params"]["row"] % servers)
+        replicas = int(trainer.n_gpus_per_node) * int(trainer.nnodes) // int(tensor)
+        name = servers.server_name(given["sampling_params"]["row"] % replicas)
         return name, ray.get_actor(name)
 
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
@@ -269,7 +267,9 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             )
             await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
         except Exception as error:
-            await report(error, row)
+            cause = getattr(error, "cause", None) or error
+            text = f"row {row}: {type(cause).__name__}: {cause}"
+            await ray.get_actor(servers.server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
             raise
 
 
