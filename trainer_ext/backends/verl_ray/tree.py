@@ -58,7 +58,6 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         micro = min(int(actor.ppo_micro_batch_size_per_gpu), rows)
         actor.ppo_micro_batch_size_per_gpu = micro
         rollout.log_prob_micro_batch_size_per_gpu = ref.log_prob_micro_batch_size_per_gpu = micro
-        ref.ppo_micro_batch_size_per_gpu = micro
         rollout.update(
             name=servers.name_in_verl(config["trainer"]["rollout"]),
             seed=int(config["seed"]),
@@ -74,7 +73,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
             rollout.update(servers.vllm_section(config, model, target))
         rollout.agent.num_workers = 1
         each = 1 + int(config["trainer"]["eval_samples"])  # a greedy one first
-        rollout.val_kwargs.update(n=each, do_sample=True, temperature=rollout.temperature, top_p=1.0)
+        rollout.val_kwargs.update(n=each, temperature=rollout.temperature, top_p=1.0)
         tree.critic.enable = section["advantage"] == "gae"
         if tree.critic.enable:
             _set_critic(tree, float(section["critic_lr_ratio"]))
