@@ -23,7 +23,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.usage.usage_lib import UsageContext  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
-from trainer_ext.backends.verl_ray import servers, shared, vllm_worker  # noqa: E402
+from trainer_ext.backends.verl_ray import plugin, servers, shared, vllm_worker  # noqa: E402, F401  (plugin registers)
 
 _WATCH_S = 1.0  # seconds between two checks that the engine lives
 _WORKER = f"{vllm_worker.__name__}.{vllm_worker.RolloutWorker.__name__}"
