@@ -58,7 +58,6 @@ class Numbers:
         return len(self._values)
 
     def append(self, value: float, row: int) -> None:
-        """Add a number."""
         if self._rows is None and row != len(self):
             self._rows = array("I", range(len(self)))
         try:

@@ -74,26 +74,23 @@ def name(runs: Sequence[LoggedRun], naming: Naming) -> tuple[list[Named], list[s
 
     Raises BadImport with every run that has no place, or the place of another.
     """
-    mapped = _read_map(naming.map) if isinstance(naming.map, Path) else naming.map
-    pattern = _pattern(naming.match) if naming.match else None
     problems = Diagnostics()
-    named, left_out = [], []
+    mapped = _read_map(naming.map) if isinstance(naming.map, Path) else naming.map
+    said = _matched(runs, naming.match or "", problems) if mapped is None else mapped
     if not naming.says("group") and any(run.group is None for run in runs):
         keys = some(sorted(set.intersection(*({*run.about} for run in runs))), _LISTED)
         rule = "no option says the groups, and one path holds all runs; the keys that every configuration has: " + keys
         fix = "give --group KEY; or --match with (?P<group>...) for the names of runs, such as "
         fix += f"{runs[0].name}; or --map FILE; or each group's folder as a PATH of its own"
         raise BadImport(Objection("--group", KEY_ALONE, rule, fix))
-    planned = is_planned(runs) and mapped is None
-    for run in runs:
-        if mapped is not None and run.name not in mapped:
-            left_out.append(run.name)
-            continue
-        values = _values(run, naming, mapped, pattern, problems)
-        if values is not None:
-            named.append(values)
-    named = _as_planned(named, naming) if planned else named if naming.says("seed") else _counted(named)
+    placed = (_values(run, naming, said[run.name], problems) for run in runs if run.name in said)
+    named, left_out = [each for each in placed if each is not None], []
+    if is_planned(runs) and mapped is None:
+        named = _as_planned(named, naming)
+    elif not naming.says("seed"):
+        named = _counted(named)
     if mapped is not None:
+        left_out = [run.name for run in runs if run.name not in mapped]
         there = {run.name for run in runs}
         for missing in sorted(set(mapped) - there):
             rule = f"no run has this name; the runs are {some(sorted(there), _LISTED)}"
@@ -164,20 +161,9 @@ def _without_log(run: LoggedRun) -> str:
     return "/".join([*parts[:-1], _LOG.sub("", parts[-1]).strip("_.-") or parts[-1]])
 
 
-def _values(
-    run: LoggedRun,
-    naming: Naming,
-    mapped: Mapping[str, Mapping[str, str]] | None,
-    pattern: re.Pattern[str] | None,
-    problems: Diagnostics,
-) -> Named | None:
-    fields: dict[str, Any] = dict(mapped[run.name]) if mapped is not None else {}
-    if mapped is None and pattern is not None:
-        if (match := pattern.search(run.name)) is None:
-            rule = f"--match {naming.match!r} does not match the name"
-            problems.add(f"run {run.name}", KEY_ALONE, rule, "write a more general one")
-            return None
-        fields = {key: value for key, value in match.groupdict().items() if value is not None}
+def _values(run: LoggedRun, naming: Naming, said: Mapping[str, str], problems: Diagnostics) -> Named | None:
+    """The place of a run, of which a map or its name says some fields; None, with the problems, if it has none."""
+    fields: dict[str, Any] = {**said}
     before = len(problems)
     factors = {key: level_of(value) for key, value in fields.items() if key not in ("group", "seed")}
     if run.group is not None:
@@ -283,7 +269,10 @@ def level_of(text: str) -> Any:
     return text
 
 
-def _pattern(match: str) -> re.Pattern[str]:
+def _matched(runs: Sequence[LoggedRun], match: str, problems: Diagnostics) -> dict[str, dict[str, str]]:
+    """What an expression says of each run by its name, "" nothing; names that it does not match are problems."""
+    if not match:
+        return {run.name: {} for run in runs}
     try:
         pattern = re.compile(match)
     except re.error as error:
@@ -293,7 +282,14 @@ def _pattern(match: str) -> re.Pattern[str]:
     if not pattern.groupindex:
         fix = "write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)"
         raise BadImport(Objection("--match", match, "has no named part", fix))
-    return pattern
+    said = {}
+    for run in runs:
+        if (found := pattern.search(run.name)) is None:
+            rule = f"--match {match!r} does not match the name"
+            problems.add(f"run {run.name}", KEY_ALONE, rule, "write a more general one")
+        else:
+            said[run.name] = {key: value for key, value in found.groupdict().items() if value is not None}
+    return said
 
 
 def _read_map(path: Path) -> dict[str, dict[str, str]]:

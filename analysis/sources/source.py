@@ -139,11 +139,15 @@ def without_ending(path: Path) -> Path:
     return (path.with_suffix("") if path.suffix == _PACKED else path).with_suffix("")
 
 
-def below(folder: Path, *patterns: str) -> Iterator[Path]:
-    """The files below a folder whose names have one of these patterns, also in linked folders; each folder once."""
-    waiting, seen = [str(folder)], set[tuple[int, int]]()
-    for place in waiting:  # what links lead to comes last, so that a folder below this one has its own path
-        for home, folders, files in os.walk(place):
+def below(place: Path, *patterns: str) -> Iterator[Path]:
+    """The files below a folder whose names have one of these patterns, also in linked folders; each folder once. Of a
+    file, itself."""
+    root = place.resolve()
+    if root.is_file():
+        yield root
+    waiting, seen = [str(root)], set[tuple[int, int]]()
+    for folder in waiting:  # what links lead to comes last, so that a folder below this one has its own path
+        for home, folders, files in os.walk(folder):
             which = os.stat(home)
             if (which.st_dev, which.st_ino) in seen:
                 folders.clear()

@@ -36,16 +36,13 @@ class ConsoleFiles:
     kind, files, beats = "verl's console", (".log", ".out", ".txt"), ()
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
-        root = place.resolve()
-        if root.is_file() and not _is_printed(root):
+        found = names(place, filter(_is_printed, below(place, *(f"*{ending}" for ending in self.files))), ending=True)
+        if place.is_file() and not found:
             shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
             raise BadImport(Objection("SOURCE", place, shape, "give a file that has what verl printed"))
-        paths = [root] if root.is_file() else below(root, *(f"*{ending}" for ending in self.files))
-        return names(place, filter(_is_printed, paths), ending=True)
+        return found
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         together = Counter(path.parent for path in places)
         for path, name in places.items():
             lines = list(_lines(path))

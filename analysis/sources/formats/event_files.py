@@ -56,11 +56,9 @@ class EventFiles:
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
-        return names(place, {path.parent for path in below(place.resolve(), _PATTERN)})
+        return names(place, {path.parent for path in below(place, _PATTERN)})
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         of_parent: dict[Path, dict[str, Any]] = {}
         empty: dict[Path, LoggedRun] = {}
         logged_some: set[Path] = set()

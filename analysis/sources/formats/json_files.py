@@ -60,10 +60,9 @@ class JsonFiles:
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found. A .jsonl file below a folder that begins with lines of another program is left out; so is
         one without a whole line that stands among such files."""
-        root = place.resolve()
-        if root.is_file():
-            return names(place, [root], ending=True)
-        ours = {path: _problem(path, step) for path in below(root, "*.jsonl", "*.jsonl.gz")}
+        if place.is_file():
+            return names(place, below(place), ending=True)
+        ours = {path: _problem(path, step) for path in below(place, "*.jsonl", "*.jsonl.gz")}
         others = {path.parent for path in ours if ours[path]} - {path.parent for path in ours if ours[path] == ""}
         for path, problem in ours.items():
             if problem:
@@ -72,7 +71,6 @@ class JsonFiles:
         return names(place, logs, ending=True)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         problems = Diagnostics()
         together = Counter(path.parent for path in places)
         for path, name in places.items():

@@ -10,14 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from analysis.sources.formats.event_files import Logged, as_log
 from analysis.sources.formats.trackio_files import query, tables
 from analysis.sources.log import BadImport
 from analysis.sources.naming import level_of
 from analysis.sources.source import LoggedRun, below, names, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics
+from launcher.files import load_yaml
 
 _META = "meta.yaml"
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # meta.yaml; a database has words
@@ -37,15 +36,12 @@ class MlflowFiles:
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found. A database is one place, however many runs it has."""
-        root = place.resolve()
-        stores = [root] if root.is_file() else below(root, "*.db")
-        found = {path: path.stem for path in stores if {"runs", "params", "metrics"} <= tables(path)}
-        metas = [(meta.parent, _yaml(meta)) for meta in below(root, _META)]
+        found = {path: path.stem for path in below(place, "*.db") if {"runs", "params", "metrics"} <= tables(path)}
+        metas = [(meta.parent, _yaml(meta)) for meta in below(place, _META) if meta.name == _META]
         runs = [path for path, meta in metas if "run_id" in meta and meta.get("lifecycle_stage") != "deleted"]
         return found | names(place, runs)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         problems = Diagnostics()
         for path, name in places.items():
             for title, run_id, status, experiment, rows, params, tags in _runs(path, name, problems):
@@ -100,8 +96,8 @@ def _lines(folder: Path, problems: Diagnostics) -> Iterator[tuple[int, str, int,
 def _yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; empty where the file has none or cannot be read."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        content = load_yaml(path)
+    except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 

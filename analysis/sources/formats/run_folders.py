@@ -30,9 +30,8 @@ class RunFolders:
     beats = ("JSONL", "W&B", "TensorBoard", "Trainer", "MLflow", "Trackio", "verl's console", "CSV", "Parquet")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
-        root, places = place.resolve(), dict[Path, str]()
-        for file in [root] if root.is_file() else below(root, _FILE):
+        places = dict[Path, str]()
+        for file in below(place, _FILE):
             for entry in _runs(file):
                 places[file.parent] = name = file.parent.name
                 places[run_folder(file.parents[1], entry["id"])] = f"{name}/{entry['id']}"

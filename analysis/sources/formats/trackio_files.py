@@ -25,13 +25,9 @@ class TrackioFiles:
     kind, files, beats = "Trackio", (".db",), ("verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
-        root = place.resolve()
-        paths = [root] if root.is_file() else below(root, "*.db")
-        return {path: path.stem for path in paths if {"metrics", "configs"} <= tables(path)}
+        return {path: path.stem for path in below(place, "*.db") if {"metrics", "configs"} <= tables(path)}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         for path, project in places.items():
             columns = [name for _, name, *_ in query(path, "PRAGMA table_info(metrics)")]
             key = "run_id" if "run_id" in columns else "run_name"  # early versions have no id

@@ -25,16 +25,13 @@ class TrainerFiles:
     kind, files, beats = "Trainer", (_FILE,), ("JSONL", "TensorBoard", "verl's console", "CSV")
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
-        """See Source.found."""
         root = place.resolve()
-        states = [root] if root.is_file() else [*below(root, _FILE)]
-        base = root if root.is_dir() else root.parent
-        folders = {path.parent.parent if path.parent.name.startswith(_CHECKPOINT) else path.parent for path in states}
-        return {folder: str(folder.relative_to((base if folder.is_relative_to(base) else folder).parent))
-                for folder in folders}  # fmt: skip
+        homes = {path.parent for path in below(root, _FILE)}
+        folders = {home.parent if home.name.startswith(_CHECKPOINT) else home for home in homes}
+        # a checkpoint, or a file, that was given itself is below the folder of its run
+        return {folder: str(folder.relative_to(min(root, folder).parent)) for folder in folders}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        """See Source.read."""
         problems = Diagnostics()
         for folder, name in places.items():
             state, log = _newest(folder, problems)

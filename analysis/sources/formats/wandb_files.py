@@ -31,9 +31,7 @@ class WandbFiles:
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """See Source.found; the names are the ids of the runs."""
-        root = place.resolve()
-        paths = below(root, "run-*.wandb") if root.is_dir() else [root]
-        return {path: path.stem.removeprefix("run-") for path in paths}
+        return {path: path.stem.removeprefix("run-") for path in below(place, "run-*.wandb")}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read. Files of one run that both begin at its first step are refused."""
