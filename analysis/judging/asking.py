@@ -154,7 +154,7 @@ def messages(settings: JudgeSettings, pair: Pair, swapped: bool, mark: str) -> M
     """What the model is sent. swapped: the other response is shown first. mark: what no text knows, so that none can
     close the marks around it."""
     names = ("prompt", "response A", "response B")
-    texts = (pair.prompt, *pair.shown(swapped))
+    texts = (pair.own.prompt, *pair.shown(swapped))
     marked = [f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in zip(names, texts, strict=True)]
     return [
         {"role": "system", "content": f"{settings.rubric}\n\n{FORMAT}"},

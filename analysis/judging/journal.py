@@ -58,7 +58,6 @@ class Content:
     bad: int = 0
 
     def entry(self, key: str) -> JournalEntry:
-        """What is known of a key."""
         return self.asked.setdefault(key, JournalEntry())
 
     def tokens(self, experiment: str) -> Tokens:

@@ -26,11 +26,6 @@ class Pair:
     other: Response
     step: int
 
-    @property
-    def prompt(self) -> str:
-        """The prompt's text."""
-        return self.own.prompt
-
     def shown(self, swapped: bool) -> tuple[str, str]:
         """The texts (own, other), as a judge sees them. swapped: (other, own)."""
         own, other = self.own.response, self.other.response
@@ -49,11 +44,11 @@ class Pair:
     @property
     def characters(self) -> int:
         """The number of characters of the prompt and both responses."""
-        return len(self.prompt) + sum(map(len, self.shown(False)))
+        return len(self.own.prompt) + sum(map(len, self.shown(False)))
 
     def key(self, judge: str, swapped: bool) -> str:
         """32 hexadecimal digits: a hash of the judge's identity, the prompt and the texts, swapped as in `shown`."""
-        return hashlib.sha256(json.dumps([judge, self.prompt, *self.shown(swapped)]).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps([judge, self.own.prompt, *self.shown(swapped)]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

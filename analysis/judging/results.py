@@ -59,7 +59,6 @@ class Judged:
     first_shown: float | None = None
 
     def count(self, state: State) -> int:
-        """How many pairs have this state."""
         return sum(outcome.state is state for outcome in self.outcomes)
 
     @property
@@ -114,8 +113,8 @@ def with_win_rates(sweep: Sweep, by: Sequence[Judged]) -> Sweep:
     judged."""
     if not by:
         return sweep
-    each = {step: by[0].win_rates(by[0].against(sweep), step) for step in by[0].steps}
-    rates = {step: {run_id: rate for (_, run_id), rate in of.items()} for step, of in each.items()}
+    first, against = by[0], by[0].against(sweep)
+    rates = {step: {run: rate for (_, run), rate in first.win_rates(against, step).items()} for step in first.steps}
     runs = []
     for run in sweep.runs:
         of_run = {step: rate[run.id] for step, rate in rates.items() if run.id in rate}

@@ -58,7 +58,6 @@ class Tokens:
 
     @property
     def all(self) -> int:
-        """Both together."""
         return self.input + self.output
 
 
@@ -144,6 +143,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "judge"
 
 
+_FILE = "judged/{}.json"
 _OF_REQUESTS = {"identity", "attempts"}  # these decide no verdict
 
 
@@ -173,13 +173,7 @@ class Judge(Section):
         return self
 
 
-def judges_folder(experiment: Path) -> Path:
-    """The folder of an experiment's judges."""
-    return experiment / "judged"
-
-
 def language_model(settings: JudgeSettings) -> Judge:
-    """The declaration of a language model."""
     name = settings.name or slug(settings.model)
     asked = {**settings.asked, "identity": settings.identity, "attempts": settings.attempts}
     choice = PairSelection(**settings.model_dump(include={*PairSelection.model_fields}))
@@ -188,7 +182,7 @@ def language_model(settings: JudgeSettings) -> Judge:
 
 def judges(experiment: Path) -> tuple[Judge, ...]:
     """All judges in their order; none where none was asked. Raises BadJudge for a file that cannot be read."""
-    made = map(_read, judges_folder(experiment).glob("*.json"))
+    made = map(_read, experiment.glob(_FILE.format("*")))
     return tuple(sorted(made, key=lambda judge: (judge.order, judge.name)))
 
 
@@ -212,7 +206,7 @@ def check_judge(experiment: Path, judge: Judge) -> Judge:
     changed = [key for key in keys if former.asked.get(key) != judge.asked.get(key)]
     if changed or former.kind != judge.kind:
         rule = f"the judge {judge.name} of this experiment is another one ({', '.join(changed) or 'kind'})"
-        file = judges_folder(experiment) / f"{judge.name}.json"
+        file = experiment / _FILE.format(judge.name)
         raise BadJudge(f"{file}: {rule}. Fix: name this one with judge.name=NAME")
     return judge.model_copy(update={"order": former.order})
 
@@ -220,6 +214,6 @@ def check_judge(experiment: Path, judge: Judge) -> Judge:
 def keep_judge(experiment: Path, judge: Judge) -> None:
     """Write a judge's declaration, once it has said something. The pairs that it compares may change. Raises BadJudge
     as `check_judge` does."""
-    kept, file = check_judge(experiment, judge), judges_folder(experiment) / f"{judge.name}.json"
+    kept, file = check_judge(experiment, judge), experiment / _FILE.format(judge.name)
     file.parent.mkdir(exist_ok=True)
     write_json(file, kept.model_dump(mode="json"))

@@ -163,7 +163,7 @@ def test_a_dry_run_says_what_it_would_cost_and_asks_nothing(folder: Path, capsys
 def test_fewer_prompts_or_all_methods_are_other_pairs(judgeable: Made, worded: Worded) -> None:
     sweep = read_sweep(judgeable())
     some = pairs(sweep, PairSelection(prompts=2))
-    assert some.prompts == 2 and {pair.prompt for pair in some.pairs} == {"p0", "p1"} and len(some.pairs) == 8
+    assert some.prompts == 2 and {pair.own.prompt for pair in some.pairs} == {"p0", "p1"} and len(some.pairs) == 8
     every = pairs(sweep, PairSelection(design="all"))
     assert every.contrasts == (("C1", "C0"), ("PTRW", "C0"), ("PTRW", "C1")) and len(every.pairs) == 36
     short = pairs(sweep, PairSelection(max_characters=2 + 3 + 3))
