@@ -77,8 +77,7 @@ class Pairs:
     pairs that it has. Where seeds are not paired, b[i] belongs to seeds_of_b[i].
 
     lost: seeds without a pair, or without a value, with the reason. runs: (seed, cell) of each group that the values
-    are made of. by_level: the mean difference at each level of the factors that both have. apart: the levels of each
-    group, where the groups have seeds in common but no level; else None.
+    are made of. apart: the levels of each group, where the groups have seeds in common but no level; else None.
     """
 
     seeds: tuple[int, ...]
@@ -87,7 +86,6 @@ class Pairs:
     lost: Mapping[int, str]
     notes: tuple[str, ...]
     runs: tuple[frozenset[tuple[int, Cell]], frozenset[tuple[int, Cell]]]
-    by_level: Mapping[Cell, float]
     seeds_of_b: tuple[int, ...]
     apart: tuple[tuple[Cell, ...], tuple[Cell, ...]] | None = None
 
@@ -168,13 +166,8 @@ def pair(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] 
         lost |= {seed: "no cell in which both have a result" for seed in both if seed not in seeds}
     left, right, unbalanced = _values(of_level, seeds)
     notes += unbalanced
-    by_level = {
-        level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
-        for level, by_cells in of_level.items()
-    }
-    lost |= without
-    gone = dict(sorted(lost.items()))
-    return Pairs(seeds, left, right, gone, tuple(notes), (runs[0], runs[1]), by_level, seeds, apart)
+    gone = dict(sorted({**lost, **without}.items()))
+    return Pairs(seeds, left, right, gone, tuple(notes), (runs[0], runs[1]), seeds, apart)
 
 
 def samples(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] = MappingProxyType({})) -> Pairs:
@@ -190,13 +183,21 @@ def samples(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, st
     usable = [_at(group, shared, matched) for group in kept]
     left, right = (means(group) if group.seeds else {} for group in usable)
     runs = [frozenset((seed, cell) for seed, by_cell in group.seeds.items() for cell in by_cell) for group in usable]
-    at = [runs_of_levels(group, shared) for group in usable]
-    by_level = {level: _mean(values) - _mean(at[1][level]) for level, values in at[0].items() if level in at[1]}
     lost = dict(sorted({**_lost(zip((a, b), names, strict=True)), **without}.items()))
     return Pairs(
-        tuple(left), tuple(left.values()), tuple(right.values()), lost, tuple(notes), (runs[0], runs[1]), by_level,
-        tuple(right), apart,
+        tuple(left), tuple(left.values()), tuple(right.values()), lost, tuple(notes), (runs[0], runs[1]), tuple(right),
+        apart,
     )  # fmt: skip
+
+
+def differences(a: Cells, b: Cells) -> dict[Cell, float]:
+    """The mean difference of two groups at each level of the factors that both have: over its cells, of each over the
+    seeds of both."""
+    of_level = _strata(a, b, sorted(a.seeds.keys() & b.seeds.keys()), labels_of(a) & labels_of(b))
+    return {
+        level: _mean([_mean([x - y for x, y in pairs.values()]) for pairs in by_cells.values()])
+        for level, by_cells in of_level.items()
+    }
 
 
 def _at(kept: Cells, shared: Collection[str], levels: Collection[Cell]) -> Cells:

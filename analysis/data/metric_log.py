@@ -35,12 +35,11 @@ _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line of a metrics file that was left out. `torn`: the last one, cut off while it was written."""
+    """A line of a metrics file that was left out."""
 
     file: str
     line: int
     why: str
-    torn: bool
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,10 @@ def parse(log: BinaryIO, name: str) -> Curves:
             why = f"not JSON: {error}"
         if why is not None:
             bad_count += 1
-            torn = not line.endswith(b"\n")
+            if not line.endswith(b"\n"):
+                why = "torn: the last line is incomplete"
             if len(bad) < _MOST_NAMED:
-                bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else why, torn))
+                bad.append(BadLine(name, number, why))
             continue
         attempt = int(row.get("attempt") or 1)
         if not begins or attempt != begins[-1][1]:
@@ -137,20 +137,18 @@ def parse(log: BinaryIO, name: str) -> Curves:
     kept, places, superseded = _places(of_lines, begins)
     again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
     for key, cells, lines in _metrics(blocks):
-        if places is None and cells.size == kept.size:  # a number on each line, and all lines count
-            values[key] = cells
-            if odd := int(cells.size - np.isfinite(cells).sum()):
-                not_finite[key] = odd
-            continue
-        at = lines if places is None else places[lines]
-        column, recorded = np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
-        column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
-        if at.size > np.count_nonzero(recorded):
-            twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
-            again.update(lines[twice[at[twice] >= 0]].tolist())
-        if recorded[:-1].any():
-            values[key] = column[:-1]
-            if odd := int(recorded[:-1].sum() - np.isfinite(column[:-1]).sum()):
+        column, count = cells, cells.size
+        if places is not None or count < kept.size:  # else a number is on each line, and all lines count
+            at = lines if places is None else places[lines]
+            column, recorded = np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
+            column[at], recorded[at] = cells, True  # of two in one place, the last; the last place is of none
+            if at.size > np.count_nonzero(recorded):
+                twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
+                again.update(lines[twice[at[twice] >= 0]].tolist())
+            column, count = column[:-1], int(np.count_nonzero(recorded[:-1]))
+        if count:
+            values[key] = column
+            if odd := int(count - np.isfinite(column).sum()):
                 not_finite[key] = odd
     return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
 
@@ -296,7 +294,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 4
+_FORMAT = 5
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:
@@ -340,8 +338,8 @@ def _restored(file: Path, key: str, value: object, shown: str) -> Curves | None:
 
 def _keep(file: Path, parsed: Curves, about: Mapping[str, Any]) -> None:
     rest = asdict(replace(parsed, steps=EMPTY.steps, values={}))
-    told = {**about, "names": list(parsed.values), "steps": parsed.steps.size,
-            "curves": {key: value for key, value in rest.items() if key not in ("steps", "values")}}  # fmt: skip
+    del rest["steps"], rest["values"]  # which follow as columns
+    told = {**about, "names": list(parsed.values), "steps": parsed.steps.size, "curves": rest}
     # A name of its own and a rename: two reports at once both write the same whole file.
     part = file.with_suffix(f".{os.getpid()}.part")
     try:

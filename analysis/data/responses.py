@@ -17,6 +17,7 @@ from typing import Any
 
 from analysis.data.metric_log import standing
 from analysis.data.sweep import Cell, Sweep
+from analysis.spec.cell import part
 from analysis.stats.numbers import parsed
 from launcher.run.folder import responses_path, run_folder
 
@@ -176,8 +177,7 @@ def _alike(theirs: Sequence[Response], ours: Sequence[Response]) -> list[tuple[l
     levels: dict[Cell, tuple[list[Response], list[Response]]] = {}
     for number, side in enumerate((theirs, ours)):
         for response in side:
-            level = tuple(item for item in response.cell if item[0] in shared)
-            levels.setdefault(level, ([], []))[number].append(response)
+            levels.setdefault(part(response.cell, shared), ([], []))[number].append(response)
     return [both for both in levels.values() if all(both)]
 
 

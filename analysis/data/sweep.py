@@ -120,9 +120,8 @@ class Sweep:
     def place(self) -> str:
         """The folder as commands in the report name it. It follows from the experiment's own command, so that a copy
         of the folder has the same report."""
-        command = self.plan.get("command") or ""
         try:
-            words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+            words = shlex.split(str(self.plan.get("command", "")))
         except ValueError:  # no closing quotation mark
             words = []
         into = [after for word, after in pairwise(words) if word == "--into"]

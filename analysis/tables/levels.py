@@ -157,9 +157,8 @@ def scale_lines(study: Study) -> list[str]:
         ]
     lines, kept = [], {group: selected.kept for group, selected in study.primary.selected.items()}
     for comparison in study.primary.comparisons:
-        names = comparison.group, comparison.baseline
-        by_level = cells.pair(kept[names[0]], kept[names[1]], names).by_level
-        sizes = {level: abs(difference) for level, difference in by_level.items()}
+        differences = cells.differences(kept[comparison.group], kept[comparison.baseline])
+        sizes = {level: abs(difference) for level, difference in differences.items()}
         most = max(sizes, key=lambda level: sizes[level], default=())
         if len(sizes) >= _SEVERAL and sizes[most] > _MOST * sum(sizes.values()):
             lines.append(
