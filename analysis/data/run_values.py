@@ -54,18 +54,18 @@ class Cut:
 
 @dataclass(frozen=True)
 class CommonRange:
-    """The steps on which usable runs have the metric, and their curves.
+    """The steps on which usable runs have a metric, and their curves.
 
-    curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried: runs whose last value stands
-    for the steps they do not have. absent: groups of which no run has the metric though some ended well. clocks[run
-    id]: where times are not in steps, (steps, what passed by then), of the metric `clock`. start, stop: of times; cuts:
-    of other summaries, one for each level. grids[run id]: the points of a curve's summaries where runs that are
-    compared were recorded at other steps. partial[run id]: curves that end early, which some summaries do not need
-    whole. own_end: whether each run is measured to its own end. known[question][run id]: the summaries taken so far;
-    firsts[window]: as `earliest`.
+    window: of the summaries. curves[run id]: (steps, values). reasons[run id]: why a run is not among them. carried:
+    runs whose last value stands for the steps they do not have. absent: groups of which no run has the metric though
+    some ended well. clocks[run id]: where times are not in steps, (steps, what passed by then), of the metric `clock`.
+    start, stop: of times; cuts: of other summaries, one for each level. grids[run id]: the points of a curve's
+    summaries where runs that are compared were recorded at other steps. partial[run id]: curves that end early, which
+    some summaries do not need whole. own_end: whether each run is measured to its own end. known[question][run id]: the
+    summaries taken so far.
     """
 
-    metric: str
+    window: Window
     start: float
     stop: float
     curves: Mapping[str, tuple[Array, Array]]
@@ -80,7 +80,6 @@ class CommonRange:
     partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     own_end: bool = False
     known: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict, repr=False, compare=False)
-    firsts: dict[Window, float] = field(default_factory=dict, repr=False, compare=False)
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
@@ -98,11 +97,11 @@ class CommonRange:
             steps, values = points, np.interp(points, steps, values)
         return steps, values
 
-    def curve(self, run_id: str, window: Window, direction: str) -> registry.Curve:
+    def curve(self, run_id: str, direction: str) -> registry.Curve:
         """A run's curve for a summary."""
         steps, values = self.points(run_id)
         start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
-        return registry.Curve(steps, values, start, self.end(run_id), window, direction)
+        return registry.Curve(steps, values, start, self.end(run_id), self.window, direction)
 
     @cached_property
     def together(self) -> Mapping[str, list[str]]:
@@ -121,12 +120,10 @@ class CommonRange:
         """Whether a run that ends early has this share of its range."""
         return run_id in self.partial and bool(self.partial[run_id][0][-1] >= share * self.end(run_id))
 
-    def earliest(self, window: Window) -> float:
+    @cached_property
+    def earliest(self) -> float:
         """The first step by which every run has a whole window: times before it cannot be compared."""
-        if window not in self.firsts:
-            ends = (_first_window(self.curve(run_id, window, "higher")) for run_id in self.curves)
-            self.firsts[window] = max(ends, default=self.start)
-        return self.firsts[window]
+        return max((_first_window(self.curve(run_id, "higher")) for run_id in self.curves), default=self.start)
 
     def _recorded(self, run_id: str) -> tuple[Array, Array]:
         return self.curves[run_id] if run_id in self.curves else self.partial[run_id]
@@ -155,6 +152,7 @@ def common_range(
     runs: Sequence[Run],
     metric: str,
     incomplete: str,
+    window: Window,
     budget: float | None = None,
     axis: str = "steps",
     lengths: str | None = None,
@@ -205,7 +203,7 @@ def common_range(
     clock = CLOCKS.get(axis)
     clocks = None if clock is None else _measured(runs, clock, "carry", every=True)[0]
     return CommonRange(
-        metric, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, cuts, cut_of, grids, partial,
+        window, start, stop, curves, reasons, frozenset(carried), absent, clocks, clock, cuts, cut_of, grids, partial,
         own_end,
     )  # fmt: skip
 
@@ -298,30 +296,27 @@ def _measured(
 
 
 def value_of(
-    common: CommonRange, run_id: str, summary: str, window: Window, direction: str | None,
-    threshold: float | None = None,
-) -> Value:  # fmt: skip
+    common: CommonRange, run_id: str, summary: str, direction: str | None, threshold: float | None = None
+) -> Value:
     """One run's summary on the common range: a registered one, or time_to with its threshold. direction: None where
     neither is better."""
     direction = direction or "higher"
     registered = registry.summary_of(summary)
     if run_id not in common.curves and not (registered and common.reaches(run_id, registered.until)):
         return Value(None, common.reasons.get(run_id, "not recorded"))
-    known = common.known.setdefault((summary, window, direction, threshold), {})
+    known = common.known.setdefault((summary, direction, threshold), {})
     if run_id not in known:  # several hypotheses, at several levels, ask the same
         if registered is None:
-            known[run_id] = _time_to(common, run_id, window, direction, threshold)
+            known[run_id] = _time_to(common, run_id, direction, threshold)
         else:
             runs = common.together[run_id] if registered.of_many and run_id in common.curves else [run_id]
-            known |= zip(runs, _values(common, runs, registered, window, direction), strict=True)
+            known |= zip(runs, _values(common, runs, registered, direction), strict=True)
     return known[run_id]
 
 
-def _values(
-    common: CommonRange, runs: Sequence[str], registered: registry.Summary, window: Window, direction: str
-) -> list[Value]:
+def _values(common: CommonRange, runs: Sequence[str], registered: registry.Summary, direction: str) -> list[Value]:
     """A summary of runs with the same steps, of several only if it is `of_many`."""
-    curve = common.curve(runs[0], window, direction)
+    curve = common.curve(runs[0], direction)
     if registered.of_many:
         curve = replace(curve, values=np.stack([common.points(run_id)[1] for run_id in runs]))
     try:
@@ -336,14 +331,14 @@ def _values(
     ]
 
 
-def _time_to(common: CommonRange, run_id: str, window: Window, direction: str, threshold: float | None) -> Value:
+def _time_to(common: CommonRange, run_id: str, direction: str, threshold: float | None) -> Value:
     if threshold is None:
         return Value(None, "the threshold is not known: the baseline has no final value")
-    curve = replace(common.curve(run_id, window, direction), stop=common.stop)
+    curve = replace(common.curve(run_id, direction), stop=common.stop)
     axis, length = curve.measured
     by_points = axis is not curve.steps
     end = float(np.searchsorted(curve.steps, curve.stop, side="right")) if by_points else curve.stop
-    earliest = min(common.earliest(window), curve.stop)
+    earliest = min(common.earliest, curve.stop)
     try:
         reach = curve_summaries.time_to(axis, curve.values, threshold, window=length, budget=end, direction=direction)
         step = reach.time  # when the mean over the window reaches the threshold; at the end of the range if it does not

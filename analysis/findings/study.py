@@ -459,10 +459,10 @@ def as_declared(compared: Study, registered: Registration) -> Study | None:
 def range_of(sweep: Sweep, settings: Settings, metric: str) -> CommonRange:
     """The steps on which all usable runs of an experiment have the metric."""
     budget, lengths = sweep.plan.get("steps"), (sweep.plan.get("factors") or {}).get("trainer.steps", {}).get("label")
-    own_end = settings.end == "own"
     return common_range(
-        sweep.runs, metric, settings.incomplete, float(budget) if budget else None, settings.axis, lengths, own_end
-    )
+        sweep.runs, metric, settings.incomplete, settings.window, float(budget) if budget else None, settings.axis,
+        lengths, settings.end == "own",
+    )  # fmt: skip
 
 
 def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Target) -> Measure:
@@ -473,7 +473,7 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
         origin = f"{share:g} x the baseline's final value, but there is no baseline"
     elif threshold is None and baseline is not None:
         runs = sweep.runs_of(baseline)
-        values = {run.id: value_of(common, run.id, "final", settings.window, None) for run in runs}
+        values = {run.id: value_of(common, run.id, "final", None) for run in runs}
         means = cells.means(cells.keep_runs(runs, values))
         seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
         origin = f"{share:g} x the final value of {sweep.label(baseline)}, {seeds}"
@@ -487,8 +487,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
     against = dict.fromkeys(others, baseline or "")
     values = {
-        run.id: value_of(common, run.id, measure.summary, settings.window, measure.direction, measure.threshold)
-        for run in sweep.runs
+        run.id: value_of(common, run.id, measure.summary, measure.direction, measure.threshold) for run in sweep.runs
     }
     schedule = interim.schedule(sweep, settings)
     sweep = interim.finished(sweep, settings)

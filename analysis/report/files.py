@@ -103,7 +103,7 @@ def results(study: Study) -> Iterable[str]:
             if metric not in run.curves.values:
                 continue
             for summary in ("auc", "best", "final") if direction else ("auc", "final"):
-                value = value_of(common, run.id, summary, settings.window, direction)
+                value = value_of(common, run.id, summary, direction)
                 table.writerow((run.id, run.group, run.seed, metric, summary, value.value))
     for block in study.blocks:
         if block.measure.summary == "time_to":

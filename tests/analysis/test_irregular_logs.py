@@ -118,9 +118,9 @@ def test_a_run_is_lost_only_for_summaries_that_need_what_it_lacks(make_sweep: Ma
         return made
 
     sweep = read_sweep(make_sweep(("a", "b"), range(5), 400, ASKED, lines=lines))
-    common = common_range(sweep.runs, RETURN, "exclude")
+    common = common_range(sweep.runs, RETURN, "exclude", window=20)
     for summary, lost in {"final": {"b-2"}, "auc": {"b-2"}, "best": {"b-2"}, "early": set()}.items():
-        values = {run.id: value_of(common, run.id, summary, window=20, direction="higher") for run in sweep.runs}
+        values = {run.id: value_of(common, run.id, summary, "higher") for run in sweep.runs}
         assert {run for run, value in values.items() if value.value is None} == lost, summary
         assert len({value.value for run, value in values.items() if run not in lost}) == 1
 
@@ -143,8 +143,7 @@ def test_identical_curves_have_equal_summaries_at_whichever_steps_they_are_logge
     assert "Runs were recorded at different steps" in answer(found).result
     common = found.ranges[RETURN]
     for summary in ("final", "auc", "best", "mean", "early", "slope", "late_relative", "time_to"):
-        more = {"window": 20, "direction": "higher", "threshold": 100}
-        values = [value_of(common, run.id, summary, **more).value for run in found.sweep.runs]
+        values = [value_of(common, run.id, summary, "higher", 100).value for run in found.sweep.runs]
         assert values == pytest.approx([values[0]] * 8, abs=1e-9 if kind != "random" else 0.6), summary
 
 

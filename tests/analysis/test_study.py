@@ -110,10 +110,10 @@ def test_a_short_run_is_no_result_of_its_planned_length(make_sweep: MakeSweep) -
         return logging(lambda *_: 0.5 + 0.01 * seed, last, REWARD)(group, seed, cell)
 
     sweep = read_sweep(two(make_sweep, broken, steps=40, cells=LENGTHS))
-    runs = common_range(sweep.runs, REWARD, "exclude", lengths="steps")
+    runs = common_range(sweep.runs, REWARD, "exclude", window=20, lengths="steps")
     assert runs.reasons == {"C1-1-1": f"{REWARD} ends at step 12 of 40"}
     assert (runs.stop, runs.end("C0-0-0"), runs.end("C0-0-1")) == (10, 10, 40)
-    carried = common_range(sweep.runs, REWARD, "carry", lengths="steps")
+    carried = common_range(sweep.runs, REWARD, "carry", window=20, lengths="steps")
     assert carried.curves["C1-1-1"][0][-1] == 40
 
 
@@ -136,10 +136,10 @@ def test_common_range_follows_a_metric_that_begins_late_in_one_group(make_sweep:
 
 def test_a_run_that_begins_where_others_have_ended_has_no_summary(make_sweep: MakeSweep) -> None:
     runs = read_sweep(two(make_sweep, lacking(slice(12), slice(8, None)))).runs
-    common = common_range(runs, REWARD, "exclude")
+    common = common_range(runs, REWARD, "exclude", window=20)
     said = {"C0": f"{REWARD} begins at step 13, and the shortest run ends at 8", "C1": None}
     for summary in ("auc", "best", "mean", "slope"):
-        found = {run.id: value_of(common, run.id, summary, window=20, direction="higher") for run in runs}
+        found = {run.id: value_of(common, run.id, summary, "higher") for run in runs}
         assert {run.id: found[run.id].reason for run in runs} == {run.id: said[run.group] for run in runs}
         assert all((found[run.id].value is None) == (run.group == "C0") for run in runs)
 
