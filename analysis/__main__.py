@@ -147,7 +147,7 @@ def _import(chosen: argparse.Namespace) -> int:
 
 def _imported(words: Sequence[str], given: Mapping[str, Any]) -> tuple[Path, list[str]]:
     """Import what is asked for; the experiment's folder, and what to say of it."""
-    from analysis.sources import import_runs
+    from analysis.sources.import_runs import import_runs
     from analysis.sources.study import request
     from analysis.spec.validation import counted
 

@@ -72,20 +72,20 @@ class CommonRange:
     reasons: Mapping[str, str]
     carried: frozenset[str]
     absent: frozenset[str]
-    clocks: Mapping[str, tuple[Array, Array]] | None = None
-    clock: str | None = None
-    cuts: tuple[Cut, ...] = ()
-    cut_of: Mapping[str, Cut] = field(default_factory=dict)
-    grids: Mapping[str, Array] = field(default_factory=dict)
-    partial: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
-    own_end: bool = False
+    clocks: Mapping[str, tuple[Array, Array]] | None
+    clock: str | None
+    cuts: tuple[Cut, ...]
+    cut_of: Mapping[str, Cut]
+    grids: Mapping[str, Array]
+    partial: Mapping[str, tuple[Array, Array]]
+    own_end: bool
     known: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict, repr=False, compare=False)
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
         if self.own_end:
             return float(self._recorded(run_id)[0][-1])
-        return self.cut_of[run_id].stop if run_id in self.cut_of else self.stop
+        return self.cut_of[run_id].stop
 
     def points(self, run_id: str) -> tuple[Array, Array]:
         """The steps at which a run is summarised, and its values there."""
@@ -100,8 +100,7 @@ class CommonRange:
     def curve(self, run_id: str, direction: str) -> registry.Curve:
         """A run's curve for a summary."""
         steps, values = self.points(run_id)
-        start = self.cut_of[run_id].start if run_id in self.cut_of else self.start
-        return registry.Curve(steps, values, start, self.end(run_id), self.window, direction)
+        return registry.Curve(steps, values, self.cut_of[run_id].start, self.end(run_id), self.window, direction)
 
     @cached_property
     def together(self) -> Mapping[str, list[str]]:

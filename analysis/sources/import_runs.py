@@ -76,7 +76,6 @@ class Imported:
     """What was imported: groups with how many runs, the gaps, the runs that the map leaves out, the groups that are
     compared by seed and share none with the baseline, and how many rows and numbers were read and what was not used."""
 
-    plan: Path
     groups: Mapping[str, int]
     gaps: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -130,7 +129,6 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
     labels = {group: entry["label"] for group, entry in plan["groups"].items()}
     base = {*seeds.get(plan["baseline"] or "", ())} if needed.pairing == "seed" else set()
     return Imported(
-        plan=request.into / "plan.json",
         groups={labels[group]: len(of_group) for group, of_group in seeds.items()},
         gaps=tuple(f"{member.place}: {member.run.problem} ({member.run.place})" for member in named
                    if member.run.problem),

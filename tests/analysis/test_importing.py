@@ -21,8 +21,10 @@ from analysis.__main__ import main
 from analysis.data.metric_log import read_histograms
 from analysis.data.sweep import Run, Sweep, read_sweep
 from analysis.findings.study import Outcome, Study, study
-from analysis.sources import BadImport, ImportRequest, Naming, import_runs
 from analysis.sources.formats.wandb_files import WandbFiles
+from analysis.sources.import_runs import ImportRequest, import_runs
+from analysis.sources.log import BadImport
+from analysis.sources.naming import Naming
 from analysis.spec.registry import Points
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
@@ -710,10 +712,11 @@ def test_a_log_is_read_as_it_is_kept_or_named(tmp_path: Path, name: str, monkeyp
     monkeypatch.chdir(tmp_path)
     made, expected, said = KEPT[name]
     done = import_runs(asked(written(tmp_path, made), tmp_path / "multirun" / "theirs", BY_NAME))
-    (run,) = read_sweep(tmp_path / "multirun" / "theirs").runs
+    sweep = read_sweep(tmp_path / "multirun" / "theirs")
+    (run,) = sweep.runs
     assert (run.group, run.seed, points(run)) == ("a", 0, expected)
     assert said in "\n".join(done.read) and ("Not read" in "\n".join(done.read)) == ("(no " in said)
-    assert "(no " not in said or any(said in note for note in json.loads(done.plan.read_bytes())["notes"])
+    assert "(no " not in said or any(said in note for note in sweep.plan["notes"])
 
 
 def test_a_folder_of_files_that_are_no_logs_says_why(tmp_path: Path) -> None:

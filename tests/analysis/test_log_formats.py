@@ -17,7 +17,10 @@ import pytest
 
 from analysis.data.metric_log import parse
 from analysis.data.sweep import read_sweep
-from analysis.sources import BadImport, ImportRequest, Naming, import_runs, source
+from analysis.sources import source
+from analysis.sources.import_runs import ImportRequest, import_runs
+from analysis.sources.log import BadImport
+from analysis.sources.naming import Naming
 from analysis.sources.source import LoggedRun
 from launcher import files
 from launcher.run.folder import metrics_path

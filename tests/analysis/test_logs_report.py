@@ -13,9 +13,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
-from analysis.sources import Naming
 from analysis.sources.log import Log
-from analysis.sources.naming import name
+from analysis.sources.naming import Naming, name
 from analysis.sources.source import LoggedRun
 from launcher.run.folder import runs_folder
 from tests.analysis.conftest import MakeSweep

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from analysis.data.sweep import BadPlan, read_sweep
-from analysis.sources import ImportRequest, Naming, import_runs, source
+from analysis.sources import source
+from analysis.sources.import_runs import ImportRequest, import_runs
+from analysis.sources.naming import Naming
 from analysis.spec import registry
 from analysis.spec.settings import settings
 from launcher.config import installed_parts

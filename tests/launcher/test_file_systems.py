@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.sources import import_runs
+from analysis.sources.import_runs import import_runs
 from launcher import files
 from launcher.run.lifecycle import RunState, State, archive, read_state, write_state
 from tests.analysis.test_importing import asked, config, events

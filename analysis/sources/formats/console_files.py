@@ -64,8 +64,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _is_printed(path: Path) -> bool:
-    """Whether a file has a line of a step, or the beginning of a run of verl; a folder has neither."""
-    return path.is_file() and any(_STEP.search(line) or _BEGUN.search(line) for line in _lines(path))
+    """Whether a file has a line of a step, or the beginning of a run of verl."""
+    return any(_STEP.search(line) or _BEGUN.search(line) for line in _lines(path))
 
 
 def _configuration(lines: Sequence[str]) -> Mapping[str, Any]:

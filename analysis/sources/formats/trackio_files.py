@@ -52,8 +52,6 @@ class TrackioFiles:
 
 def tables(path: Path) -> set[str]:
     """The tables of a SQLite file; none for another file. Raises BadImport for a damaged one."""
-    if not path.is_file():
-        return set()
     with path.open("rb") as file:
         known = file.read(len(_MAGIC)) == _MAGIC
     return {name for (name,) in query(path, "SELECT name FROM sqlite_master")} if known else set()
