@@ -35,11 +35,12 @@ _MOST_NAMED = 20  # bad lines named a file; the count is of all
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line of a metrics file that was left out."""
+    """A line of a metrics file that was left out. `torn`: the last one, cut off while it was written."""
 
     file: str
     line: int
     why: str
+    torn: bool
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,9 @@ def parse(log: BinaryIO, name: str) -> Curves:
             why = f"not JSON: {error}"
         if why is not None:
             bad_count += 1
-            if not line.endswith(b"\n"):
-                why = "torn: the last line is incomplete"
+            torn = not line.endswith(b"\n")
             if len(bad) < _MOST_NAMED:
-                bad.append(BadLine(name, number, why))
+                bad.append(BadLine(name, number, "torn: the last line is incomplete" if torn else why, torn))
             continue
         attempt = int(row.get("attempt") or 1)
         if not begins or attempt != begins[-1][1]:
@@ -294,7 +294,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 5
+_FORMAT = 4
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:

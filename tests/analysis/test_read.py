@@ -39,7 +39,7 @@ def test_torn_last_line_is_dropped_counted_and_named(tmp_path: Path) -> None:
     log = written(tmp_path, '{"step": 1, "a": 1}', '{"step": 2, "a": 0.', end="")
     curves = read_curves(log, "runs/x/metrics.jsonl")
     assert curves.steps.tolist() == [1] and curves.bad_count == 1
-    assert (curves.bad[0].file, curves.bad[0].line, curves.bad[0].why[:4]) == ("runs/x/metrics.jsonl", 2, "torn")
+    assert (curves.bad[0].file, curves.bad[0].line, curves.bad[0].torn) == ("runs/x/metrics.jsonl", 2, True)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_torn_last_line_is_dropped_counted_and_named(tmp_path: Path) -> None:
 def test_bad_line_is_left_out_and_named(tmp_path: Path, line: str) -> None:
     curves = read_curves(written(tmp_path, '{"step": 1, "a": 1}', line, '{"step": 3, "a": 3}'))
     assert curves.steps.tolist() == [1, 3]
-    assert curves.bad_count == 1 and curves.bad[0].line == 2 and "torn" not in curves.bad[0].why
+    assert curves.bad_count == 1 and curves.bad[0].line == 2 and not curves.bad[0].torn
 
 
 NAN, INF = math.nan, math.inf
@@ -164,9 +164,7 @@ def plain(curves: Curves) -> tuple[object, ...]:
 def test_kept_curves_are_those_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, kept = long_log(tmp_path / "metrics.jsonl"), tmp_path / "kept" / "run"
     first = metric_log.curves(log, "shown", kept)
-    assert (
-        plain(first) == plain(read_curves(log, "shown")) and first.bad[0].why[:4] == "torn" and first.superseded == 996
-    )
+    assert plain(first) == plain(read_curves(log, "shown")) and first.bad[0].torn and first.superseded == 996
     assert first.repeated == 1
     monkeypatch.setattr(metric_log, "parse", None)  # so that a second parse would fail
     again = metric_log.curves(log, "elsewhere", kept)
