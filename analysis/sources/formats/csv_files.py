@@ -118,7 +118,7 @@ class CsvFiles:
         root = place.resolve()
         tables = set[Path]()
         which = "no column is known to count steps" if step is None else f"--step {step} is no column"
-        for path in [root] if root.is_file() else below(root, *self.patterns):
+        for path in below(place, *self.patterns):
             if _is_table(path, step):
                 tables.add(path)
                 continue
