@@ -13,38 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from launcher import project
 from launcher.application import application
 from launcher.commands import exit_code
 from launcher.errors import not_installed
-from launcher.project import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    ROOT,
-    Dropping,
-    activate,
-    drop_what_cannot_be_written,
-    multirun,
-    program,
-    root,
-)
 
 #: The launcher's own commands; the application brings others.
 COMMANDS = (
-    "launch",
-    "init",
-    "plan",
-    "status",
-    "runs",
-    "logs",
-    "cancel",
-    "resume",
-    "rerun",
-    "verify",
-    "certify",
-    "sync",
-    "gc",
-    "completion",
+    *("launch", "init", "plan", "status", "runs", "logs", "cancel"),
+    *("resume", "rerun", "verify", "certify", "sync", "gc", "completion"),
 )
 #: Those of `python -m analysis`.
 ANALYSIS = ("report", "import", "judge", "looks")
@@ -68,9 +45,7 @@ def _modules(names: Iterable[str]) -> dict[str, str]:
 def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argparse.ArgumentParser:
     """The parser of commands, whose modules it imports. of_analysis: with those of the analysis."""
     parser = argparse.ArgumentParser(
-        prog=program(),
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=project.program(), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in modules.items():
@@ -82,7 +57,11 @@ def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argpa
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name not in _WITHOUT_MULTIRUN:
             command.add_argument(
-                "--multirun", type=Path, metavar="FOLDER", default=multirun(), help="default: this project's multirun/"
+                "--multirun",
+                type=Path,
+                metavar="FOLDER",
+                default=project.multirun(),
+                help="default: this project's multirun/",
             )
         command.set_defaults(run_command=module.run)
     if of_analysis:
@@ -94,11 +73,11 @@ def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argpa
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    drop_what_cannot_be_written()
-    activate()
+    project.drop_what_cannot_be_written()
+    project.activate()
     if problem := not_installed():
         print(problem, file=sys.stderr)
-        return EXIT_USAGE
+        return project.EXIT_USAGE
     words = list(sys.argv[1:] if arguments is None else arguments)
     words[:1] = [_ALIASES.get(word, word) for word in words[:1]]
     name = words[0] if words else ""
@@ -109,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from argcomplete import autocomplete
 
         autocomplete(build_parser(known, of_analysis=True))  # prints the completions, and ends the process
-    if name in _IN_THE_PROJECT and root() != ROOT:
-        os.chdir(root())
+    if name in _IN_THE_PROJECT and project.root() != project.ROOT:
+        os.chdir(project.root())
     parser = build_parser({name: known[name]}) if name in known else build_parser(known, of_analysis=True)
     given, more = parser.parse_known_args(words)
     # argparse takes positional arguments once: those after an option, `plan experiment=NAME --json seed=0`, are left.
@@ -122,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = exit_code(lambda: given.run_command(given))
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return project.EXIT_INTERRUPTED
     sys.stdout.flush()
-    return code or (EXIT_FAILED if given.json and Dropping.failed else code)
+    return code or (project.EXIT_FAILED if given.json and project.Dropping.failed else code)
 
 
 if __name__ == "__main__":

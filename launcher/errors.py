@@ -52,7 +52,6 @@ class Diagnostics(list[Objection]):
         self.append(Objection(key, value, rule, fix, file))
 
     def raise_any(self) -> None:
-        """Raise InvalidPlan when a problem was added."""
         if self:
             raise InvalidPlan(self)
 

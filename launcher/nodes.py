@@ -175,11 +175,7 @@ def _is_free(port: int) -> bool:
 
 
 @contextmanager
-def ray(
-    nodes: Sequence[Node],
-    environment: Mapping[str, str],
-    resources: Sequence[str],
-) -> Iterator[Ray]:
+def ray(nodes: Sequence[Node], environment: Mapping[str, str], resources: Sequence[str]) -> Iterator[Ray]:
     """A Ray over the nodes of this job, while the block runs. Lost: it does not come up.
 
     environment: of its processes; it has Ray's token. resources: the options of `ray start` that say what each node
@@ -202,27 +198,19 @@ def ray(
                 steps[node.name] = begin(node, first + 3 + index % (_BLOCK - 3), ["--address", address])
             if not _join(steps, address, environment, end):
                 continue
-            say(f"Ray at {address} over {len(nodes)} nodes: {', '.join(steps)}")
+            names = ", ".join(steps)
+            print(f"ray: Ray at {address} over {len(nodes)} nodes: {names}", file=sys.stderr, flush=True)
             yield Ray(address, steps)
             return
         finally:
             for step in reversed(steps.values()):  # the head last
-                if step.stdin is not None:
-                    step.stdin.close()
-                with suppress(subprocess.TimeoutExpired):
-                    step.wait(_STOP_S)
-                stop(step, _STOP_S)
+                _end(step)
     names = ", ".join(node.name for node in nodes)
     raise Lost(f"no Ray over {names} could be started in {_TRIES} tries; its output is above")
 
 
 def _step(
-    folder: str,
-    environment: Mapping[str, str],
-    resources: Sequence[str],
-    node: Node,
-    port: int,
-    options: Sequence[str],
+    folder: str, environment: Mapping[str, str], resources: Sequence[str], node: Node, port: int, options: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     """Start a Ray node as a step of the job, which ends when its input does, also by the death of this process.
 
@@ -266,18 +254,13 @@ def _join(
             return True
 
 
-def stop(process: subprocess.Popen[bytes], patience: float) -> None:
-    """Ask a process to end, wait, and kill it if it does not."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            process.terminate()
+def _end(step: subprocess.Popen[bytes]) -> None:
+    """Close the input of a step, at which it ends. If it does not, ask it to end, and then kill it."""
+    assert step.stdin is not None
+    step.stdin.close()
+    for insist in (step.terminate, step.kill):
         with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-
-
-def say(text: str) -> None:
-    """Print to standard error."""
-    print(f"ray: {text}", file=sys.stderr, flush=True)
+            step.wait(_STOP_S)
+            return
+        insist()
+    step.wait()

@@ -1,4 +1,4 @@
-"""The project's folder, the exit codes and streams of its commands, and the environment of processes that it starts."""
+"""The project's folder, the exit codes and streams of its commands, and the processes that it starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import re
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -89,6 +91,20 @@ def python_path(*first: Path) -> str:
     """PYTHONPATH with these folders before what it has now; all paths are absolute."""
     paths = [*map(str, first), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     return os.pathsep.join(dict.fromkeys(paths))
+
+
+def output_of(
+    command: Sequence[str],
+    timeout: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+) -> bytes | None:
+    """The output of a command; None if it fails, or does not end within so many seconds."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout, check=False, env=environment, input=stdin)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 # ---------------------------------------------------------------- streams that cannot be written

@@ -197,9 +197,7 @@ def within(tree: Mapping[str, Any], environment: Mapping[str, str] | None = None
 
     A part of a string counts if the secret looks like one; a variable called KEY may also hold a folder.
     """
-    values = of_environment(environment)
-    if values:
-        yield from _within(tree, values, "")
+    yield from _within(tree, of_environment(environment), "")
 
 
 def _within(value: Any, secrets: Mapping[str, str], at: str) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,6 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A message without its line breaks."""
     return " ".join(text.split())
 
 

@@ -11,7 +11,7 @@ from launcher.execution.costs import Forecast, budget_line, print_costs, sized, 
 from launcher.planning import hypotheses
 from launcher.planning.plan import Plan
 from launcher.run import lifecycle
-from launcher.run.campaign_record import CampaignRecord
+from launcher.run.campaign_record import CampaignRecord, StageRecord
 from launcher.text import counted, hours
 
 
@@ -60,7 +60,8 @@ def _stage(
     }
     judged = stage.experiments if needs else ()
     powers = {name: said for experiment in judged for name, said in hypotheses.powers(experiment).items()}
-    recorded = {entry.name: entry for entry in record.stages}.get(stage.name) if record is not None else None
+    known = {entry.name: entry for entry in record.stages} if record is not None else {}
+    recorded = known.get(stage.name) or StageRecord(stage.name, [])
     return {
         "name": stage.name,
         "experiments": [experiment.name for experiment in stage.experiments],
@@ -76,15 +77,14 @@ def _stage(
             }
             for pin in stage.pins
         ],
-        "incomplete": recorded.incomplete if recorded is not None else None,
-        "met": recorded.met if recorded is not None else None,
-        "figures": [figure.sentence() for figure in recorded.gate] if recorded is not None else [],
-        "forced": recorded is not None and recorded.forced_by is not None,
+        "incomplete": recorded.incomplete,
+        "met": recorded.met,
+        "figures": [figure.sentence() for figure in recorded.gate],
+        "forced": recorded.forced_by is not None,
     }  # fmt: skip
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """Print a document for people."""
     stages = {f"{number} {stage['name']}": stage for number, stage in enumerate(document["stages"], 1)}
     print(f"campaign {document['campaign']}: {counted(len(stages), 'stage')}, {counted(document['total'], 'run')}, "
           f"{document['done']} done")  # fmt: skip

@@ -35,13 +35,11 @@ class Display:
         self._ended = 0
         self._submitted: dict[str, str] = {}  # run -> title
         self._running: dict[str, RunningRun] = {}
-        self._left: float | None = None
         self._builds: set[str] = set()
         self._next_look = 0.0
         self._next_summary = time.monotonic() + _SUMMARY_EVERY_S
 
     def say(self, text: str) -> None:
-        """Print one line."""
         print(text, flush=True)
 
     def started(self, run_id: str, title: str) -> None:
@@ -72,7 +70,6 @@ class Display:
         before = self._running
         present = {run_id: run for standing in standings for run_id, run in standing.running.items()}
         self._running = {run_id: run for run_id, run in present.items() if run_id in self._submitted}
-        self._left = remaining_seconds(standings)
         for run_id in self._running.keys() - before.keys() if self._queues else ():
             self.say(f"{run_id} started  {self._submitted[run_id]}")
         # What a run builds for all that share it, while the others wait.
@@ -82,16 +79,16 @@ class Display:
                 self._builds.add(name)
                 self.say(f"building {name} in {self._cache}, once for all runs that share it")
         if time.monotonic() >= self._next_summary:
-            self._summarize()
+            self._summarize(remaining_seconds(standings))
 
-    def _summarize(self) -> None:
+    def _summarize(self, left: float | None) -> None:
         self._next_summary = time.monotonic() + _SUMMARY_EVERY_S
         waiting = len(self._submitted) - len(self._running)
         running = [f"{self._submitted[run_id]} {_progress(run)}" for run_id, run in self._running.items()]
         parts = [f"{self._ended}/{self._total} ended"]
         parts += [f"{waiting} queued"] if self._queues and waiting else []
         parts += [f"running: {', '.join(running)}"] if running else []
-        parts += [f"about {duration(self._left)} left"] if self._left is not None else []
+        parts += [f"about {duration(left)} left"] if left is not None else []
         self.say("; ".join(parts))
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from launcher import text
-from launcher.execution.costs import Forecast, Work
+from launcher.execution.costs import Work
 from launcher.execution.progress import Display
 from launcher.files import size_of
-from launcher.planning.plan import Plan
 from launcher.run import launch_record, lifecycle, stop_request
 from launcher.run.folder import last_final_step, run_folder, stacks_path
 from launcher.run.launch_record import Launch
@@ -134,9 +133,7 @@ class Reconciler:
             while self._queue and not self._stopping() and self._has_room():
                 if not self._can_afford(self._queue[0]):
                     break
-                run_id = self._queue.popleft()
-                with self._guarded(run_id):
-                    self._dispatch(run_id)
+                self._dispatch_next()
             for ended in self._scheduler.poll(_POLL_S):
                 self._running.discard(ended.folder.name)
                 with self._guarded(ended.folder.name):
@@ -150,9 +147,7 @@ class Reconciler:
         """Give them all to the scheduler, and wait for none."""
         self._queue.extend(ids)
         while self._queue and (self._budget is None or self._budget.admits(self._queue[0])):
-            run_id = self._queue.popleft()
-            with self._guarded(run_id):
-                self._dispatch(run_id)
+            self._dispatch_next()
         if self._queue:
             self._stop_for_budget()
         self.outcome.detached = True
@@ -229,6 +224,11 @@ class Reconciler:
 
     def _folder(self, run_id: str) -> Path:
         return run_folder(self._multirun, run_id)
+
+    def _dispatch_next(self) -> None:
+        run_id = self._queue.popleft()
+        with self._guarded(run_id):
+            self._dispatch(run_id)
 
     def _dispatch(self, run_id: str) -> None:
         """Submit a run, unless another launcher has it or it has ended since the plan was made."""
@@ -419,11 +419,9 @@ class Budget:
         return sum(self._work[run_id].device_seconds() for run_id in run_ids)
 
     def submitted(self, run_id: str) -> None:
-        """The scheduler has the run."""
         self._submitted[run_id] = (self._spent.get(run_id, 0.0), self.expected(run_id))
 
     def ended(self, run_id: str) -> None:
-        """The scheduler has it no more."""
         self._submitted.pop(run_id, None)
         self._look([run_id])
 
@@ -435,10 +433,3 @@ class Budget:
 
     def _look(self, run_ids: Collection[str]) -> None:
         self._spent.update(lifecycle.spent_seconds(self._multirun, run_ids, time.time()))
-
-
-def budget_of(planned: Plan, forecast: Forecast) -> Budget | None:
-    """The budget of a launch of the plan; None without limit."""
-    if planned.budget is None:
-        return None
-    return Budget(planned.multirun, planned.budget, forecast.left, forecast.spent_seconds)

@@ -17,7 +17,7 @@ from typing import Any
 from launcher.execution import checks, progress
 from launcher.execution.checks import Others
 from launcher.execution.costs import Forecast, budget_line
-from launcher.execution.reconciler import Outcome, Reconciler, budget_of, interruptible
+from launcher.execution.reconciler import Budget, Outcome, Reconciler, interruptible
 from launcher.planning import freeze, hypotheses
 from launcher.planning.plan import Experiment, Plan
 from launcher.planning.planner import AddedSeeds
@@ -79,17 +79,15 @@ def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None,
             for experiment in plan.experiments:
                 if experiment.sequential is not None:
                     print(f"{experiment.name}: repeat this command when its runs have ended; it adds seeds as needed")
-            break
+            return Swept(outcome, lifecycle.find_states(plan.multirun, plan.runs), None)
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
             break
         added = further_seeds(root, plan)
         if not added:
             break
         plan = again(added)
-    states = lifecycle.find_states(plan.multirun, plan.runs)
-    if outcome.detached:
-        return Swept(outcome, states, None)
     damaged = _explain(plan)
+    states = lifecycle.find_states(plan.multirun, plan.runs)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
@@ -176,12 +174,9 @@ def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) ->
     if started.starting is not None:
         print(started.starting, flush=True)
     forecast = Forecast(plan, lifecycle.find_states(plan.multirun, plan.runs))
-    budget = budget_line(plan, forecast)
-    for line in filter(None, (budget, *plan.continuations())):
+    warnings = (line for experiment in plan.experiments for line in hypotheses.warnings(experiment))
+    for line in filter(None, (budget_line(plan, forecast), *plan.continuations(), *warnings)):
         print(line, flush=True)
-    for experiment in plan.experiments:
-        for line in hypotheses.warnings(experiment):
-            print(line, flush=True)
     return forecast
 
 
@@ -198,6 +193,9 @@ def _carry_through(
     if plan.show is not None:
         display.show = plan.show(run_ids)
     entries = {run_id: entry for planned in reversed(plan.experiments) for run_id, entry in planned.members.items()}
+    budget = None
+    if plan.budget is not None:
+        budget = Budget(plan.multirun, plan.budget, forecast.left, forecast.spent_seconds)
     with interruptible(display.say) as interruption:
         reconciler = Reconciler(
             plan.multirun,
@@ -207,7 +205,7 @@ def _carry_through(
             forecast.units,
             launched,
             plan.cluster.get("breaker"),
-            budget_of(plan, forecast),
+            budget,
         )
         if started.detached is None:
             return reconciler.run(run_ids, interruption)
@@ -227,7 +225,6 @@ def _say_done(plan: Plan) -> None:
 
 
 def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
-    """Print how the runs of each experiment have ended."""
     for experiment in plan.experiments:
         ended = Counter(outcome.states[run_id].state for run_id in outcome.ran if run_id in experiment.members)
         if ended:
@@ -236,7 +233,6 @@ def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
 
 
 def _say_left_out(plan: Plan, outcome: Outcome) -> None:
-    """Print which runs the budget left out, and how to go on."""
     for experiment in plan.experiments:
         groups = Counter(entry.group for entry in experiment.entries if entry.id in outcome.left_out)
         if groups:
@@ -316,7 +312,6 @@ def _added(experiment: Experiment, most: int, added: Mapping[str, range]) -> str
 
 
 def _analysis(root: Path, *words: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:
-    """A command of the analysis, in a process of its own."""
     sys.stdout.flush()
     environment = {**os.environ, "PYTHONPATH": python_path(root)}
     command = [sys.executable, "-m", "analysis", *words]

@@ -8,22 +8,16 @@ an entry point `NAME = "module"` of the group `rlsweep.schedulers`. Its module a
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 from launcher.config import installed_parts
+from launcher.planning.clusters import CLUSTERS
 from launcher.planning.plan import Plan
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
-
-#: The modules that implement Cluster, by `name` in conf/cluster/*.yaml.
-CLUSTERS: Mapping[str, str] = {
-    "local": "launcher.schedulers.local.cluster",
-    "slurm": "launcher.schedulers.slurm.cluster",
-    "ray": "launcher.schedulers.ray.cluster",
-}
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ def find(plan: Plan) -> Cluster:
     """The cluster that a plan names."""
     name = plan.cluster["name"]
     if name in CLUSTERS:
-        return cast(Cluster, importlib.import_module(CLUSTERS[name]))
+        return cast(Cluster, importlib.import_module(f"launcher.schedulers.{name}.cluster"))
     return cast(Cluster, installed_parts.schedulers()[name].load())
 
 

@@ -28,12 +28,10 @@ class HydraApplication(Application):
         return Length(steps=1, checkpoint_every=1, logs_every_step=False)
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
-        """What the sweeper's `resources` says."""
         asked = config["resources"]
         return Shape(asked["nodes"], asked["gpus"], asked["cpus"], asked["memory_gb"], seconds(asked["time"]) or 0)
 
     def requested_in(self, config: Mapping[str, Any], name: str) -> tuple[str, str]:
-        """The sweeper's section."""
         key = "gpus" if name == "devices" else name
         return f"the configuration of {config['start']['name']}", f"hydra.sweeper.resources.{key}"
 

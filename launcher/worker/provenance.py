@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -27,7 +26,7 @@ from launcher.application import application, packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
-from launcher.project import COPIES, ROOT, root
+from launcher.project import COPIES, ROOT, output_of, root
 from launcher.run import code, launch_record
 from launcher.run.code import Code, hashes, hub_commit, read, versions
 from launcher.run.folder import multirun_of
@@ -311,15 +310,9 @@ def here(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _gpus() -> list[str]:
     """The machine's NVIDIA GPUs: name, memory and driver of each, by index."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    query = [command, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, timeout=_GIT_S, check=False, text=True)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    lines = (output_of(query, _GIT_S) or b"").decode().splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 # ---------------------------------------------------------------- uncommitted changes
@@ -411,16 +404,4 @@ def _patch(
 def _git(
     root: Path, arguments: Sequence[str], environment: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> bytes | None:
-    """The output of a git command, or None if it failed."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            timeout=_GIT_S,
-            check=False,
-            env=environment,
-            input=stdin,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(["git", "-C", str(root), *arguments], _GIT_S, environment, stdin)

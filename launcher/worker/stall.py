@@ -83,7 +83,6 @@ class Watchdog:
         return limit
 
     def stepped(self) -> None:
-        """A step was logged."""
         now = time.monotonic()
         if self._last_step is not None:
             self._durations.append(now - self._last_step)

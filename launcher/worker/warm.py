@@ -15,17 +15,16 @@ from launcher.worker import provenance
 
 MODULES = "RLSWEEP_WARM"
 
-if os.environ.get(MODULES):  # in the server alone
+if names := os.environ.get(MODULES):  # in the server alone
     # A signal to the whole process group stops the runs. The server must outlive them to report their exit codes. Users
     # also press Ctrl-C while it imports, when they see a mistake in the command.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-for name in filter(None, os.environ.get(MODULES, "").split(",")):
-    with suppress(Exception):
-        importlib.import_module(name)
-        provenance.note()  # before anybody edits the files
-if os.environ.get(MODULES):  # what every worker would compute
+    for name in names.split(","):
+        with suppress(Exception):
+            importlib.import_module(name)
+            provenance.note()  # before anybody edits the files
+    # what every worker would compute
     provenance.installed_packages()
     provenance.later_modules()
 # A garbage collection would write to every page, and the forks would no longer share the memory.

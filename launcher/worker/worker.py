@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -225,9 +225,7 @@ def _attempt(
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        module, _, name = train.partition(":")
-        # If its import fails, the run's own attempt does.
-        function: Train = getattr(importlib.import_module(module), name)
+        function: Train = pkgutil.resolve_name(train)  # if its import fails, the run's own attempt does
         provenance.note()
         attempt.on_first_step = on_first_step
         commits = provenance.hub_commits(config, state.code_ids(), folder)

@@ -6,12 +6,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from launcher.application import packages
 from launcher.errors import Usage
-from launcher.project import CONF, COPIES, PACKAGES
+from launcher.project import CONF, COPIES, PACKAGES, output_of
 from launcher.run import code, launch_record
 from launcher.run.folder import multirun_of, read_provenance
 from launcher.run.lifecycle import read_state
@@ -128,13 +127,10 @@ def _link_rest(folder: Path, to: Path) -> None:
 def _listed(folder: Path, rooms: Iterable[str] = (".",)) -> list[str]:
     """The files of a folder that git tracks or that are new; if git cannot list them, all files of these rooms."""
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    with suppress(OSError, subprocess.CalledProcessError):
-        listed = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\0")
-        # A submodule is listed as a folder.
-        names = [name for name in map(os.fsdecode, listed) if name and not (folder / name).is_dir()]
-        if names:
-            return sorted(set(names))
-    return _files(folder, rooms)
+    listed = map(os.fsdecode, (output_of(command) or b"").split(b"\0"))
+    # A submodule is listed as a folder.
+    names = {name for name in listed if name and not (folder / name).is_dir()}
+    return sorted(names) if names else _files(folder, rooms)
 
 
 def _files(folder: Path, rooms: Iterable[str]) -> list[str]:

@@ -83,7 +83,6 @@ class Task:
 
     @property
     def token(self) -> str:
-        """The launch's."""
         return self.record.stem
 
     @property
@@ -166,9 +165,8 @@ class Task:
 
     def _is_to_continue(self) -> bool:
         """Whether this job, which the system is about to end, is to resume the run later."""
-        if self.warning is None or self.closed:
-            return False
-        if self.warning[0] not in (FailureKind.PREEMPTED, FailureKind.TIME_OUT):
+        kind = self.warning and self.warning[0]
+        if self.closed or kind not in (FailureKind.PREEMPTED, FailureKind.TIME_OUT):
             return False
         return read_state(self.folder).state in (RunState.PREEMPTED, RunState.SUBMITTED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from launcher.application import application, shape
-from launcher.errors import InvalidPlan, Objection
+from launcher.errors import Diagnostics
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.local import pool
@@ -16,23 +16,16 @@ from launcher.text import counted
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Raise InvalidPlan for runs that ask for more GPUs than this machine has."""
-    here = len(visible_devices())
+    here, problems = len(visible_devices()), Diagnostics()
     configs = [plan.runs[run_id].config for run_id in run_ids]
     asked = {(*application(config).requested_in(config, "devices"), shape(config).devices) for config in configs}
-    fix = "set {}={}{}, or choose a cluster that has them, such as cluster=slurm"
-    lacking = [
-        Objection(
-            key,
-            devices,
-            f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run",
-            fix.format(key, here, "" if here else ", which computes on the CPU"),
-            file,
-        )
-        for file, key, devices in sorted(asked)
-        if devices > here
-    ]
-    if lacking:
-        raise InvalidPlan(lacking)
+    for file, key, devices in sorted(asked):
+        if devices > here:
+            rule = f"cluster=local is this machine, which has {counted(here, 'GPU')} for this run"
+            value = f"{here}" if here else "0, which computes on the CPU"
+            fix = f"set {key}={value}, or choose a cluster that has them, such as cluster=slurm"
+            problems.add(file, key, str(devices), rule, fix)
+    problems.raise_any()
 
 
 check = check_here

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.context import BaseContext, ForkServerProcess
 from pathlib import Path
 from types import ModuleType
@@ -95,7 +96,6 @@ class _Running:
     asked: float | None = None
 
     def ask(self) -> None:
-        """Ask it to stop."""
         self.asked = self.asked or time.monotonic()
         self.process.terminate()
 
@@ -125,11 +125,8 @@ class Pool(Scheduler):
         limit_s: the seconds of an attempt; grace_s: those between the request to stop and the kill.
         """
         self._slots = list(slots)
-        self._train = train
-        self._launch = launch
+        self._execute = partial(worker.execute, train=train, launch=launch, orphaned=orphaned, nodes=nodes)
         self._limit_s, self._grace_s = limit_s, grace_s
-        self._orphaned = orphaned
-        self._nodes = nodes
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
         self._forks = forks
@@ -137,13 +134,8 @@ class Pool(Scheduler):
         if forks:
             self._context: BaseContext = multiprocessing.get_context("fork")
             return
-        modules = (
-            __name__,  # which every fork imports, with the worker
-            *application().warm,
-            "launcher.worker.provenance",
-            "omegaconf",
-            train.partition(":")[0],
-        )
+        # Every fork imports this module, with the worker.
+        modules = (__name__, *application().warm, "launcher.worker.provenance", "omegaconf", train.partition(":")[0])
         os.environ[warm.MODULES] = ",".join(modules)
         # The server has an import path of its own, which must contain the project.
         os.environ["PYTHONPATH"] = python_path(root)
@@ -165,24 +157,20 @@ class Pool(Scheduler):
             os.environ.update(before)
 
     def capacity(self) -> int:
-        """The number of free slots."""
         return len(self._slots) - len(self._running)
 
     def submit(self, folder: Path, launch_id: str) -> None:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
         slot = min(set(range(len(self._slots))) - {running.slot for running in self._running.values()})
         process = self._context.Process(  # type: ignore[attr-defined]
-            target=_work,
-            args=(folder, self._train, self._launch, launch_id, self._slots[slot], self._orphaned, self._nodes),
-            name=folder.name,
+            target=_work, args=(self._execute, folder, launch_id, self._slots[slot]), name=folder.name
         )
         try:
             with nullcontext() if self._forks else without_main():
                 process.start()
         except (EOFError, OSError) as error:
-            raise SchedulerError(
-                f"the server of warm workers died while it started ({error!r}); see its output above"
-            ) from error
+            why = f"the server of warm workers died while it started ({error!r}); see its output above"
+            raise SchedulerError(why) from error
         self._running[process.sentinel] = _Running(process, folder, slot, time.monotonic())
 
     def poll(self, timeout: float) -> Sequence[Ended]:
@@ -255,15 +243,7 @@ def _end_group(process: ForkServerProcess) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _work(
-    folder: Path,
-    train: str,
-    launch: Launch | None,
-    launch_id: str,
-    devices: str | None,
-    orphaned: Callable[[], worker.Reason],
-    nodes: Nodes,
-) -> None:
+def _work(execute: Callable[..., int], folder: Path, launch_id: str, devices: str | None) -> None:
     """In the fork: execute one run and leave with its exit code."""
     # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
     os.setsid()
@@ -273,4 +253,4 @@ def _work(
     if devices is not None:
         os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later
-    worker.leave(worker.execute(folder, train, launch, launch_id, orphaned, nodes))
+    worker.leave(execute(folder, launch_id=launch_id))

@@ -131,7 +131,6 @@ class RayCluster(Scheduler):
         return int(taken < 1 - 1e-9)
 
     def submit(self, folder: Path, launch_id: str) -> None:
-        """Have the driver submit a run to Ray."""
         asked = self._running[folder] = self._shapes[folder.name]
         self._send("submit", folder, launch_id, asked)
 

@@ -207,7 +207,6 @@ def unreachable(address: str) -> str | None:
 
 
 def main() -> int:
-    """Serve the launcher at the other end of the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
     work, run, resources = connection.recv()

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from launcher.application import Shape, application, shape
-from launcher.errors import InvalidPlan, Objection
+from launcher.errors import Diagnostics
 from launcher.planning.plan import Plan
 from launcher.text import counted, shown
 
 GB = 10**9
 #: Bytes of the object store of a Ray that is started here. Runs do not use it.
 OBJECTS = 100_000_000
+_NO_AMOUNTS = ("time_s", "joins_ray")  # of a shape
 
 #: A node's resources by Ray's names: CPU, GPU, memory (bytes).
 Node = Mapping[str, float]
@@ -41,12 +42,12 @@ def room(shape: Shape, nodes: Sequence[Node]) -> int:
 
 def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: str) -> None:
     """Raise InvalidPlan, with a line for each model whose runs can never be placed. `cluster`: what to call it."""
-    asked: dict[tuple[str, str, str, Shape], None] = {}
+    problems, asked = Diagnostics(), set[tuple[str, str, str, Shape]]()
     for config in (plan.runs[run_id].config for run_id in run_ids):
         request = shape(config)
         name, most = _obstacle(request, nodes)
         file, key = application(config).requested_in(config, name)
-        asked[file, key, f"{key}={most}", request] = None
+        asked.add((file, key, f"{key}={most}", request))
     # The nodes in words, equal ones together.
     kinds = Counter(
         f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, {node.get('memory', 0) / GB:.1f} GB of memory"
@@ -54,21 +55,13 @@ def refuse(plan: Plan, run_ids: Sequence[str], nodes: Sequence[Node], cluster: s
     )
     listed = "; ".join(f"{count} of {words}" for words, count in kinds.items())
     offer = f"{counted(len(nodes), 'node')} ({listed})" if nodes else "no node"
-    lacking = [
-        Objection(
-            key.rpartition(".")[0],
-            shown(
-                {key: amount for key, amount in vars(request).items() if amount and key not in ("time_s", "joins_ray")}
-            ),
-            f"{cluster} has {offer}; no node there can ever meet this request",
-            f"ask for less, such as {less}, or choose a cluster that has it",
-            file,
-        )
-        for file, key, less, request in sorted(asked, key=str)
-        if room(request, nodes) == 0
-    ]
-    if lacking:
-        raise InvalidPlan(lacking)
+    for file, key, less, request in sorted(asked, key=str):
+        if room(request, nodes) == 0:
+            amounts = {name: amount for name, amount in vars(request).items() if amount and name not in _NO_AMOUNTS}
+            rule = f"{cluster} has {offer}; no node there can ever meet this request"
+            fix = f"ask for less, such as {less}, or choose a cluster that has it"
+            problems.add(file, key.rpartition(".")[0], shown(amounts), rule, fix)
+    problems.raise_any()
 
 
 def _obstacle(request: Shape, nodes: Sequence[Node]) -> tuple[str, int]:

@@ -42,7 +42,6 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
 
 
 def start(order: Order) -> StartedScheduler:
-    """Start the scheduler."""
     # SLURM's MaxArraySize is one more than the largest index, and indices begin at 0.
     size = re.match(r"\d+", system.limits().get("MaxArraySize", ""))
     return cluster.start(order, system, max(1, int(size.group())) if size else 1000)

@@ -25,7 +25,6 @@ class SlurmTask(job.Task):
 
     @property
     def job(self) -> str:
-        """What messages call this job."""
         return f"its job {_job_id()}"
 
     def prepare(self) -> None:
@@ -48,7 +47,6 @@ class SlurmTask(job.Task):
         self.end_if_silent(witness, kind, f"SLURM started {self.job} again ({reason or 'without saying why'})")
 
     def reason(self, number: int) -> tuple[FailureKind, str]:
-        """Why SLURM sent the signal `number`: the kind of failure, and the reason in words."""
         fields = system.show(_job_id()) or {}
         if fields.get("PreemptTime", "None") not in ("None", "Unknown"):
             return FailureKind.PREEMPTED, f"SLURM preempted {self.job} in {fields.get('Partition')}"

@@ -25,6 +25,7 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
+from launcher.project import output_of
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, Unanswered
 from launcher.text import one_line
@@ -252,11 +253,8 @@ def _job(id: str, name: str, state: str, node: str, reason: str) -> Job:
 
 def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
     """The output of one of SLURM's commands; None when it failed or did not answer in time."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    output = output_of(command, timeout)
+    return None if output is None else output.decode()
 
 
 def show(job: str, timeout: float = 5.0) -> Mapping[str, str] | None:
