@@ -33,21 +33,18 @@ from launcher.schedulers.protocol import Order
 from launcher.schedulers.ray import driver
 from launcher.schedulers.ray.cluster import RayCluster, resources_here
 from launcher.schedulers.ray.task import Work
-from launcher.worker import worker
 
 ROOT = Path(__file__).parents[1]
 RUNS = size(1000, 20)
 LIMIT_S = 10.0
 
 
-def nothing(folder: Path, job: str, work: Work, asked_devices: int) -> int:
+def nothing(folder: Path, work: Work, asked_devices: int) -> int:
     """A task whose run ends as soon as it has begun."""
     with lifecycle.locked(folder):
         mine = lifecycle.acquire(folder, 1)
         assert mine is not None
-        state = read_state(folder).replace(
-            state=RunState.RUNNING, attempt=1, started=time.time(), pid=os.getpid(), launch_id=job
-        )
+        state = read_state(folder).replace(state=RunState.RUNNING, attempt=1, started=time.time(), pid=os.getpid())
         write_state(folder, state)
     with lifecycle.locked(folder):
         write_state(folder, state.replace(state=RunState.DONE, finished=time.time()))
@@ -62,7 +59,7 @@ def ours(multirun: str) -> float:
     planned = planner.make(ROOT, ["method=c0_grpo", f"seed={seeds}", "cluster=ray", f"multirun={multirun}"])
     freeze.freeze(planned)
     ids, launch = list(planned.runs), Launch()
-    order = Order(ROOT, planned, ids, worker.TRAIN, launch, launch_record.write(planned.multirun, launch))
+    order = Order(ROOT, planned, ids, launch, launch_record.write(planned.multirun, launch))
     shapes = {run_id: shape(planned.runs[run_id].config) for run_id in ids}
     scheduler = RayCluster(order, shapes, importlib.import_module("benchmarks.ray").nothing)  # not that of __main__
     try:

@@ -36,6 +36,7 @@ from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import attempt_folder, multirun_of, read_config
+from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RunState, read_state
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def run(given: argparse.Namespace) -> int:
         frozen = catalog.find_run(planned, given.run or catalog.read_plan(planned, place.name)["runs"][0]["id"])
         if KEY not in (config := read_config(frozen)):  # an attempt at a program is a process of its own
             slots = pool.slots(2, shape(config).devices, pool.visible_devices())
-            workers = started.enter_context(closing(pool.Pool(slots, ROOT)))
+            workers = started.enter_context(closing(pool.Pool(slots, ROOT, Launch())))
         certificate = _certificate(frozen, workers, given.kills, given.seed)
     if certificate is None:
         return EXIT_NOT_DONE
@@ -196,7 +197,7 @@ def _attempts(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, 
     codes: dict[Path, int | None] = {}
     if workers is not None:
         for folder in folders:
-            workers.submit(folder, "certify")
+            workers.submit(folder)
         while len(codes) < len(folders):
             codes |= {ended.folder: ended.exit_code for ended in workers.poll(1.0)}
         return codes

@@ -248,7 +248,7 @@ class Reconciler:
         elif owner is not None:
             self._wait_for(run_id, owner)
         else:
-            self._scheduler.submit(folder, self._launch.token)
+            self._scheduler.submit(folder)
             self._running.add(run_id)
             if self._budget is not None:
                 self._budget.submitted(run_id)

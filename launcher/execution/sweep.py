@@ -30,7 +30,7 @@ from launcher.schedulers.protocol import Cluster, Order, SchedulerError, Started
 from launcher.status import standing
 from launcher.status.standing import UNREADABLE, Index, Standing
 from launcher.text import counted, hours, more_than
-from launcher.worker import provenance, worker
+from launcher.worker import provenance
 
 #: Makes the plan of a command anew, with further seeds.
 Again = Callable[[AddedSeeds], Plan]
@@ -59,8 +59,8 @@ class Swept:
         return EXIT_FINE if done and reported and not self.outcome.tripped and not self.damaged else EXIT_FAILED
 
 
-def sweep(root: Path, plan: Plan, train: str = worker.TRAIN, plugin: Any = None, again: Again | None = None) -> Swept:
-    """Freeze a plan, run what is missing, wait, and report.
+def sweep(root: Path, plan: Plan, train: str | None = None, plugin: Any = None, again: Again | None = None) -> Swept:
+    """Freeze a plan, run what is missing, wait, and report. train: as in the launch's record.
 
     The runs go to the cluster that the plan names, or to `plugin`, a launcher that Hydra has set up. `again` makes the
     plan anew with further seeds, for experiments that add them until their comparisons are decided. Raises
@@ -98,7 +98,7 @@ def launch(
     root: Path,
     plan: Plan,
     run_ids: Sequence[str],
-    train: str = worker.TRAIN,
+    train: str | None = None,
     plugin: Any = None,
     others: Others | None = None,
 ) -> Outcome:
@@ -112,7 +112,9 @@ def launch(
     try:
         cluster = checks.refuse(plan, run_ids, plugin is not None) if run_ids else None
         checks.carry_out(plan, others)
-        return _launch(root, plan, run_ids, train, cluster, plugin, began)
+        outcome = _launch(root, plan, run_ids, train, cluster, plugin)
+        _say_ended(plan, outcome, time.monotonic() - began)
+        return outcome
     except KeyboardInterrupt:  # before the first run; later the reconciler counts interruptions
         print("interrupted before the first run started", file=sys.stderr, flush=True)
         return Outcome(interrupted=True)
@@ -127,16 +129,16 @@ def launch(
 
 
 def _launch(
-    root: Path, plan: Plan, run_ids: Sequence[str], train: str, cluster: Cluster | None, plugin: Any, began: float
+    root: Path, plan: Plan, run_ids: Sequence[str], train: str | None, cluster: Cluster | None, plugin: Any
 ) -> Outcome:
     """Start a scheduler if there are runs, freeze the plan, and wait for the runs. None: `plugin` takes the place of
     the cluster."""
     with ExitStack() as stack:
         if run_ids:
-            launched, record = _recorded(root, plan, run_ids)
+            launched, record = _recorded(root, plan, run_ids, train)
             if cluster is not None:
                 # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-                started = cluster.start(Order(root, plan, run_ids, train, launched, record))
+                started = cluster.start(Order(root, plan, run_ids, launched, record))
             else:
                 started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
             stack.callback(started.scheduler.close)
@@ -148,19 +150,22 @@ def _launch(
         outcome = _carry_through(plan, run_ids, started, launched, forecast)
     if outcome.left_out:
         _say_left_out(plan, outcome)
-    _say_ended(plan, outcome, time.monotonic() - began)
     return outcome
 
 
-def _recorded(root: Path, plan: Plan, run_ids: Sequence[str]) -> tuple[Launch, Path]:
+def _recorded(root: Path, plan: Plan, run_ids: Sequence[str], train: str | None) -> tuple[Launch, Path]:
     """What the runs of a launch share, with the provenance of their code, and the file that it was written to."""
     outside = provenance.sources(plan.runs[run_id].config for run_id in run_ids)
     collected = provenance.collect(root, plan.experiments[0].command, plan.multirun, outside)
     if warning := collected.warning():
         print(warning, flush=True)
-    retry, stall_s = plan.cluster.get("retry") or {}, plan.cluster.get("stall_s")
     launched = Launch(
-        record=collected.record, tracking=plan.tracking, retry=retry, patch=collected.patch, stall_s=stall_s
+        record=collected.record,
+        tracking=plan.tracking,
+        retry=plan.cluster.get("retry") or {},
+        patch=collected.patch,
+        stall_s=plan.cluster.get("stall_s"),
+        train=train,
     )
     return launched, launch_record.write(plan.multirun, launched, collected.patches)
 

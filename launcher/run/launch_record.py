@@ -28,7 +28,8 @@ class Launch(Record):
     """launches/<token>.json: what all runs of one launch share. `token` names the launch, and its jobs.
 
     `record` is the provenance, `tracking` the plan's section, `retry` how often a run is resumed after each failure
-    kind, `patch` the name of a file in multirun/launches, `stall_s` the cluster's.
+    kind, `patch` the name of a file in multirun/launches, `stall_s` the cluster's. `train` is the function that does
+    the runs, as module:function; None: that of their application.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Launch(Record):
     retry: Mapping[str, int | None] = field(default_factory=dict)
     patch: str | None = None
     stall_s: float | None = field(default=None, metadata=LATER)
+    train: str | None = field(default=None, metadata=LATER)
     token: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def patches(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ class HydraLauncher:
     def __init__(self, plugin: Any, record: Path) -> None:
         """plugin: set up by Hydra; record: the file of the launch."""
         self._plugin, self._record = plugin, record
-        self._collected: list[tuple[Path, str]] = []
+        self._collected: list[Path] = []
         self._running: list[Path] = []
         self._thread = ThreadPoolExecutor(1, "hydra-launcher")
         self._batch: Future[Any] | None = None
@@ -48,18 +48,17 @@ class HydraLauncher:
         """The free places in the next batch; 0 while a batch is running."""
         return 0 if self._batch is not None else _BATCH - len(self._collected)
 
-    def submit(self, folder: Path, launch_id: str) -> None:
+    def submit(self, folder: Path) -> None:
         """Put a run into the next batch, which the next `poll` launches."""
-        self._collected.append((folder, launch_id))
+        self._collected.append(folder)
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """Runs of the batch that ended since the last call. SchedulerError: the plugin itself failed."""
         if self._batch is None:
             if not self._collected:
                 return []
-            self._running = [folder for folder, _ in self._collected]
-            batch = [self._overrides(folder, launch_id) for folder, launch_id in self._collected]
-            self._collected = []
+            self._running, self._collected = self._collected, []
+            batch = list(map(self._overrides, self._running))
             self._batch = self._thread.submit(self._plugin.launch, batch, initial_job_idx=self._launched)
             self._launched += len(batch)
         over = bool(wait([self._batch], timeout).done)
@@ -102,11 +101,11 @@ class HydraLauncher:
         self._thread.shutdown()
         launch_record.closed(self._record).unlink(missing_ok=True)
 
-    def _overrides(self, folder: Path, launch_id: str) -> list[str]:
-        """Quoted, because Hydra would read the token 12345678e012 as a number."""
+    def _overrides(self, folder: Path) -> list[str]:
+        """Quoted, because Hydra would read the id 12345678e0123456 as a number."""
         from launcher.config.hydra_compose import as_override
 
-        values = {"run": folder.name, "record": str(self._record), "job": launch_id}
+        values = {"run": folder.name, "record": str(self._record)}
         return [as_override(f"+{KEY}.{key}", value) for key, value in values.items()]
 
 
@@ -123,7 +122,7 @@ def work(config: Mapping[str, Any]) -> int:
         return 0
     folder = run_folder(record.parent.parent, job["run"])
     try:
-        process = worker_process.start(folder, record, job["job"])
+        process = worker_process.start(folder, record)
     except Exception as error:  # plugins do not print what a job raises
         print(f"{folder}: no worker could be started: {error!r}", file=sys.stderr, flush=True)
         raise

@@ -45,11 +45,8 @@ class Scheduler(Protocol):
     def capacity(self) -> int:
         """How many more runs it takes now."""
 
-    def submit(self, folder: Path, launch_id: str) -> None:
-        """Start a run.
-
-        `launch_id` is in its state, and its worker writes it again. SchedulerError: no run can start.
-        """
+    def submit(self, folder: Path) -> None:
+        """Start a run. SchedulerError: no run can start."""
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """The jobs that ended since the last call; waits at most `timeout` seconds for one."""
@@ -67,15 +64,11 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """What to run. `root`: the project's folder; `run_ids`: the ids of the runs; `record`: the file of `launch`.
-
-    `train` names the training function.
-    """
+    """What to run. `root`: the project's folder; `run_ids`: the ids of the runs; `record`: the file of `launch`."""
 
     root: Path
     plan: Plan
     run_ids: Sequence[str]
-    train: str
     launch: Launch
     record: Path
 

@@ -68,9 +68,6 @@ def _state_of(source: Path) -> State | None:
     return None
 
 
-# ---------------------------------------------------------------- logs
-
-
 def _take_logs(source: Path, folder: Path, step: int) -> None:
     """Write the log records up to a step that a run of this length would have; the application selects them."""
     config = read_config(folder)
@@ -87,9 +84,6 @@ def _take_logs(source: Path, folder: Path, step: int) -> None:
             parent.mkdir(exist_ok=True)
             (parent / file.name).unlink(missing_ok=True)
             files.link_or_copy(file, parent / file.name)
-
-
-# ---------------------------------------------------------------- checkpoint
 
 
 def _take_checkpoint(checkpoint: Path, folder: Path, step: int) -> None:

@@ -13,25 +13,21 @@ from pathlib import Path
 from types import FrameType
 
 from launcher.project import NO_DEVICES, ONE_THREAD, ROOT
-from launcher.worker import worker
 
 _PR_SET_PDEATHSIG = 1
 
 
-def start(
-    folder: Path, record: Path, job: str, train: str = worker.TRAIN, nodes: int = 1, devices: int | None = None
-) -> subprocess.Popen[bytes]:
+def start(folder: Path, record: Path, nodes: int = 1, devices: int | None = None) -> subprocess.Popen[bytes]:
     """Start a worker on a frozen run, with the code of this tree.
 
-    `record` is the file of the launch, `job` the token that the run's state gets, `nodes` the number of the job's.
-    devices: how many the job has asked for on each node; with 0, the worker sees none of the node's. When the thread
-    that called this ends, the worker gets SIGTERM (on Linux), saves a checkpoint and stops.
+    `record` is the file of the launch, `nodes` the number of the job's. devices: how many the job has asked for on each
+    node; with 0, the worker sees none of the node's. When the thread that called this ends, the worker gets SIGTERM (on
+    Linux), saves a checkpoint and stops.
     """
-    command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--job", job]
+    command = [sys.executable, "-m", "launcher.worker", str(folder), "--launch", str(record), "--nodes", str(nodes)]
     environment = {**ONE_THREAD, **os.environ}
     if devices == 0:
         environment["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
-    command += ["--train", train, "--nodes", str(nodes)]
     return subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=_prepare)
 
 

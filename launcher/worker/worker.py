@@ -37,8 +37,6 @@ from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.certified import ASKED, CertifiedAttempt
 from launcher.worker.stall import Watchdog
 
-#: The function that does a run.
-TRAIN = application().work
 #: The failure kinds of the launcher's own exceptions, as `Application.failures` has them.
 FAILURES = {"launcher.worker.current:Preempted": FailureKind.PREEMPTED, "launcher.nodes:Lost": FailureKind.LOST}
 TRACEBACK_LINES = 50
@@ -66,24 +64,21 @@ def launcher_gone() -> Reason:
 
 def execute(
     folder: Path,
-    train: str = TRAIN,
     launch: Launch | None = None,
-    launch_id: str | None = None,
     orphaned: Callable[[], Reason] = launcher_gone,
     nodes: Nodes = ONE,
 ) -> int:
-    """Do one attempt at a frozen run in this process, and return a WorkerExit.
+    """Do one attempt at a frozen run, alone or of a launch, in this process, and return a WorkerExit.
 
-    `train` names the training function as module:function. `orphaned` gives the reason to stop if the process that
-    started this one ends first; `nodes` are those of its job. Standard output and error go to the attempt's folder from
-    here on.
+    `orphaned` gives the reason to stop if the process that started this one ends first; `nodes` are those of its job.
+    Standard output and error go to the attempt's folder from here on.
     """
     folder = folder.absolute()  # with its links: multirun/runs may be one, and multirun is above it
     try:
-        claimed = _claim(folder, launch_id)
+        claimed = _claim(folder, launch)
         if claimed is None:
             return WorkerExit.BUSY
-        return _run_claimed(folder, *claimed, train, launch or Launch(), orphaned, nodes)
+        return _run_claimed(folder, *claimed, launch or Launch(), orphaned, nodes)
     except lifecycle.ClaimLost as error:
         _say(str(error))
         return WorkerExit.BUSY
@@ -95,7 +90,7 @@ def execute(
 
 
 def _run_claimed(
-    folder: Path, owner: Claim, state: State, train: str, launch: Launch, orphaned: Callable[[], Reason], nodes: Nodes
+    folder: Path, owner: Claim, state: State, launch: Launch, orphaned: Callable[[], Reason], nodes: Nodes
 ) -> int:
     heartbeat = lifecycle.Heartbeat(folder, owner)
     kind = CertifiedAttempt if (multirun_of(folder) / ASKED).exists() else Attempt
@@ -105,7 +100,7 @@ def _run_claimed(
     heartbeat.on_beat = _on_beat(attempt, watchdog, owner, launch)
     try:
         _watch(attempt, orphaned)
-        final = _attempt(folder, owner, state, attempt, train, launch, watchdog)
+        final = _attempt(folder, owner, state, attempt, launch, watchdog)
         with suppress(OSError):  # the logs of a done run were synced before
             attempt.close()
         if attempt.tracker is not None:
@@ -160,7 +155,7 @@ def _end_stalled(folder: Path, owner: Claim, kind: FailureKind, message: str, la
         os._exit(WorkerExit.CANCELLED if kind == FailureKind.CANCELLED else WorkerExit.PREEMPTED)
 
 
-def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
+def _claim(folder: Path, launch: Launch | None) -> tuple[Claim, State] | None:
     """Claim the run and write that it is running; None if it is owned, needs no work, or its launch is closed."""
     witness = lifecycle.Witness()
     while (
@@ -171,8 +166,9 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
         time.sleep(_CHECK_S)  # the owner on another host seems dead: wait until that is certain
     with lifecycle.locked(folder):
         state = read_state(folder)
-        record = launch_record.launches_folder(multirun_of(folder)) / f"{launch_id}.json"
-        if state.state not in RESUMABLE or (launch_id is not None and launch_record.closed(record).exists()):
+        if state.state not in RESUMABLE:
+            return None
+        if launch is not None and launch_record.closed(launch_record.path_of(multirun_of(folder), launch)).exists():
             return None
         cancelled = None
         if witness.owner(folder) is None:
@@ -189,7 +185,8 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
             stop_request.clear(folder)
             state = prefix.adopt(folder, state)
             prepare(folder, owner.attempt)
-            state = lifecycle.started(state, owner, launch_id, last_final_step(folder))
+            token = None if launch is None else launch.token
+            state = lifecycle.started(state, owner, token, last_final_step(folder))
             write_state(folder, state)
         except BaseException:
             lifecycle.release_claim(folder, owner)
@@ -197,9 +194,7 @@ def _claim(folder: Path, launch_id: str | None) -> tuple[Claim, State] | None:
     return owner, state
 
 
-def _attempt(
-    folder: Path, owner: Claim, state: State, attempt: Attempt, train: str, launch: Launch, watchdog: Watchdog
-) -> State:
+def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch: Launch, watchdog: Watchdog) -> State:
     """Train, and return the state in which the attempt ended. Only ClaimLost is raised."""
     config: Mapping[str, Any] = {}
     commits: dict[str, str] = {}
@@ -225,7 +220,8 @@ def _attempt(
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
-        function: Train = pkgutil.resolve_name(train)  # if its import fails, the run's own attempt does
+        # If its import fails, the run's own attempt does.
+        function: Train = pkgutil.resolve_name(launch.train or application(config).work)
         provenance.note()
         attempt.on_first_step = on_first_step
         commits = provenance.hub_commits(config, state.code_ids(), folder)
@@ -360,20 +356,17 @@ def leave(code: int) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """`python -m launcher.worker RUN_FOLDER [--launch FILE] [--job TOKEN] [--train MODULE:FUNCTION] [--nodes N]`."""
+    """`python -m launcher.worker RUN_FOLDER [--launch FILE] [--nodes N]`."""
     parser = argparse.ArgumentParser(prog="python -m launcher.worker", description="Do one attempt at a frozen run.")
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="multirun/runs/ID, a folder with config.yaml")
     parser.add_argument("--launch", type=Path, metavar="FILE", help="multirun/launches/TOKEN.json")
-    parser.add_argument("--job", metavar="TOKEN", help="the token of the launch that submitted the run")
-    parser.add_argument("--train", metavar="MODULE:FUNCTION", help="default: that of the run's application")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="of the job of SLURM that this is (1)")
     given = parser.parse_args(arguments)
     if not (given.run / "config.yaml").is_file():
         parser.error(f"RUN_FOLDER = {given.run}: must be the folder of a run, but it has no config.yaml")
-    launch, train = launch_record.read(given.launch) if given.launch else None, given.train or TRAIN
+    launch = launch_record.read(given.launch) if given.launch else None
     with suppress(files.BadRunFolder, KeyError):  # `execute` says what is wrong
         config = read_config(given.run)
-        train = given.train or application(config).work
         if launch is None and not application(config).resources(config).devices:
             os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICES  # else what the launch has asked for decides
-    leave(execute(given.run, train, launch, given.job, nodes=Nodes(given.nodes)))
+    leave(execute(given.run, launch, nodes=Nodes(given.nodes)))

@@ -52,7 +52,7 @@ def execute(folder: Path, train: str) -> int:
     """Do one attempt at a frozen run in this process, whose output stays where it goes; the exit code of a worker."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(worker, "_redirect", lambda _: None)
-        return worker.execute(folder, train, Launch(record={"commit": None}))
+        return worker.execute(folder, Launch(record={"commit": None}, train=train))
 
 
 def make_plan(

@@ -91,9 +91,9 @@ class Launched:
                 make_run(multirun, folder.name, RunState.SUBMITTED, steps=0, launch_id=self.launch.token)
         shape_of = {folder.name: (shapes or {}).get(folder.name, SHAPE) for folder in self.folders}
         settings = {**SETTINGS, **settings}
-        self.scheduler = BatchScheduler(system, self.record, settings, shape_of, "m:f", multirun, 10)
+        self.scheduler = BatchScheduler(system, self.record, settings, shape_of, multirun, 10)
         for folder in self.folders:
-            self.scheduler.submit(folder, self.launch.token)
+            self.scheduler.submit(folder)
 
     def poll(self):
         return self.scheduler.poll(0)
@@ -175,7 +175,7 @@ def test_a_node_on_which_jobs_fail_before_they_begin_is_left_out_of_later_arrays
     assert [end.failure_kind for end in ended] == ["node_failure", "node_failure", "lost"]
     log = f"{tmp_path}/launches/{launched.launch.token}/jobs/0_0.log"
     assert f"on n1 before the run began; see {log}" in ended[0].message
-    launched.scheduler.submit(launched.folders[0], launched.launch.token)
+    launched.scheduler.submit(launched.folders[0])
     launched.poll()
     assert held.arrays[-1].exclude == {"n1", "n2", "n3"}
 

@@ -57,7 +57,7 @@ class Simulated:
     def capacity(self) -> int:
         return 1000 if self.queues else self.slots - len(self.running)
 
-    def submit(self, folder: Path, launch_id: str) -> None:
+    def submit(self, folder: Path) -> None:
         self.waiting.append(folder)
         if not self.queues:
             self._start_some()

@@ -42,11 +42,11 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
 
     record = tmp_path / "it's mine" / f"{digits}.json"
     scheduler = HydraLauncher(Plugin(), record)
-    scheduler.submit(run_folder(tmp_path, digits), digits)
+    scheduler.submit(run_folder(tmp_path, digits))
     scheduler.poll(60)
     ((job,),) = batches
     with initialize(version_base="1.3", config_path=None):
-        assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record), "job": digits}
+        assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record)}
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_run_for_which_the_time_limit_leaves_no_time_fails_and_says_so(tmp_pat
     launch = Launch(retry={"time_out": None})
     folder = make_run(tmp_path, "short", RunState.SUBMITTED, steps=0, launch_id=launch.token)
     settings = {**SETTINGS, "signal_delay_s": 59}
-    task = SlurmTask(folder, launch_record.write(tmp_path, launch), "nothing:trains", SHAPE, settings)
+    task = SlurmTask(folder, launch_record.write(tmp_path, launch), SHAPE, settings)
     task.warn(signal.SIGUSR2)
     assert task.execute() != 0
     state = read_state(folder)
@@ -95,8 +95,8 @@ def submitting(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(programs))
     folder = make_run(tmp_path, "ab12", RunState.SUBMITTED, steps=0)
     record = launch_record.write(tmp_path, launch)
-    scheduler = BatchScheduler(system, record, SETTINGS, {"ab12": SHAPE}, "nothing:trains", tmp_path, largest=10)
-    scheduler.submit(folder, launch.token)
+    scheduler = BatchScheduler(system, record, SETTINGS, {"ab12": SHAPE}, tmp_path, largest=10)
+    scheduler.submit(folder)
     return scheduler
 
 
@@ -223,7 +223,7 @@ def test_a_job_of_a_closed_launch_begins_no_run(tmp_path):
     launch = Launch()
     folder = make_run(tmp_path, "waits", RunState.SUBMITTED, steps=0, launch_id=launch.token)
     launch_record.closed(launch_record.write(tmp_path, launch)).touch()
-    assert worker.execute(folder, "nothing:trains", launch, launch.token) == WorkerExit.BUSY
+    assert worker.execute(folder, launch) == WorkerExit.BUSY
     assert read_state(folder).state == RunState.SUBMITTED and lifecycle.read_claim(folder) is None
 
 
@@ -259,13 +259,13 @@ class Queued:
     def __init__(self, multirun, *words):
         own = ("method=c0_grpo", "experiment.name=queued", "model=qwen2_5_0_5b", "model.resources.devices=0")
         words = (*own, "trainer.steps=1", "trainer.eval_every=0", "cluster=slurm", f"multirun={multirun}", *words)
-        planned, launch, train = make("task=file", *words), Launch(), "tests.launcher.steps:rewarded"
+        planned, launch = make("task=file", *words), Launch(train="tests.launcher.steps:rewarded")
         freeze.freeze(planned)
         (run_id,) = planned.runs
         self.folder, record = run_folder(multirun, run_id), launch_record.write(multirun, launch)
-        cluster.start(Order(ROOT, planned, [run_id], train, launch, record))
+        cluster.start(Order(ROOT, planned, [run_id], launch, record))
         self.copy = record.with_suffix("") / "code"
-        command = [sys.executable, "-m", "launcher.worker", str(self.folder), "--train", train]
+        command = [sys.executable, "-m", "launcher.worker", str(self.folder), "--launch", str(record)]
         self._job = array(self.copy, *command, settings=planned.cluster).script("0")
 
     def run(self):

@@ -51,7 +51,7 @@ def start(order: Order, system: System, largest: int) -> StartedScheduler:
     kinds = shapes(order.plan, order.run_ids)
     shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}
     largest = min(settings["max_array"] or largest, largest)
-    scheduler = BatchScheduler(system, record, settings, shape_of, order.train, code, largest)
+    scheduler = BatchScheduler(system, record, settings, shape_of, code, largest)
     detached = (lambda: _detach(scheduler, system, order, code)) if settings["detach"] else None
     return StartedScheduler(scheduler, f"{system.NAME}, {counted(len(kinds), 'shape')} of resources", detached=detached)
 

@@ -41,7 +41,6 @@ class Task:
 
     folder: Path
     record: Path
-    train: str
     shape: Shape
     settings: Mapping[str, Any]
     began: float = field(default_factory=time.monotonic)
@@ -125,9 +124,7 @@ class Task:
     # ------------------------------------------------------------ the run
 
     def _work(self) -> int:
-        self._process = process.start(
-            self.folder, self.record, self.token, self.train, self.shape.nodes, self.shape.devices
-        )
+        self._process = process.start(self.folder, self.record, self.shape.nodes, self.shape.devices)
         code = self._process.wait()
         if code != WorkerExit.BUSY:
             kind, message = lifecycle.of_exit(code, oom_killed=False)
@@ -178,7 +175,7 @@ def main(kind: type[Task] = Task) -> int:
     array = json.loads(path.read_text(encoding="utf-8"))
     record = path.parent.parent.with_suffix(".json")
     folder = run_folder(record.parent.parent, array["runs"][int(os.environ[INDEX])])
-    return kind(folder, record, array["train"], Shape(**array["shape"]), array["settings"], began=began).execute()
+    return kind(folder, record, Shape(**array["shape"]), array["settings"], began=began).execute()
 
 
 if __name__ == "__main__":

@@ -75,11 +75,10 @@ class BatchScheduler:
         record: Path,
         settings: Mapping[str, Any],
         shape_of: Mapping[str, Shape],
-        train: str,
         code: Path,
         largest: int,
     ) -> None:
-        self._system, self._settings, self._train = system, settings, train
+        self._system, self._settings = system, settings
         self._record, self._folder, self._multirun = record, record.with_suffix(""), record.parent.parent
         self._shape_of, self._code, self._largest = shape_of, code, largest
         self._collected: list[Path] = []
@@ -102,7 +101,7 @@ class BatchScheduler:
         """Without limit: runs wait in the system's queue."""
         return _UNLIMITED
 
-    def submit(self, folder: Path, launch_id: str) -> None:
+    def submit(self, folder: Path) -> None:
         """Put a run into an array, which the next `poll` submits."""
         self._collected.append(folder)
 
@@ -201,8 +200,7 @@ class BatchScheduler:
         (self._folder / "jobs").mkdir(exist_ok=True)
         path = lists / f"{len(list(lists.iterdir()))}.json"
         names = [folder.name for folder in runs]
-        described = {"train": self._train, "shape": asdict(shape), "settings": dict(self._settings)}
-        files.write_json(path, {"runs": names, **described})
+        files.write_json(path, {"runs": names, "shape": asdict(shape), "settings": dict(self._settings)})
         array = Array(
             name=f"{PREFIX}{self._record.stem}-{path.stem}" + (f"-{names[0]}" if len(names) == 1 else ""),
             command=[sys.executable, "-u", "-m", self._system.PROGRAM, str(path)],

@@ -42,9 +42,9 @@ def start(order: Order) -> StartedScheduler:
     name, cluster = counted(len(used), "worker"), order.plan.cluster
     limits = cluster["limit_s"], cluster["grace_s"]
     if order.plan.of_program and can_fork():
-        return StartedScheduler(Pool(used, order.root, order.train, order.launch, *limits, forks=True), name, len(used))
+        return StartedScheduler(Pool(used, order.root, order.launch, *limits, forks=True), name, len(used))
     root = code_snapshot.of_launch(order) if order.plan.of_program else order.root
-    workers = Pool(used, root, order.train, order.launch, *limits)
+    workers = Pool(used, root, order.launch, *limits)
     starting = "starting: one process loads the libraries for all workers, which takes some seconds"
     return StartedScheduler(workers, name, len(used), starting=starting)
 

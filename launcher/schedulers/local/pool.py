@@ -112,8 +112,7 @@ class Pool(Scheduler):
         self,
         slots: Sequence[str | None],
         root: Path,
-        train: str = worker.TRAIN,
-        launch: Launch | None = None,
+        launch: Launch,
         limit_s: float | None = None,
         grace_s: float = 60.0,
         orphaned: Callable[[], worker.Reason] = worker.launcher_gone,
@@ -125,7 +124,7 @@ class Pool(Scheduler):
         limit_s: the seconds of an attempt; grace_s: those between the request to stop and the kill.
         """
         self._slots = list(slots)
-        self._execute = partial(worker.execute, train=train, launch=launch, orphaned=orphaned, nodes=nodes)
+        self._execute = partial(worker.execute, launch=launch, orphaned=orphaned, nodes=nodes)
         self._limit_s, self._grace_s = limit_s, grace_s
         self._running: dict[int, _Running] = {}
         self._next_guard = 0.0
@@ -134,9 +133,9 @@ class Pool(Scheduler):
         if forks:
             self._context: BaseContext = multiprocessing.get_context("fork")
             return
+        work = (launch.train or application().work).partition(":")[0]
         # Every fork imports this module, with the worker.
-        modules = (__name__, *application().warm, "launcher.worker.provenance", "omegaconf", train.partition(":")[0])
-        os.environ[warm.MODULES] = ",".join(modules)
+        os.environ[warm.MODULES] = ",".join((__name__, *application().warm, "omegaconf", work))
         # The server has an import path of its own, which must contain the project.
         os.environ["PYTHONPATH"] = python_path(root)
         self._context = context = multiprocessing.get_context("forkserver")
@@ -159,11 +158,11 @@ class Pool(Scheduler):
     def capacity(self) -> int:
         return len(self._slots) - len(self._running)
 
-    def submit(self, folder: Path, launch_id: str) -> None:
+    def submit(self, folder: Path) -> None:
         """Fork a worker for a run; the first call waits until the server has imported its modules."""
         slot = min(set(range(len(self._slots))) - {running.slot for running in self._running.values()})
         process = self._context.Process(  # type: ignore[attr-defined]
-            target=_work, args=(self._execute, folder, launch_id, self._slots[slot]), name=folder.name
+            target=_work, args=(self._execute, folder, self._slots[slot]), name=folder.name
         )
         try:
             with nullcontext() if self._forks else without_main():
@@ -243,7 +242,7 @@ def _end_group(process: ForkServerProcess) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _work(execute: Callable[..., int], folder: Path, launch_id: str, devices: str | None) -> None:
+def _work(execute: Callable[[Path], int], folder: Path, devices: str | None) -> None:
     """In the fork: execute one run and leave with its exit code."""
     # The launcher handles Ctrl-C. The processes that the run starts are in its group, and end with it.
     os.setsid()
@@ -253,4 +252,4 @@ def _work(execute: Callable[..., int], folder: Path, launch_id: str, devices: st
     if devices is not None:
         os.environ[_DEVICES] = devices  # CUDA reads it when it is first used
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it; the run's own handler comes later
-    worker.leave(execute(folder, launch_id=launch_id))
+    worker.leave(execute(folder))

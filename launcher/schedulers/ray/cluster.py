@@ -100,7 +100,7 @@ class RayCluster(Scheduler):
                 stderr=output,
                 start_new_session=True,  # the launcher handles Ctrl-C
             )
-        work = Work(order.root, order.record.absolute(), order.train, dict(self._cluster))
+        work = Work(order.root, order.record.absolute(), dict(self._cluster))
         self._send(work, run, resources_here(self._cluster))
 
     def wait(self, seconds: float) -> None:
@@ -130,9 +130,9 @@ class RayCluster(Scheduler):
         taken = sum(1 / max(1, placement.room(asked, self.nodes)) for asked in self._running.values())
         return int(taken < 1 - 1e-9)
 
-    def submit(self, folder: Path, launch_id: str) -> None:
+    def submit(self, folder: Path) -> None:
         asked = self._running[folder] = self._shapes[folder.name]
-        self._send("submit", folder, launch_id, asked)
+        self._send("submit", folder, asked)
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """Tasks that ended since the last call, and all once the cluster is gone; waits at most `timeout` seconds."""

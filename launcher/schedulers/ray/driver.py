@@ -65,8 +65,8 @@ class Driver:
             except (EOFError, OSError):
                 break
             match message:
-                case "submit", folder, launch_id, shape:
-                    self._submit(folder, launch_id, shape)
+                case "submit", folder, shape:
+                    self._submit(folder, shape)
                 case "cancel", force:
                     self._cancel(force)
         self._leave()
@@ -83,7 +83,7 @@ class Driver:
             self._nodes = nodes
             self.send("nodes", nodes)
 
-    def _submit(self, folder: Path, launch_id: str, requested: Shape) -> None:
+    def _submit(self, folder: Path, requested: Shape) -> None:
         part = bundle(requested)
         options: dict[str, Any] = {"name": folder.name, "num_cpus": 0, "num_gpus": 0}
         group = None
@@ -102,7 +102,7 @@ class Driver:
             options |= {"num_cpus": part["CPU"], "num_gpus": part.get("GPU", 0)}
             if "memory" in part:
                 options["memory"] = part["memory"]
-        ref = self._task.options(**options).remote(folder, launch_id, self._work, requested.devices, *joined)
+        ref = self._task.options(**options).remote(folder, self._work, requested.devices, *joined)
         self._refs[folder] = ref
         ref.future().add_done_callback(lambda future: self._ended(folder, future, group))
 

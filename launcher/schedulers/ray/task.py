@@ -25,15 +25,14 @@ _CHECK_S = 0.5
 
 @dataclass(frozen=True)
 class Work:
-    """What all tasks of one launch share: paths that all nodes see, the training function, the cluster's settings."""
+    """What all tasks of one launch share: paths that all nodes see, and the cluster's settings."""
 
     root: Path
     record: Path
-    train: str
     cluster: Mapping[str, Any]
 
 
-def run(folder: Path, launch_id: str, work: Work, asked_devices: int, group: str | None = None) -> int | None:
+def run(folder: Path, work: Work, asked_devices: int, group: str | None = None) -> int | None:
     """Do one attempt at a run; the exit code of its process. Cancelling the task asks the run to stop.
 
     asked_devices: how many the launch asks for on each node; with 0, the run sees none. group: the placement group of
@@ -50,10 +49,10 @@ def run(folder: Path, launch_id: str, work: Work, asked_devices: int, group: str
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
         launch, limits = launch_record.read(work.record), (work.cluster["limit_s"], work.cluster["grace_s"])
-        pool = Pool([devices], work.root, work.train, launch, *limits, orphaned, nodes)
+        pool = Pool([devices], work.root, launch, *limits, orphaned, nodes)
         if asked:
             return None
-        pool.submit(folder, launch_id)
+        pool.submit(folder)
         while not (ended := pool.poll(_CHECK_S)):
             if asked:
                 pool.cancel()
