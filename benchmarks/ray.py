@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 from benchmarks.size import exit_code, size
-from launcher.application import shape
 from launcher.execution import progress
 from launcher.execution.reconciler import Interruption, Reconciler
 from launcher.planning import freeze, planner
@@ -60,8 +59,7 @@ def ours(multirun: str) -> float:
     freeze.freeze(planned)
     ids, launch = list(planned.runs), Launch()
     order = Order(ROOT, planned, ids, launch, launch_record.write(planned.multirun, launch))
-    shapes = {run_id: shape(planned.runs[run_id].config) for run_id in ids}
-    scheduler = RayCluster(order, shapes, importlib.import_module("benchmarks.ray").nothing)  # not that of __main__
+    scheduler = RayCluster(order, importlib.import_module("benchmarks.ray").nothing)  # not that of __main__
     try:
         scheduler.wait(120.0)
         display = progress.Display(len(ids), list, True)

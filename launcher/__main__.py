@@ -56,13 +56,8 @@ def build_parser(modules: Mapping[str, str], of_analysis: bool = False) -> argpa
         module.arguments(command)
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name not in _WITHOUT_MULTIRUN:
-            command.add_argument(
-                "--multirun",
-                type=Path,
-                metavar="FOLDER",
-                default=project.multirun(),
-                help="default: this project's multirun/",
-            )
+            where = "default: this project's multirun/"
+            command.add_argument("--multirun", type=Path, metavar="FOLDER", default=project.multirun(), help=where)
         command.set_defaults(run_command=module.run)
     if of_analysis:
         from analysis.__main__ import add_commands

@@ -222,10 +222,9 @@ def prepare(folder: Path, attempt: int) -> None:
 
     Lines after the checkpoint's step (without a checkpoint, all lines) and torn lines are moved to
     attempts/<attempt>/superseded.jsonl, so that metrics.jsonl has exactly one line for each step. Evaluations after it
-    are moved to attempts/<attempt>/evaluations/. The logs are replaced
-    atomically, after the moved lines were written. They are replaced even if no line moves: an earlier owner that was
-    stopped, and does not know yet that it lost the run, then writes into the old file. Unfinished files are deleted.
-    The caller holds the folder's lock and its claim.
+    are moved to attempts/<attempt>/evaluations/. The logs are replaced atomically, after the moved lines were written.
+    They are replaced even if no line moves: an earlier owner that was stopped, and does not know yet that it lost the
+    run, then writes into the old file. Unfinished files are deleted. The caller holds the folder's lock and its claim.
     """
     resumed_from = last_final_step(folder)
     moved = attempt_folder(folder, attempt)

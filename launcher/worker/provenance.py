@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,10 +58,8 @@ def note() -> None:
             continue
         if top not in packages() and top not in _user_packages() and is_library(path):
             continue
-        try:
+        with suppress(OSError):  # it was deleted since its import
             _noted[name] = (_place(name, path), *hashes(path))
-        except OSError:  # it was deleted since its import
-            continue
 
 
 def loaded_code(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:

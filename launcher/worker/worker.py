@@ -46,15 +46,9 @@ ORPHAN_S = 60.0
 
 Train = Callable[[Any, Attempt], Mapping[str, Any]]
 Reason = tuple[FailureKind, str]
-_EXITS = {
-    RunState.DONE: WorkerExit.DONE,
-    RunState.FAILED: WorkerExit.FAILED,
-    RunState.PLANNED: WorkerExit.FAILED,  # the attempt failed, and the run will be resumed
-    RunState.DIVERGED: WorkerExit.DIVERGED,
-    RunState.PREEMPTED: WorkerExit.PREEMPTED,
-    RunState.LOST: WorkerExit.PREEMPTED,  # the run was asked to stop because its node failed
-    RunState.CANCELLED: WorkerExit.CANCELLED,
-}
+# The exit codes after states of another name: a failed attempt of a run that will be resumed, and one that was asked to
+# stop because its node failed.
+_EXITS = {RunState.PLANNED: WorkerExit.FAILED, RunState.LOST: WorkerExit.PREEMPTED}
 
 
 def launcher_gone() -> Reason:
@@ -117,7 +111,7 @@ def _run_claimed(
             write_state(folder, final)
         finally:
             lifecycle.release_claim(folder, owner)
-    return _EXITS[final.state]
+    return _EXITS.get(final.state) or WorkerExit[final.state.name]
 
 
 def _on_beat(attempt: Attempt, watchdog: Watchdog, owner: Claim, launch: Launch) -> Callable[[], None]:

@@ -268,11 +268,8 @@ class BatchScheduler:
                 del unassigned[run_id]
                 self._submitted[job.id] = submitted
                 adopted[run_id] = job.id
-                print(
-                    f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                said = f"{run_id} is already job {job.id} of launch {token}; this launch waits for that job"
+                print(said, file=sys.stderr, flush=True)
         self._cancel(idle)
         if adopted:
             launch_record.add_jobs(self._record, adopted)

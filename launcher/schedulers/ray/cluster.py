@@ -56,10 +56,9 @@ def start(order: Order) -> StartedScheduler:
     SchedulerError: it failed, or did not answer in time. InvalidPlan: no Ray is at the address, or a run never fits.
     """
     cluster = order.plan.cluster
-    shapes = {run_id: shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
     if order.plan.of_program:
         order = replace(order, root=code_snapshot.of_launch(order))  # later edits do not change its runs
-    scheduler = RayCluster(order, shapes)
+    scheduler = RayCluster(order)
     address = cluster["address"]
     try:
         scheduler.wait(cluster["start_s"])
@@ -80,11 +79,11 @@ class RayCluster(Scheduler):
     nodes: those alive, none before the driver has reported; output: the file of the driver's output.
     """
 
-    def __init__(self, order: Order, shapes: Mapping[str, Shape], run: Callable[..., int | None] = task.run) -> None:
-        """Start the driver. shapes: the resources of each run, by its id; run: the function that Ray tasks execute."""
+    def __init__(self, order: Order, run: Callable[..., int | None] = task.run) -> None:
+        """Start the driver. run: the function that Ray tasks execute."""
         self.nodes: list[Node] = []
         self.output = order.record.with_suffix(".ray.log")
-        self._shapes = shapes
+        self._shapes = {run_id: shape(order.plan.runs[run_id].config) for run_id in order.run_ids}
         self._cluster = order.plan.cluster
         self._running: dict[Path, Shape] = {}
         self._gone: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launcher.application import Shape
-from launcher.errors import InvalidPlan, Objection
+from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import cluster
 from launcher.schedulers.batch.scheduler import PREFIX
@@ -23,8 +23,7 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Refuse options and time limits that no SLURM accepts. Raises InvalidPlan."""
-    if problems := list(_problems(plan, run_ids)):
-        raise InvalidPlan(problems)
+    Diagnostics(_problems(plan, run_ids)).raise_any()
 
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
@@ -36,9 +35,7 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
         raise InvalidPlan([Objection("cluster.name", "slurm", rule, fix, _FILE)])
     check_here(plan, run_ids)
     shapes = cluster.shapes(plan, run_ids).items()
-    problems = [problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)]
-    if problems:
-        raise InvalidPlan(problems)
+    Diagnostics(problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)).raise_any()
 
 
 def start(order: Order) -> StartedScheduler:

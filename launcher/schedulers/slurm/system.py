@@ -64,14 +64,8 @@ _LIMITED = ("submit limit", "MaxSubmit", "job count")
 # Its words when slurmctld is down, and when it ends during the request: SLURM's own for a message, the system's for a
 # connection.
 _LATER = (
-    "Unable to contact",
-    "timed out",
-    "temporarily",
-    "standby mode",
-    "Zero Bytes",
-    "send failure",
-    "receive failure",
-    "connection failure",
+    *("Unable to contact", "timed out", "temporarily", "standby mode"),
+    *("Zero Bytes", "send failure", "receive failure", "connection failure"),
     *map(os.strerror, (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE, errno.EHOSTUNREACH)),
 )
 # SLURM's names for limits on the number of jobs (AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit and others): they
