@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
