@@ -20,12 +20,13 @@ Its rooms, the highest rank first. A module imports only from its own room and f
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
+
+__all__ = ["frame"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "frame":
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from analysis.data.sweep import frame
-
-    return frame
+    return getattr(import_module(f"{__name__}.data.sweep"), name)

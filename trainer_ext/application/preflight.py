@@ -160,12 +160,14 @@ IMPORT_S = 60.0
 def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, list[str]]]:
     """The choices of a method that this project does not include, as check_choice takes them. declared: by part, what
     its file declares."""
-    chosen = [(part.name, method.get(part.name), method, declared.get(part.name)) for part in registry.SINGLE]
-    credits = method.get(registry.credit.name) or {}
-    chosen += [(registry.credit.name, name, settings, settings) for name, settings in credits.items()]
-    for part, name, settings, keys in chosen:
-        if name is not None and name not in registry.INCLUDED[part].split():
-            yield part, name, settings, list(keys or ())
+    for part, included in registry.INCLUDED.items():
+        chosen = method.get(part)
+        of_list = part == registry.credit.name and isinstance(chosen, Mapping)
+        named: Mapping[str, Any] = chosen if of_list and chosen else {}
+        if isinstance(chosen, str):
+            named = {chosen: method}
+        for name in [name for name in named if name not in included.split()]:
+            yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
 
 
 def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str]) -> None:
