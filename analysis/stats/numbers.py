@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 Estimate = tuple[float, Interval | None]  # a value and its interval
+_SIGNIFICANT = 10  # digits that a value with an interval has at most, however narrow that is
 _READABLE = 1e15  # the size from which a number has an exponent
 
 
@@ -90,9 +91,9 @@ def format_estimate(
         return f"{plus}{format_number(value, 3)} {', '.join(ends)}"
     half = (interval[1] - interval[0]) / 2
     least = decimals_of(value, interval)
-    decimals = least if decimals is None else max(least, decimals)
-    if decimals > 6 or max(abs(value), half) >= _READABLE:
-        power = math.floor(math.log10(max(abs(value), half)))
+    power = math.floor(math.log10(max(abs(value), half)))
+    decimals = min(least if decimals is None else max(least, decimals), _SIGNIFICANT - 1 - power)
+    if (decimals > 6 and power < -2) or max(abs(value), half) >= _READABLE:
         shown = [_fixed(x / 10.0**power, decimals + power, seen=True) for x in (value, *interval)]
         return f"({plus}{shown[0]} [{shown[1]}, {shown[2]}])e{power}"
     shown = [_fixed(value, decimals), *(_fixed(x, decimals, seen=True) for x in interval)]
