@@ -22,7 +22,6 @@ from trainer_ext.backends.in_process.engine import Actor, Critic, Trained
 from trainer_ext.backends.in_process.prompts import Prompts, seeded
 from trainer_ext.backends.in_process.rollout import Drawn, Rollout
 from trainer_ext.backends.in_process.sampler import load_module, score
-from trainer_ext.fits import devices
 from trainer_ext.methods import losses, policy_loss
 from trainer_ext.methods.continuing import judged, measures_kl
 from trainer_ext.methods.update import Method, Scored, positions, update
@@ -76,7 +75,7 @@ class InProcess:
 
     @property
     def peak_memory_bytes(self) -> int:
-        return devices.peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return torch.cuda.max_memory_allocated() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def step(self, step: int) -> dict[str, float]:
         self._updated_tokens = 0
