@@ -58,6 +58,9 @@ def train(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     shared_seconds (of all attempts), warnings, and of a run with evaluations the best one (evaluation.Best).
     Raises Diverged and Preempted; every other error is the caller's to record.
     """
+    if "split" not in config["trainer"]:
+        rule = "trainer.split is missing: an older version planned this run, and trained on every prompt of the task"
+        raise ValueError(f"{rule}. Launch its experiment again to plan it anew")
     torch.set_num_threads(1)  # bit-reproducible, and each core can execute one run
     began = time.monotonic()
     trainer, shared = protocol.create(config, run.cache, run.nodes)

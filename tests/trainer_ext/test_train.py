@@ -106,6 +106,12 @@ def test_settings_that_cannot_work_are_named(words, new_run, worded):
     worded(refusal(lambda: train(configuration(*SHORT, *words.split()), new_run())))
 
 
+def test_a_run_that_an_older_version_planned_says_what_to_do(new_run):
+    config = configuration(*SHORT)
+    del config["trainer"]["split"]
+    assert "Launch its experiment again to plan it anew" in refusal(lambda: train(config, new_run()))
+
+
 def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):
     """One of an older version, without digests."""
     run, config = new_run(stop_after=1), configuration(*SHORT, *FEW_PROMPTS, "method=c0_grpo")
