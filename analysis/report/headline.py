@@ -90,7 +90,7 @@ def answer(study: Study) -> Answer:
         levels=tuple(level_lines(study)),
         collapsed=tuple(collapse_lines(study)),
         certainty=certainty,
-        limits=(*_made_by(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
+        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         extent=_extent(study),
@@ -175,6 +175,13 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
     differ = f"{some(mixed.names, _FILES)} {'differs' if len(mixed.names) == 1 else 'differ'}"
     yield f"These runs mix code ({accepted}): {differ}. {'. '.join(map(capital, versions))}.{unknown}"
+
+
+def _fork(sweep: Sweep) -> Iterator[str]:
+    """One line if an older version planned the runs as continuations of one group's runs."""
+    if fork := sweep.plan.get("fork"):
+        begin = f"the first {counted(fork['at'], 'step')} of {sweep.label(fork['source'])} with the same seed"
+        yield f"Every run continues {begin}. The claims are conditional on these first steps."
 
 
 def _question(study: Study) -> str:

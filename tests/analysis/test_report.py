@@ -174,6 +174,13 @@ def test_a_metric_is_declared_or_named_and_recorded(
     assert said in printed and (declared or code or "runs were done: metric = val/acc (declared: none).\n" in printed)
 
 
+def test_claims_of_an_old_sweep_of_forks_are_conditional(make_sweep: MakeSweep, unrendered: None, capsys: Any) -> None:
+    path = make_sweep(("A", "B"), (0, 1)) / "plan.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "fork": {"source": "A", "at": 100}}))
+    assert main(["report", str(path.parent)]) == 0
+    assert "* Every run continues the first 100 steps of A with the same seed. The claims" in capsys.readouterr().out
+
+
 def test_folder_without_plan_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2 and list(tmp_path.iterdir()) == []
     said = capsys.readouterr().err
