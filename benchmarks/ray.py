@@ -62,7 +62,7 @@ def ours(multirun: str) -> float:
     scheduler = RayCluster(order, importlib.import_module("benchmarks.ray").nothing)  # not that of __main__
     try:
         scheduler.wait(120.0)
-        display = progress.Display(len(ids), list, True)
+        display = progress.Display(len(ids), planned.multirun, list, True)
         with contextlib.redirect_stdout(io.StringIO()):
             reconciler = Reconciler(
                 planned.multirun, scheduler, display, dict.fromkeys(ids, ""), dict.fromkeys(ids, 0), launch
