@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from launcher.__main__ import main
+from launcher.files import dump_yaml
 from launcher.planning import freeze, planner
 from launcher.run.folder import cache_folder, checkpoint_name, checkpoints_folder, read_config, run_folder
 from tests.trainer_ext.conftest import CONF, SHORT, MemoryRun, configuration, jsonl
@@ -120,6 +121,11 @@ def test_a_checkpoint_is_evaluated_as_its_run_did_and_on_more_and_other_prompts(
     assert "it exists and is not an empty folder" in refused("--to", str(tmp_path / "more"))
     (tmp_path / "failing.py").write_text(REWARD.format("1 / len(solution_str) * 'no number'"))
     assert "the reward of task file failed: TypeError" in refused(f"task.reward={tmp_path}/failing.py:graded")
+    frozen = run_folder(multirun, run_id) / "config.yaml"
+    config = read_config(frozen.parent)
+    config["trainer"].pop("split")
+    frozen.write_text(dump_yaml(config))
+    assert "an older version planned it and kept no prompts back" in refused()
 
 
 @pytest.mark.train

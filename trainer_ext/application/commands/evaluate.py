@@ -74,6 +74,9 @@ def _of_run(given: argparse.Namespace) -> _Evaluated:
         changes = _changes(frozen, given.overrides, folder.name)
         changes["trainer"] = _counts(given) | changes["trainer"]
         config = completed(folder, frozen)
+        if "split" not in config["trainer"]:
+            why = "an older version planned it and kept no prompts back, so there is nothing to evaluate it on"
+            raise ValueError(why)
         for section, values in changes.items():
             for key, value in values.items():
                 config[section][key] = value
