@@ -30,6 +30,8 @@ def contributions(differences: ArrayLike, weights: ArrayLike | None = None) -> A
     """
     d, present = _checked(differences)
     w = np.full(d.shape[1], 1 / d.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
+    if w.shape != d.shape[1:]:
+        raise ValueError(f"weights have shape {w.shape}: one for each of {d.shape[1]} strata is needed")
     return np.asarray((np.where(present, d, 0.0) * (w / present.sum(axis=0))).sum(axis=1) * len(d))
 
 

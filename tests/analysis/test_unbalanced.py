@@ -123,6 +123,8 @@ def test_each_stratum_counts_the_same(shape: tuple[int, int, int]) -> None:
     assert strata.contributions(-values) == pytest.approx(-strata.contributions(values))
     weights = np.arange(1.0, shape[1] + 1) / np.arange(1.0, shape[1] + 1).sum()
     assert strata.contributions(values, weights).mean() == pytest.approx((weights * expected).sum())
+    with pytest.raises(ValueError, match="one for each of"):
+        strata.contributions(values, [1.0] * (shape[1] + 1))
     assert np.isnan(values).any() or strata.contributions(values) == pytest.approx(values.mean(axis=1))
     curves = np.stack([values, 2 * values], axis=-1)
     assert strata.completed(curves)[..., 1] == pytest.approx(2 * strata.completed(values))
