@@ -120,6 +120,7 @@ def ours(chosen: Size, cache: Path) -> dict[str, Any]:
     """
     import torch
 
+    import trainer_ext.train  # noqa: F401  (which each run imports first)
     from trainer_ext.backends.in_process import initial_model, rollout
     from trainer_ext.backends.in_process import trainer as in_process
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError
 
+import trainer_ext.backends.in_process.imports  # before any model of transformers
 import trainer_ext.backends.in_process.trainer  # noqa: F401  (so that the server of warm workers has it in memory)
 from trainer_ext.backends import protocol
 from trainer_ext.methods import continuing

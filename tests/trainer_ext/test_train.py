@@ -129,7 +129,7 @@ def test_a_checkpoint_that_cannot_be_loaded_is_named_with_what_to_do(new_run):
 
 
 def test_a_run_imports_neither_data_frames_nor_servers_and_verl_finds_them_when_it_asks(cache, tmp_path):
-    """pandas and datasets are 85 MB and half a second of each start, FastAPI 18 MB and a quarter."""
+    """pandas and datasets are 85 MB and half a second of each start, SciPy 35 MB, FastAPI 18 MB and a quarter."""
     config = tmp_path / "config"
     settings = configuration(*SHORT, *FEW_PROMPTS)
     config.write_bytes(pickle.dumps(settings))
@@ -137,9 +137,10 @@ def test_a_run_imports_neither_data_frames_nor_servers_and_verl_finds_them_when_
     program = f"""
 import pickle, sys
 from pathlib import Path
+import trainer_ext.train
 from trainer_ext.backends.in_process.trainer import InProcess
 InProcess(pickle.loads(Path({str(config)!r}).read_bytes()), Path({str(cache)!r})).step(1)
-assert not {{"pandas", "datasets", "fastapi"}} & sys.modules.keys()
+assert not {{"pandas", "datasets", "fastapi", "scipy"}} & sys.modules.keys()
 import verl.utils.dataset
 from verl.utils.dataset import RMDataset
 from verl.utils.dataset.rl_dataset import RLHFDataset

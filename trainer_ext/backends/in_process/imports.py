@@ -1,0 +1,11 @@
+"""Imports transformers' losses without SciPy, 35 MB in each run: with any model transformers imports its losses of
+object detection, and these import scipy.optimize where SciPy is installed. Import this module before any model."""
+
+from transformers import utils
+
+_available = utils.is_scipy_available
+utils.is_scipy_available = bool  # it answers False, to the modules that are imported here
+try:
+    from transformers.loss import loss_utils  # noqa: F401
+finally:
+    utils.is_scipy_available = _available
