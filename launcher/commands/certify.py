@@ -3,9 +3,9 @@
     rlsweep certify experiment=NAME [KEY=VALUE ...]
     rlsweep certify [options] -- python train.py [KEY=VALUE ...]     any program of @hydra.main
 
-One run of the plan is done undisturbed. Then it is done again: killed around its checkpoints, at the boundaries of its
-epochs and at random moments, and resumed; alone, two at a time, and with two threads. Each repetition is compared with
-the first run. certificate.json and certificate.txt are written to the experiment's folder. Exit codes: 0 all are equal,
+One run of the plan is done undisturbed. Then it is done again: alone, two at a time, and with two threads; killed around
+its checkpoints, at the boundaries of its epochs and at random moments, and resumed, some times in a repetition. Each
+repetition is compared with the first run. certificate.json and certificate.txt are written to the experiment's folder. Exit codes: 0 all are equal,
 2 an invalid plan, and nothing was run, 3 not equal, 4 it could not be done; 130 after Ctrl-C.
 """
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 HELP = "kill, resume and repeat a run, and compare the results to the last bit"
 NAME = "certificate.json"
 EXIT_DIFFERENT, EXIT_NOT_DONE = 3, 4
+_IN_A_ROW = 4  # kills in a repetition
 _ATTEMPTS, _DRAWS = 3, 5
 _LOG_LINES = 30  # of a run that failed
 _WORDS = {
@@ -61,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: the certificate: run, equal, of, results, spread, compared, edges, edges_killed, seed."""
+    """JSON: the certificate: run, equal, of, kills, results, spread, compared, edges, edges_killed, seed."""
     from launcher.application import KEY, shape
     from launcher.schedulers.local import pool
 
@@ -115,12 +116,11 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     [(first, _)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
     rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
 
-    def compare(how: str, done: Sequence[tuple[Path, bool]], undisturbed: bool = False) -> None:
-        for folder, was_ended in done:
-            found, reached = first_difference(first, folder), undisturbed or was_ended
-            said = how if reached else f"{how}, which was not reached"
-            results.append({"how": said, "difference": found and {**found._asdict(), "text": str(found)}})
-            print(f"{len(results)}: {said}: {found or 'equal'}", file=sys.stderr, flush=True)
+    def compare(how: str, done: Sequence[tuple[Path, int]], undisturbed: bool = False) -> None:
+        for folder, _ in done:
+            found = first_difference(first, folder)
+            results.append({"how": how, "difference": found and {**found._asdict(), "text": str(found)}})
+            print(f"{len(results)}: {how}: {found or 'equal'}", file=sys.stderr, flush=True)
             rows.extend(list(metrics(folder))[-1:] if undisturbed else ())
             shutil.rmtree(multirun_of(folder))
 
@@ -128,32 +128,39 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
     compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
     edges, seconds = _edges(first), _seconds(first)
-    chosen = rng.sample(edges, min(len(edges), kills - kills // 4))  # the others at random moments
-    killed = 0
-    for at, step in chosen:
-        done = repeat(frozen, workers, at, step)
-        killed += done[0][1]
-        compare(_WORDS[at].format(step), done)
-        if at == "logged" and not killed:  # a program whose logs are read when it has ended
-            break
-    for _ in range(kills - killed):
-        for _ in range(_DRAWS):  # the machine may be faster than it was
-            done = repeat(frozen, workers, "moment", moment := rng.uniform(0, seconds))
-            if done[0][1]:
-                break
-            seconds = min(seconds, _seconds(done[0][0]))
-        compare(_WORDS["moment"].format(moment), done)
+    waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
+    killed = edges_killed = missed = 0
+    while killed < kills and missed < _DRAWS:
+        ends = list[tuple[str, float]]()
+        for edge in list(waiting):
+            if len(ends) < _IN_A_ROW and (not ends or edge[1] > ends[-1][1]):  # what a resumed run comes to
+                ends.append(edge)
+                waiting.remove(edge)
+        at_edges = len(ends)
+        free = min(_IN_A_ROW - at_edges, kills - killed - at_edges - len(waiting))
+        ends += [("moment", rng.uniform(0, seconds)) for _ in range(free)]
+        done = repeat(frozen, workers, ends)
+        ended = done[0][1]
+        killed, edges_killed = killed + ended, edges_killed + min(ended, at_edges)
+        reached = ended >= max(at_edges, 1)
+        words = [_WORDS[at].format(step) for at, step in ends[: ended if reached else ended + 1]]
+        if not ended and not at_edges:  # the machine may be faster than it was
+            missed, seconds = missed + 1, min(seconds, _seconds(done[0][0]))
+        if not ended and ends[0][0] == "logged":  # a program whose logs are read when it has ended
+            waiting.clear()
+        compare(f"{', then '.join(words)}{'' if reached else ', which was not reached'}", done)
     common = [key for key in rows[0] if all(isinstance(row.get(key), float) for row in rows)]
     spread = {key: statistics.stdev(row[key] for row in rows) for key in common}
     return {
         "run": first.name,
         "equal": sum(result["difference"] is None for result in results),
         "of": len(results),
+        "kills": killed,
         "results": results,
         "spread": {key: value for key, value in spread.items() if value},
         "compared": sorted({what for _, what in records(first)}),
         "edges": len(edges),
-        "edges_killed": killed,
+        "edges_killed": edges_killed,
         "seed": seed,
     }
 
@@ -166,14 +173,13 @@ def _seconds(folder: Path) -> float:
 def repeat(
     frozen: Path,
     workers: Pool | None,
-    at: str = "",
-    step: float = 0,
+    ends: Sequence[tuple[str, float]] = (),
     together: int = 1,
     more: Mapping[str, str] = MappingProxyType({}),
-) -> list[tuple[Path, bool]]:
-    """Do a frozen run to its end, each time in a new folder; these, and whether their first attempts were ended.
+) -> list[tuple[Path, int]]:
+    """Do a frozen run to its end, each time in a new folder; these, and how many attempts at each were ended.
 
-    workers: None: each attempt is a process, with `more` in its environment; at, step: where the first one ends, as
+    workers: None: each attempt is a process, with `more` in its environment; ends: where the first ones end, as
     certified.CertifiedAttempt reads it; together: how many are done at a time.
     """
     from launcher.application import application
@@ -184,12 +190,13 @@ def repeat(
     (scratch / "cache").mkdir(exist_ok=True)
     for folder in folders:
         (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
-        files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "at": at, "step": step})
-    ended, left = _attempts(workers, folders, more), folders
-    for _ in range(_ATTEMPTS):
+        files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "ends": ends})
+    ended, left = dict.fromkeys(folders, 0), folders
+    for attempt in range(len(ends) + _ATTEMPTS):
+        for folder, code in _attempts(workers, left, more).items():
+            ended[folder] += attempt < len(ends) and code != 0
         left = [folder for folder in left if lifecycle.present_state(folder) in RESUMABLE]
-        _attempts(workers, left, more)
-    return [(folder, ended[folder] != 0) for folder in folders]
+    return list(ended.items())
 
 
 def _attempts(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> dict[Path, int | None]:
@@ -228,7 +235,7 @@ def _edges(folder: Path) -> list[tuple[str, float]]:
 
 
 def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
-    yield "run {run}: bit-equal in {equal} of {of}".format(**certificate)
+    yield "run {run}: bit-equal in {equal} of {of} repetitions, with {kills} kills".format(**certificate)
     for result in certificate["results"]:
         if result["difference"]:
             yield f"not equal, {result['how']}: {result['difference']['text']}"

@@ -28,7 +28,8 @@ DATA, CHECKPOINT = "data", "checkpoint"
 
 
 class CertifiedAttempt(Attempt):
-    """certify.json has `contents`, as launcher.application says, and where the first attempt ends: `at` and `step`.
+    """certify.json has `contents`, as launcher.application says, and where each of the first attempts ends: `ends`,
+    pairs of (at, step).
 
     at: `before`, `during` (it has its files, but not its name) or `after` the checkpoint of the step, `logged` (its
     line is written), or the `moment` after so many seconds, with SIGKILL; `stop`, which is as `logged`, with SIGTERM.
@@ -37,10 +38,11 @@ class CertifiedAttempt(Attempt):
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
         super().__init__(folder, attempt, heartbeat, nodes)
         asked = read_object(multirun_of(folder) / ASKED)
-        self._contents, self._end = asked["contents"], (asked["at"], asked["step"]) if attempt == 1 else None
+        self._contents, ends = asked["contents"], asked["ends"]
+        self._end = tuple(ends[attempt - 1]) if attempt <= len(ends) else ("", 0)
         self._trace = Lines(folder / TRACE)
-        if self._end is not None and asked["at"] == "moment":
-            killer = threading.Timer(asked["step"], os.kill, (os.getpid(), signal.SIGKILL))
+        if self._end[0] == "moment":
+            killer = threading.Timer(self._end[1], os.kill, (os.getpid(), signal.SIGKILL))
             killer.daemon = True
             killer.start()
 
