@@ -3,10 +3,11 @@
     rlsweep certify experiment=NAME [KEY=VALUE ...]
     rlsweep certify [options] -- python train.py [KEY=VALUE ...]     any program of @hydra.main
 
-One run of the plan is done undisturbed. Then it is done again: alone, two at a time, and with two threads; killed around
-its checkpoints, at the boundaries of its epochs and at random moments, and resumed, some times in a repetition. Each
-repetition is compared with the first run. certificate.json and certificate.txt are written to the experiment's folder. Exit codes: 0 all are equal,
-2 an invalid plan, and nothing was run, 3 not equal, 4 it could not be done; 130 after Ctrl-C.
+One run of the plan is done undisturbed. Then it is done again: alone, two at a time, and with two threads; then killed
+and resumed some times in a repetition: around its checkpoints, at the boundaries of its epochs and at random moments.
+Each repetition is compared with the first run. certificate.json and certificate.txt are written to the experiment's
+folder. Exit codes: 0 all are equal, 2 an invalid plan, and nothing was run, 3 not equal, 4 it could not be done; 130
+after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 HELP = "kill, resume and repeat a run, and compare the results to the last bit"
 NAME = "certificate.json"
 EXIT_DIFFERENT, EXIT_NOT_DONE = 3, 4
-_IN_A_ROW = 4  # kills in a repetition
+_IN_A_ROW = 5  # kills in a repetition
 _ATTEMPTS, _DRAWS = 3, 5
 _LOG_LINES = 30  # of a run that failed
 _WORDS = {
@@ -114,20 +115,24 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
     [(first, _)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
+    seconds = _seconds(first)
     rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
 
     def compare(how: str, done: Sequence[tuple[Path, int]], undisturbed: bool = False) -> None:
+        nonlocal seconds
         for folder, _ in done:
             found = first_difference(first, folder)
             results.append({"how": how, "difference": found and {**found._asdict(), "text": str(found)}})
             print(f"{len(results)}: {how}: {found or 'equal'}", file=sys.stderr, flush=True)
-            rows.extend(list(metrics(folder))[-1:] if undisturbed else ())
+            if undisturbed:
+                rows.extend(list(metrics(folder))[-1:])
+                seconds = min(seconds, _seconds(folder))
             shutil.rmtree(multirun_of(folder))
 
     compare("alone", [(alone, False)], undisturbed=True)
     compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
     compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
-    edges, seconds = _edges(first), _seconds(first)
+    edges = _edges(first)
     waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
     killed = edges_killed = missed = 0
     while killed < kills and missed < _DRAWS:
@@ -144,11 +149,10 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         killed, edges_killed = killed + ended, edges_killed + min(ended, at_edges)
         reached = ended >= max(at_edges, 1)
         words = [_WORDS[at].format(step) for at, step in ends[: ended if reached else ended + 1]]
-        if not ended and not at_edges:  # the machine may be faster than it was
-            missed, seconds = missed + 1, min(seconds, _seconds(done[0][0]))
+        missed = 0 if ended or at_edges else missed + 1
         if not ended and ends[0][0] == "logged":  # a program whose logs are read when it has ended
             waiting.clear()
-        compare(f"{', then '.join(words)}{'' if reached else ', which was not reached'}", done)
+        compare(f"{', then '.join(words)}{'' if reached else ', which was not reached'}", done, undisturbed=not ended)
     common = [key for key in rows[0] if all(isinstance(row.get(key), float) for row in rows)]
     spread = {key: statistics.stdev(row[key] for row in rows) for key in common}
     return {
