@@ -47,16 +47,16 @@ def array(folder: Path, *command: str, settings=SETTINGS, shape=SHAPE, **more) -
 
 
 def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path, monkeypatch):
-    program(tmp_path / "srun", 'while [ $1 != sh ]; do shift; done\nexec "$@"')
+    """The first signal comes before the task ignores it, and ends it."""
+    first = f"[ -e {tmp_path}/came ] || {{ touch {tmp_path}/came; sh -c 'kill -USR2 $$'; exit $?; }}"
+    program(tmp_path / "srun", f'{first}\nwhile [ $1 != sh ]; do shift; done\nexec "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); sys.exit(3)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = system._command(array(tmp_path, sys.executable, "-u", "-c", code))
-    job = subprocess.Popen(f"exec {command}", shell=True, **pipes)
-    assert job.stdout.readline() == "up\n"
-    os.kill(job.pid, signal.SIGUSR2)
+    job = subprocess.Popen(["bash", "-c", system._command(array(tmp_path, sys.executable, "-u", "-c", code))], **pipes)
+    os.kill(int(job.stdout.readline()), signal.SIGUSR2)
     job.communicate(timeout=DEADLINE)
-    assert job.returncode == 0
+    assert job.returncode == 3 and (tmp_path / "came").exists()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -186,10 +187,12 @@ def _executor(array: Array) -> _Executor:
 def _command(array: Array) -> str:
     """The job's command in one process on the first node. What it starts on the others shares its devices.
 
-    It ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting.
+    It ignores SIGUSR2 until Python handles it: SLURM's early warning would kill a job that is still starting. A task
+    that it ends had not come to that yet, and begins again.
     """
     srun = ["srun", "--unbuffered", "--output", _log(array), "--open-mode=append", "--nodes=1", "--ntasks=1"]
-    return shlex.join([*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"', *array.command])
+    task = shlex.join([*srun, "--overlap", "sh", "-c", 'trap "" USR2; exec "$0" "$@"', *array.command])
+    return f"while {task}; code=$?; [ $code -eq {128 + signal.SIGUSR2} ]; do :; done; exit $code"
 
 
 def _log(array: Array) -> str:
