@@ -129,7 +129,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
                 seconds = min(seconds, _seconds(folder))
             shutil.rmtree(multirun_of(folder))
 
-    compare("alone", [(alone, False)], undisturbed=True)
+    compare("alone", [(alone, 0)], undisturbed=True)
     compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
     compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
     edges = _edges(first)
@@ -197,28 +197,30 @@ def repeat(
         files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "ends": ends})
     ended, left = dict.fromkeys(folders, 0), folders
     for attempt in range(len(ends) + _ATTEMPTS):
-        for folder, code in _attempts(workers, left, more).items():
-            ended[folder] += attempt < len(ends) and code != 0
+        _attempt(workers, left, more)
         left = [folder for folder in left if lifecycle.present_state(folder) in RESUMABLE]
+        for folder in left:
+            ended[folder] += attempt < len(ends)
     return list(ended.items())
 
 
-def _attempts(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> dict[Path, int | None]:
-    """The exit codes of an attempt at each."""
-    codes: dict[Path, int | None] = {}
+def _attempt(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> None:
+    """Make an attempt at each, and wait for their ends."""
     if workers is not None:
         for folder in folders:
             workers.submit(folder)
-        while len(codes) < len(folders):
-            codes |= {ended.folder: ended.exit_code for ended in workers.poll(1.0)}
-        return codes
+        left = len(folders)
+        while left:
+            left -= len(workers.poll(1.0))
+        return
     environment, command = {**os.environ, **ONE_THREAD, **more}, [sys.executable, "-m", "launcher.worker"]
     options: dict[str, Any] = {"cwd": ROOT, "env": environment, "start_new_session": True}
-    started = {folder: subprocess.Popen([*command, str(folder)], **options) for folder in folders}
+    started = [subprocess.Popen([*command, str(folder)], **options) for folder in folders]
     try:
-        return {folder: process.wait() for folder, process in started.items()}
+        for process in started:
+            process.wait()
     finally:
-        for process in started.values():
+        for process in started:
             with suppress(ProcessLookupError):  # after Ctrl-C itself, and always what it has started
                 os.killpg(process.pid, signal.SIGKILL)
 

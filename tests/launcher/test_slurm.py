@@ -53,7 +53,8 @@ def test_a_job_lives_through_a_signal_that_comes_before_it_can_heed_it(tmp_path,
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); sys.exit(3)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    job = subprocess.Popen(["bash", "-c", system._command(array(tmp_path, sys.executable, "-u", "-c", code))], **pipes)
+    command = system._command(array(tmp_path, sys.executable, "-u", "-c", code))
+    job = subprocess.Popen(command, shell=True, **pipes)
     os.kill(int(job.stdout.readline()), signal.SIGUSR2)
     job.communicate(timeout=DEADLINE)
     assert job.returncode == 3 and (tmp_path / "came").exists()
