@@ -47,7 +47,7 @@ SIZES = (
     Size("the quickstart's model", 8, 8, 12, *size((5, 30), (1, 2))),
     Size("the shape of SmolLM2-135M", 4, 4, 64, *size((1, 3), (0, 1))),
 )
-SHAPE = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
+SHAPE = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": size(30, 3)}
 SHAPE |= {"num_attention_heads": 9, "num_key_value_heads": 3}
 
 
