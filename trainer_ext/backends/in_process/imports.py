@@ -1,5 +1,5 @@
-"""Imports transformers' losses without SciPy, 35 MB in each run: with any model transformers imports its losses of
-object detection, and these import scipy.optimize where SciPy is installed. Import this module before any model."""
+"""Imports transformers' losses without SciPy, which saves 35 MB in each run: with any model transformers imports its
+losses of object detection, and these scipy.optimize where it is installed. Import this module before any model."""
 
 from transformers import utils
 
