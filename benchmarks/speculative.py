@@ -33,6 +33,7 @@ from trainer_ext.sampling.proposal import FromGeometric
 
 ROWS = size({1: 60, 4: 40, 32: 12, 256: 4}, {1: 1, 4: 1})  # rounds at each number of rows
 LENGTH, COST = 12, 4
+TRAINED = size((), ("task.warm_start.steps=5", "method.target_steps=5"))  # in full as runs have it
 WAYS: Mapping[str, Drafting | None] = {
     "plain": None,
     "3 drafts": constant(3),
@@ -49,7 +50,7 @@ def policies(cache: Path) -> tuple[Any, Any, Prompts, Any]:
     from tests.configuration import configuration
 
     platform.use()
-    config = configuration("method=q_speculative", "task=sorting")
+    config = configuration("method=q_speculative", "task=sorting", *TRAINED)
     start = initial_model.start(config, cache)
     tokenizer = AutoTokenizer.from_pretrained(start)
     prompts = Prompts(config, cache, tokenizer, seed=0)
