@@ -96,14 +96,14 @@ class History:
     def expected(self, run: PlannedRun, begun: int = 0) -> Work:
         """What is expected of a run. begun: the steps that another run computes."""
         app = application(run.config)
-        (model, kind, of_method), length = app.kinds(run.config), app.length(run.config)
+        length, (model, *measured) = app.length(run.config), app.kinds(run.config) if self._done else ("",)
         stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
         if stated is not None:
             rate = Rate(float(stated), FILE, 0)
         elif run.step_seconds is not None:
             rate = Rate(run.step_seconds, ARITHMETIC, 0)
-        for key, source in ((kind, KIND), (of_method, METHOD)):
+        for key, source in zip(measured, (KIND, METHOD), strict=False):
             if key in self._medians:
                 rate = Rate(self._medians[key], source, len(self._seconds[key]))
         size = self._size(model)

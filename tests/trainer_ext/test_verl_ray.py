@@ -6,6 +6,8 @@ import itertools
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -94,6 +96,18 @@ def test_every_run_of_ray_has_a_token_of_its_own():
     assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]
     assert one["PYTHONPATH"].split(os.pathsep)[-1] == "/elsewhere"
     assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"} & set(one)
+
+
+def test_ranks_and_servers_import_no_data_frames():
+    """SciPy, pandas and datasets are 120 MB in each of these processes. A user's own modules are imported, too."""
+    program = """
+import sys
+import trainer_ext.backends.verl_ray.rollout, trainer_ext.backends.verl_ray.workers
+assert "colorsys" in sys.modules and not {"pandas", "datasets", "scipy"} & sys.modules.keys()
+"""
+    given = process.environment({**os.environ, process.EXTERNAL: "colorsys"})
+    done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_death_of_a_process_of_ray_is_no_exception_of_the_run_unless_it_failed_by_itself():

@@ -60,6 +60,8 @@ def serve(connection: Connection) -> None:
             break
         try:
             if question == "start":
+                import verl  # noqa: F401  (with what the environment names, before any model of transformers)
+
                 from trainer_ext.backends.verl_ray.session import Session
 
                 session = Session(*given)

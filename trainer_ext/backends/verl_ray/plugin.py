@@ -9,25 +9,22 @@ from __future__ import annotations
 import faulthandler
 import pkgutil
 import signal
-import warnings
 from functools import partial
 from typing import Any
 
-from trainer_ext.backends.in_process import platform
+# before verl's engines: it says which device there is, and what they need not import
+from trainer_ext.backends.in_process.engine import value_module
 
-platform.use()  # before verl's engines read the device's name
-warnings.filterwarnings("ignore", r".*engine is not available", UserWarning)
+# isort: split
+import torch.distributed as dist
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
+from verl.workers.rollout import base as rollout_base
+from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-import torch.distributed as dist  # noqa: E402
-from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead  # noqa: E402
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead  # noqa: E402
-from verl.workers.rollout import base as rollout_base  # noqa: E402
-from verl.workers.rollout.replica import RolloutReplicaRegistry  # noqa: E402
-
-from trainer_ext.backends.in_process import logits  # noqa: E402
-from trainer_ext.backends.in_process.engine import value_module  # noqa: E402
-from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: E402, F401  (they register)
-from trainer_ext.methods import policy_loss  # noqa: E402, F401  (registers with verl)
+from trainer_ext.backends.in_process import logits
+from trainer_ext.backends.verl_ray import adapters, attention, servers  # noqa: F401  (they register)
+from trainer_ext.methods import policy_loss  # noqa: F401  (registers with verl)
 
 #: The kind of a critic's engine: verl's own needs flash attention, and is registered for GPUs.
 VALUE_MODEL = "rlsweep_value_model"

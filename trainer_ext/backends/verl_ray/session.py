@@ -21,9 +21,9 @@ from trainer_ext.backends.in_process.engine import load_tokenizer
 from trainer_ext.backends.in_process.prompts import Prompts, answers_to, pairs_of_task
 from trainer_ext.backends.in_process.trainer import multiplied_parameters
 from trainer_ext.backends.verl_ray import adapters, node, plugin, shared  # noqa: F401  (plugin registers)
+from trainer_ext.backends.verl_ray.loops import KeyedLoops, RowClient
 from trainer_ext.backends.verl_ray.trainer import Step, Trainer
 from trainer_ext.backends.verl_ray.tree import whole_tree
-from trainer_ext.backends.verl_ray.workers import KeyedLoops, RowClient
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import causal_models
 from trainer_ext.methods.continuing import judged, measures_kl

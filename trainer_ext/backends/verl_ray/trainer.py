@@ -171,7 +171,7 @@ class Trainer(PPOTrainerSync):
         return int(super()._submit_batch_to_rollout(batch))
 
     def _announce(self, requests: int) -> None:
-        """Tell each server how many of the requests workers.RowClient will send it."""
+        """Tell each server how many of the requests loops.RowClient will send it."""
         handles = self.llm_server_manager.server_handles
         counts = [len(range(rank, requests, len(handles))) for rank in range(len(handles))]
         ray.get([server.announce.remote(count) for server, count in zip(handles, counts, strict=True)])

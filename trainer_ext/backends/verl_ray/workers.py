@@ -1,4 +1,4 @@
-"""Workers, the resource pools of a run, and agent loops whose draws have keys."""
+"""Workers, and the resource pools of a run. It imports none of verl's agent loops, which need datasets and pandas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+from trainer_ext.backends.verl_ray import plugin  # before verl's workers: it spares them what they do not need
+
+# isort: split
 import psutil
 import ray
 import torch
@@ -17,25 +19,21 @@ import torch.distributed as dist
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
 from torch import Tensor
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
-from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
+from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.utils.padding import no_padding_2_padding
 
 from trainer_ext.backends.in_process.engine import GradVariance
 from trainer_ext.backends.protocol import Lost
-from trainer_ext.backends.verl_ray import adapters, attention, plugin, servers, shards, shared
+from trainer_ext.backends.verl_ray import adapters, attention, servers, shards, shared
 from trainer_ext.fits import devices
 from trainer_ext.methods.losses import Loss
-from trainer_ext.sampling import draws
 
 #: The columns that losses read.
 _COLUMNS = (
@@ -220,62 +218,3 @@ class Rewards(RewardLoopManager):
     def _init_reward_loop_workers(self) -> None:
         self.reward_loop_workers_class = shared.placed(self.reward_loop_workers_class)
         super()._init_reward_loop_workers()
-
-
-class RowClient(LLMServerClient):
-    """Sends each response to the server of its row: a server then draws the same batch whenever a step is repeated.
-
-    verl takes the server that has least to do at that moment, or one by chance.
-    """
-
-    async def _acquire_server(self, request_id: str, **given: Any) -> tuple[str, Any]:
-        trainer, tensor = self.config.trainer, self.config.actor_rollout_ref.rollout.tensor_model_parallel_size
-        replicas = int(trainer.n_gpus_per_node) * int(trainer.nnodes) // int(tensor)
-        name = servers.server_name(given["sampling_params"]["row"] % replicas)
-        return name, ray.get_actor(name)
-
-    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
-        """Nobody counts."""
-
-
-class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered."""
-
-    async def _run_agent_loop(
-        self, sampling_params: dict[str, Any], trajectory: Any, *, agent_name: str, trace: bool = True, **kwargs: Any
-    ) -> None:
-        """One turn from a prompt's tokens, which the trainer gives: every backend then has the same prompts.
-
-        verl would make an agent loop of its own for each response, from its configuration.
-        """
-        rollout, purpose, session = self.config.actor_rollout_ref.rollout, kwargs["purpose"], int(kwargs["session_id"])
-        evaluating = purpose == "evaluate"
-        row = int(kwargs["index"]) * int(rollout.val_kwargs.n if evaluating else rollout.n) + session
-        key = draws.key(int(rollout.seed), purpose, int(kwargs["global_steps"]), row)
-        # `seed` is also a field of vLLM's sampling parameters
-        params = {**sampling_params, "seed": key, "row": row, "purpose": purpose, "greedy": evaluating and session == 0}
-        prompt = [int(token) for token in kwargs["prompt_tokens"]]
-        try:
-            drawn = await self.llm_client.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params)
-            output = AgentLoopOutput(
-                prompt_ids=prompt,
-                response_ids=drawn.token_ids,
-                response_mask=[1] * len(drawn.token_ids),
-                response_logprobs=drawn.log_probs,
-                metrics={},
-                extra_fields=drawn.extra_fields,
-            )
-            await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
-        except Exception as error:
-            cause = getattr(error, "cause", None) or error
-            text = f"row {row}: {type(cause).__name__}: {cause}"
-            await ray.get_actor(servers.server_name(0)).failed.remote(text, isinstance(cause, FloatingPointError))
-            raise
-
-
-class KeyedLoops(AgentLoopManagerTQ):
-    """verl's manager of agent loops over our workers."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = shared.placed(ray.remote(_KeyedWorker))
