@@ -7,13 +7,15 @@ beforehand): our root configuration with the job's overrides, verl's `ppo_traine
 differences merged into it, everything resolved. It composes PEER of the runs; the time is scaled. Ours is a fresh
 process, from the command line's overrides to validated, identified runs; freezing them, up to FROZEN, is timed apart.
 SAMPLE frozen runs, merged with the frozen tree and resolved, must equal the peer's configurations. Exits with 1 unless
-ours is at least 60 times faster, within the LIMITS of time and memory. Of the memory, 47 MB are imports.
+ours is at least 60 times faster, within the LIMITS of time and memory. Of the memory, 47 MB are imports. The whole
+command `plan` also says what the runs cost and what they can find, for which it loads SciPy.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import resource
 import subprocess
@@ -39,7 +41,8 @@ from trainer_ext.application import verl_tree
 
 ROOT = Path(__file__).parents[1]
 COUNTS, PEER, SAMPLE = size((1000, 10_000, 100_000), (200,)), size(100, 5), size(50, 5)
-FASTER, FROZEN = 60, 10_000
+FASTER, FROZEN, COMMAND = 60, 10_000, COUNTS[min(1, len(COUNTS) - 1)]
+COMMAND_LIMITS = (2.0, 110.0)
 LIMITS = {10_000: (2.0, 70.0), 100_000: (20.0, 250.0)}  # seconds and MB, by the number of runs
 GRID = (
     "method=bnto_minimal,bnto_plateau",
@@ -75,6 +78,16 @@ def fresh(count: int, multirun: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.plan", str(count), str(multirun)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
     return found
+
+
+def command(multirun: Path) -> tuple[float, float]:
+    """Seconds and the peak of memory in MB of `python -m launcher plan` for COMMAND runs."""
+    words = [sys.executable, "-m", "launcher", "plan", *overrides(COMMAND), f"multirun={multirun}"]
+    started = time.perf_counter()
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0
+    return time.perf_counter() - started, used.ru_maxrss / 1024
 
 
 class Peer:
@@ -160,7 +173,11 @@ def main() -> None:
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         ours = {count: fresh(count, Path(folder) / str(count)) for count in COUNTS}
+        whole = command(Path(folder) / "new")
         each = peers(Path(folder) / str(COUNTS[0]))
+    print(f"{COMMAND:6d} runs by the command `plan` in {whole[0]:.2f} s, {whole[1]:.0f} MB at most")
+    if whole[0] > COMMAND_LIMITS[0] or whole[1] > COMMAND_LIMITS[1]:
+        failed.append("the command: at most {:g} s and {:g} MB promised".format(*COMMAND_LIMITS))
     for count, found in ours.items():
         ratio = each * count / found["plan"]
         print(
