@@ -48,7 +48,7 @@ Span = tuple[Array, Array] | None  # low and high of a band
 _Y_LABEL = 40  # most letters in a line of the y axis' label
 _MEAN = "mean over seeds"
 _WIDTHS = (1.9, 1.5)  # line widths: the first metric of a figure, and the others
-_DRAWN = 300  # most seeds drawn of a method: more show nothing new, and thousands take a quarter of a report's time
+_DRAWN = 150  # most seeds drawn of a method: more show nothing new, and hundreds take a quarter of a report's time
 _BAND = (
     "A band holds the whole true curve that its mean estimates, if luck is nearly normal; bands are not adjusted for "
     "the number of methods."
