@@ -96,7 +96,8 @@ class History:
     def expected(self, run: PlannedRun, begun: int = 0) -> Work:
         """What is expected of a run. begun: the steps that another run computes."""
         app = application(run.config)
-        length, (model, *measured) = app.length(run.config), app.kinds(run.config) if self._done else ("",)
+        length = app.length(run.config)
+        model, *measured = app.kinds(run.config) if self._done else [""]  # no run of any kind is known
         stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
         if stated is not None:

@@ -22,7 +22,7 @@ from tests.configuration import configuration
 from tests.trainer_ext.twins import config_of, tokenizer_of
 from trainer_ext.backends.in_process.engine import model_overrides
 from trainer_ext.backends.protocol import Lost
-from trainer_ext.backends.verl_ray import driver, process, shards
+from trainer_ext.backends.verl_ray import driver, node, process, shards
 from trainer_ext.backends.verl_ray.trainer import deal
 from trainer_ext.fits import sizes
 
@@ -105,7 +105,7 @@ import sys
 import trainer_ext.backends.verl_ray.rollout, trainer_ext.backends.verl_ray.workers
 assert "colorsys" in sys.modules and not {"pandas", "datasets", "scipy"} & sys.modules.keys()
 """
-    given = process.environment({**os.environ, process.EXTERNAL: "colorsys"})
+    given = process.environment({**os.environ, node.EXTERNAL: "colorsys"})
     done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

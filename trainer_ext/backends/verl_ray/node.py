@@ -13,11 +13,12 @@ from typing import Any
 
 import psutil
 
+#: In the environment: modules that `import verl` imports, such as a user's own.
+EXTERNAL = "VERL_USE_EXTERNAL_MODULES"
 #: What each of Ray's processes needs in its environment, whoever has started its Ray.
 ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # what `import verl` begins with: it spares each process SciPy
-    "VERL_USE_EXTERNAL_MODULES": "trainer_ext.backends.in_process.imports",
+    EXTERNAL: "trainer_ext.backends.in_process.imports",  # it spares each process SciPy
     "TQ_LOGGING_LEVEL": "ERROR",  # it warns of the number of threads with each of thousands of tensors
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",  # otherwise it sends them to its makers

@@ -41,8 +41,6 @@ _FOLDER, _LOCK = "rls-", "rlsweep.lock"
 _CLOSE_S = 15.0  # for Ray to end by itself
 _STACKS_S = 2.0  # for the processes to print their stacks
 _LOOK_S = 1.0
-#: In the environment: the modules that verl imports with itself, such as a user's own.
-EXTERNAL = "VERL_USE_EXTERNAL_MODULES"
 _STOPPED_S = 30.0  # for which a process of Ray may be stopped, such as by SIGSTOP
 _ENDED_S = 10.0  # after the death of a process, for the end of its node's Ray to be seen
 
@@ -211,7 +209,7 @@ def environment(given: Mapping[str, str], several_nodes: bool = False, joins: bo
     """
     path = os.pathsep.join(filter(None, [str(_ROOT), given.get("PYTHONPATH", "")]))
     common = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **node.ENVIRONMENT}
-    common[EXTERNAL] = ",".join(filter(None, [common[EXTERNAL], given.get(EXTERNAL)]))
+    common[node.EXTERNAL] = ",".join(filter(None, [common[node.EXTERNAL], given.get(node.EXTERNAL)]))
     kept = {name: value for name, value in given.items() if name not in ("RAY_ADDRESS", "RAY_NAMESPACE")}
     if joins:
         return {**kept, **common}
