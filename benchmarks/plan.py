@@ -41,8 +41,8 @@ from trainer_ext.application import verl_tree
 
 ROOT = Path(__file__).parents[1]
 COUNTS, PEER, SAMPLE = size((1000, 10_000, 100_000), (200,)), size(100, 5), size(50, 5)
-FASTER, FROZEN, COMMAND = 60, 10_000, COUNTS[min(1, len(COUNTS) - 1)]
-COMMAND_LIMITS = (2.0, 110.0)
+FASTER, FROZEN, COMMAND = 60, 10_000, size(10_000, 200)
+COMMAND_LIMITS = (2.0, 110.0)  # seconds and MB, of COMMAND runs
 LIMITS = {10_000: (2.0, 70.0), 100_000: (20.0, 250.0)}  # seconds and MB, by the number of runs
 GRID = (
     "method=bnto_minimal,bnto_plateau",

@@ -33,7 +33,7 @@ from trainer_ext.sampling.proposal import FromGeometric
 
 ROWS = size({1: 60, 4: 40, 32: 12, 256: 4}, {1: 1, 4: 1})  # rounds at each number of rows
 LENGTH, COST = 12, 4
-TRAINED = size((), ("task.warm_start.steps=5", "method.target_steps=5"))  # in full as runs have it
+TRAINED = size((), ("task.warm_start.steps=5", "method.target_steps=5"))  # at full size, as in runs
 WAYS: Mapping[str, Drafting | None] = {
     "plain": None,
     "3 drafts": constant(3),

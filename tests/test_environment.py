@@ -71,14 +71,14 @@ def set_up(project: Path, beta: str = "1.0") -> str:
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_kills_throughout_leave_what_the_next_set_up_completes(project: Path) -> None:
-    """One at a random moment of each fifth of the time that a set-up takes."""
+    """One at a random moment of each tenth of the time that a set-up takes."""
     since = time.monotonic()
     set_up(project)
     duration = time.monotonic() - since
-    for number in range(5):
+    for number in range(10):
         (project / ".venv/installed").unlink(missing_ok=True)
         process = start(project, "1.0")
-        time.sleep((number + random.Random(number).random()) / 5 * duration)
+        time.sleep((number + random.Random(number).random()) / 10 * duration)
         (os.kill if number % 2 else os.killpg)(process.pid, signal.SIGKILL)
         process.wait()
     set_up(project)

@@ -86,8 +86,8 @@ def test_the_pythons_here_are_those_of_the_project() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("python", OTHER_PYTHONS)
 def test_pip_accepts_the_pins_for_each_python_that_is_named_and_for_no_other(python: str, tmp_path: Path) -> None:
-    """`make setup` uses pip, which checks what a package requires of Python; uv ignores an upper bound. What
-    a Python that is not named is refused for is verl."""
+    """`make setup` uses pip, which checks what a package requires of Python; uv ignores an upper bound. A
+    Python that is not named is refused because of verl."""
     pins = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     kept = set(pins) - set(map(normalized, SDISTS)) if python in PYTHONS else {"verl"}
     wanted = [f"{name}=={version}" for name, version in pins.items() if name in kept]

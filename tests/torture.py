@@ -241,7 +241,7 @@ class Sweep:
 
 def watch(multirun: Path, end: threading.Event, wrong: list[str]) -> None:
     """What any reader may rely on at any moment."""
-    while not end.wait(0.05):
+    while not end.wait(0.02):
         for folder in list(runs_folder(multirun).glob("*")):
             try:
                 find_state(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import leftovers
-from tests.cluster.rays import Rays
-from tests.cluster.slurm import ROOT, SCRIPTS, Lab
-from tests.waiting import DEADLINE
+from tests.cluster.slurm import ROOT, Lab
 
 
 def start(name: str, **settings: str) -> Iterator[Lab]:
@@ -39,26 +36,6 @@ def accounted() -> Iterator[Lab]:
 def plain() -> Iterator[Lab]:
     """A SLURM without slurmdbd."""
     yield from start("plain", LAB_DBD="0")
-
-
-@pytest.fixture
-def ray_in_slurm(tmp_path: Path) -> Iterator[Rays]:
-    """A namespace with a SLURM of three nodes."""
-    space = Rays()
-    state = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
-    lab = {"LAB_STATE": str(state), "LAB_DBD": "0", "LAB_NODES": "3", "LAB_PORT": "30400"}
-    space.environment |= {**lab, "SLURM_CONF": str(state / "etc" / "slurm.conf"), "TMPDIR": str(state)}
-    del space.environment["RAY_AUTH_MODE"], space.environment["RAY_AUTH_TOKEN"]
-    try:
-        # SLURM resolves no address on a host that has only 127.0.0.1.
-        assert space.run("ip", "address", "add", "10.255.255.1/32", "dev", "lo").wait(timeout=DEADLINE) == 0
-        up = space.run("bash", "-c", f"{SCRIPTS / 'start.sh'} > {tmp_path / 'start.log'} 2>&1")
-        assert up.wait(timeout=DEADLINE) == 0, (tmp_path / "start.log").read_text()
-        yield space
-        space.run("bash", str(SCRIPTS / "stop.sh")).communicate(timeout=DEADLINE)
-    finally:
-        space.stop()
-        shutil.rmtree(state)
 
 
 @pytest.fixture

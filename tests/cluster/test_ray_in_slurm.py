@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from launcher import nodes
+from tests.cluster import leftovers
 from tests.cluster.rays import ROOT, Rays
+from tests.results import logged, only_state, reproducible, tensors
 from tests.waiting import DEADLINE, ended, until
+
+LAB = Path(__file__).parent / "lab"
+
+
+@pytest.fixture
+def ray(tmp_path: Path) -> Iterator[Rays]:
+    """A namespace with a SLURM of three nodes."""
+    space = Rays()
+    state = leftovers.folder(Path(tempfile.gettempdir()), "rl-")
+    lab = {"LAB_STATE": str(state), "LAB_DBD": "0", "LAB_NODES": "3", "LAB_PORT": "30400"}
+    space.environment |= {**lab, "SLURM_CONF": str(state / "etc" / "slurm.conf"), "TMPDIR": str(state)}
+    del space.environment["RAY_AUTH_MODE"], space.environment["RAY_AUTH_TOKEN"]
+    try:
+        # SLURM resolves no address on a host that has only 127.0.0.1.
+        assert space.run("ip", "address", "add", "10.255.255.1/32", "dev", "lo").wait(timeout=DEADLINE) == 0
+        up = space.run("bash", "-c", f"{LAB / 'start.sh'} > {tmp_path / 'start.log'} 2>&1")
+        assert up.wait(timeout=DEADLINE) == 0, (tmp_path / "start.log").read_text()
+        yield space
+        space.run("bash", str(LAB / "stop.sh")).communicate(timeout=DEADLINE)
+    finally:
+        space.stop()
+        shutil.rmtree(state)
 
 
 def submit(space: Rays, output: Path, file: Path) -> str:
@@ -50,29 +80,92 @@ def ray_processes(space: Rays, job: str) -> list[int]:
 @pytest.mark.ray
 @pytest.mark.slurm
 @pytest.mark.timeout(900)
-def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray_in_slurm: Rays, tmp_path: Path) -> None:
-    """The other one goes on and ends well. Nothing is left of both."""
+def test_two_jobs_on_the_same_nodes_and_one_whose_head_dies(ray: Rays, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.touch()
 
     def begins(output: Path) -> str:
-        job = submit(ray_in_slurm, output, work)
+        job = submit(ray, output, work)
         until(lambda: output.exists() and "CLUSTER" in output.read_text())
         return job
 
     outputs = [tmp_path / "first.out", tmp_path / "second.out"]
-    first, second = [begins(output) for output in outputs]  # one after the other: Ray gives its nodes 30 s to start
-    found = [line.split()[1:] for one in outputs for line in one.read_text().splitlines() if line.startswith("CLUSTER")]
-    assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
-
-    (head,) = [pid for pid in ray_processes(ray_in_slurm, second) if psutil.Process(pid).name() == "gcs_server"]
-    psutil.Process(head).kill()
-    assert outcome(ray_in_slurm, second).startswith("FAILED "), outputs[1].read_text()
+    jobs = [begins(output) for output in outputs]  # one after the other: Ray gives its nodes 30 s to start
     work.unlink()
-    said = outcome(ray_in_slurm, first), outputs[0].read_text()
-    assert said[0] == "COMPLETED 0:0" and "WORKED" in said[1], said
-    assert not ray_processes(ray_in_slurm, first)
-    until(lambda: not ray_processes(ray_in_slurm, second))
+    assert [outcome(ray, job) for job in jobs] == ["COMPLETED 0:0"] * 2, [output.read_text() for output in outputs]
+    said = [output.read_text() for output in outputs]
+    found = [line.split()[1:] for text in said for line in text.splitlines() if line.startswith("CLUSTER")]
+    assert [nodes for _, nodes in found] == ["3", "3"] and found[0][0] != found[1][0]
+    assert all("WORKED" in text for text in said)
+    assert not [pid for job in jobs for pid in ray_processes(ray, job)]
+
+    output = tmp_path / "third.out"
+    work.touch()
+    job = begins(output)
+    (head,) = [pid for pid in ray_processes(ray, job) if psutil.Process(pid).name() == "gcs_server"]
+    psutil.Process(head).kill()
+    assert outcome(ray, job).startswith("FAILED "), output.read_text()
+    until(lambda: not ray_processes(ray, job))
+
+
+STEPS = 5
+RUN = ["trainer=verl_ray", "method=bnto_minimal", "method.warmup_steps=1", "method.rho=0.2", "method.alpha_lambda=1.0"]
+RUN += [f"trainer.steps={STEPS}", "trainer.ranks=2", "trainer.checkpoint_every=1", "verl.data.train_batch_size=8"]
+
+
+def launched(space: Rays, multirun: Path, *overrides: str) -> subprocess.Popen[str]:
+    where = ["cluster=slurm", "cluster.poll_s=1", "task.warm_start.steps=60", f"multirun={multirun}"]
+    return space.run(sys.executable, "launch.py", "-m", *RUN, *where, *overrides)
+
+
+def node_of(process: psutil.Process) -> tuple[str, str]:
+    """Job and SLURM node of a process of Ray: a raylet has its node's folder in its command."""
+    commands = [" ".join(one.cmdline()) for one in [process, *process.parents()]]
+    (found, *_) = [match for one in commands if (match := re.search(r"/ray-(\d+)-\w+-(n\d)/r", one))]
+    return found[1], found[2]
+
+
+def raylets(space: Rays) -> dict[tuple[str, str], psutil.Process]:
+    """The raylets by job and node."""
+    found = {}
+    for one in space.processes("raylet/raylet"):
+        with suppress(psutil.Error, ValueError):  # it ends meanwhile
+            found[node_of(one)] = one
+    return found
+
+
+@pytest.mark.ray
+@pytest.mark.slurm
+@pytest.mark.timeout(1200)
+def test_a_run_over_two_nodes_loses_one_and_ends_with_the_bits_of_a_run_on_one(ray: Rays, tmp_path: Path) -> None:
+    """Two ranks each. On one node, a run starts a Ray of one machine. Over two, the Ray of one node dies while the
+    first attempt trains. Nothing is left on the nodes."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    said = ended(launched(ray, one), seconds=800)
+    assert "1 done" in said, said
+    assert not ray.processes("ray::", "raylet", "gcs_server")
+
+    shutil.copytree(one / "cache", two / "cache")
+    started = launched(ray, two, "model.resources.nodes=2")
+    until(lambda: max([0, *(len(logged(run)) for run in two.glob("runs/*"))]) >= 2 or started.poll() is not None, 300)
+    assert started.poll() is None, started.communicate()[0]
+    places = {name: {node_of(one) for one in ray.processes(f"ray::{name}")} for name in ("WorkerDict", "HfServer")}
+    assert len(places["HfServer"]) == 2 and places["WorkerDict"] == places["HfServer"]
+    job, dies = max(places["HfServer"])
+    raylets(ray)[job, dies].kill()
+    said = ended(started, seconds=800)
+    assert "1 done" in said, said
+    until(lambda: not ray.processes("ray::", "raylet", "gcs_server", "verl_ray"))
+    assert not [*Path(ray.environment["TMPDIR"]).glob("ray-*")]
+
+    assert (only_state(two)["attempt"], only_state(two)["ends"]) == (2, {"lost": 1})
+    (alone,), (spread,) = (list(folder.glob("runs/*")) for folder in (one, two))
+    errors = (spread / "attempts" / "1" / "stderr.log").read_text()
+    assert f"Lost: the Ray of node {dies} ended with code " in errors.splitlines()[-1]
+    assert alone.name == spread.name and {line["attempt"] for line in logged(spread)} == {1, 2}
+    assert reproducible(logged(spread)) == reproducible(logged(alone))
+    end = Path("checkpoints") / f"step_{STEPS:06d}"
+    assert tensors(spread / end) and tensors(spread / end) == tensors(alone / end)
 
 
 def test_slurms_short_numbers_of_cpus() -> None:

@@ -164,7 +164,7 @@ sys.stdout.flush(); subprocess.run(["echo", "4"]); print(sys.stdout.encoding, sy
 
 @pytest.mark.train
 @pytest.mark.processes
-@pytest.mark.parametrize("output", LOST[2:])
+@pytest.mark.parametrize("output", LOST)
 def test_a_sweep_goes_on_and_reports_without_an_output(output: str, tmp_path: Path) -> None:
     words = "method=c0_grpo seed=0,1 trainer.steps=2 task.warm_start.steps=2 cluster.slots=1"
     done = in_shell(f"launch.py -m {words} multirun={tmp_path}", output)
