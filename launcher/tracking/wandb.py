@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,15 @@ def _start_service() -> None:
 
 def _end_service(leaving: threading.Event) -> None:
     leaving.wait()
-    services = [child for child in psutil.Process().children() if child.name() == SERVICE]
+    services = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == SERVICE:
+                services.append(child)
     time.sleep(EXIT_S)
     for service in services:
-        if service.is_running():
-            service.kill()
+        with suppress(psutil.NoSuchProcess):
+            service.kill()  # psutil refuses a pid that another process has got meanwhile
 
 
 @functools.cache

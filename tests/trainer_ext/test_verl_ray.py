@@ -12,6 +12,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from ray.exceptions import ActorDiedError, ObjectLostError, RayTaskError, WorkerCrashedError
@@ -87,6 +88,14 @@ def test_a_missing_part_of_a_checkpoint_is_named(tmp_path: Path):
         shards.whole_weights(tmp_path)
     with pytest.raises(ValueError, match=r"there are \[\]"):
         shards.whole_weights(tmp_path / "none")
+
+
+def test_a_process_that_has_just_ended_holds_nothing():
+    with subprocess.Popen(["sleep", "60"]) as ends:
+        top = psutil.Process(ends.pid)
+        assert node.family(top) == [top] and node.held(top) > 0
+        ends.kill()
+    assert node.family(top) == [] and node.held(top) == 0
 
 
 def test_every_run_of_ray_has_a_token_of_its_own():

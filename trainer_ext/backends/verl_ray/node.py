@@ -65,14 +65,18 @@ def in_shared_ray() -> None:
 
 def held(top: psutil.Process | None = None) -> int:
     """Bytes that a process, this one by default, and all that it started hold; what they share is counted with each."""
-    top = top or psutil.Process()
     total = 0
-    for process in [top, *top.children(recursive=True)]:
-        try:
+    for process in family(top or psutil.Process()):
+        with suppress(psutil.NoSuchProcess):
             total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
     return total
+
+
+def family(top: psutil.Process) -> list[psutil.Process]:
+    """A process and all that it has started; none if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return [top, *top.children(recursive=True)]
+    return []
 
 
 def of_ray() -> int:

@@ -159,8 +159,7 @@ class VerlRay:
         """The driver, and all that it has started; in a shared Ray, what this node's raylet has started for the run."""
         processes = []
         with suppress(psutil.NoSuchProcess):
-            driver = psutil.Process(self._driver.pid)
-            processes = [driver, *driver.children(recursive=True)]
+            processes = node.family(psutil.Process(self._driver.pid))
             if self._shared is not None:
                 processes += node.of_share(psutil.Process(int(os.environ["RAY_RAYLET_PID"])), self._shared.group)
         return processes
