@@ -9,7 +9,6 @@ with the baseline is decided for the better; 4: one is decided for the worse; 3:
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import missing_extra
-from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, program, root
+from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, program, root, uncollected
 
 #: What is known of a command besides the options of analysis.sources.study.
 _OTHERS = frozenset({"command", "words", "figures", "judge", "format", "json", "gate"})
@@ -92,9 +91,7 @@ def _report(chosen: argparse.Namespace) -> int:
         from analysis.judging.commands import as_declared
 
         as_declared(folder)  # a report without win rates says so
-    # A report makes millions of objects that it needs to its end: looking for garbage among them takes a tenth of it.
-    gc.disable()
-    try:
+    with uncollected():  # millions of objects
         asked = given.get("metric", ()), given.get("direction")
         written = write(folder, chosen.figures, given.get("baseline"), *asked)
         paper = f"Paper: {write_paper(written)}\n" if chosen.format == "paper" else ""
@@ -103,8 +100,6 @@ def _report(chosen: argparse.Namespace) -> int:
         if chosen.json:
             text = written.index.with_name("report.json").read_text(encoding="utf-8")
         print(text, end="", flush=True)
-    finally:
-        gc.enable()
     if chosen.json and Dropping.failed:
         return 1
     return _GATE[decided(written.study)] if chosen.gate else 0

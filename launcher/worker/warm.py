@@ -5,12 +5,12 @@ A failing import must not end the server: each worker imports the same module ag
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import signal
 from contextlib import suppress
 
+from launcher.project import uncollected
 from launcher.worker import provenance
 
 MODULES = "RLSWEEP_WARM"
@@ -20,12 +20,11 @@ if names := os.environ.get(MODULES):  # in the server alone
     # also press Ctrl-C while it imports, when they see a mistake in the command.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in names.split(","):
-        with suppress(Exception):
-            importlib.import_module(name)
-            provenance.note()  # before anybody edits the files
-    # what every worker would compute
-    provenance.installed_packages()
-    provenance.later_modules()
-# A garbage collection would write to every page, and the forks would no longer share the memory.
-gc.freeze()
+    with uncollected():
+        for name in names.split(","):
+            with suppress(Exception):
+                importlib.import_module(name)
+                provenance.note()  # before anybody edits the files
+        # what every worker would compute
+        provenance.installed_packages()
+        provenance.later_modules()

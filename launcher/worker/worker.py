@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -26,7 +27,7 @@ from launcher import files, tracking
 from launcher.application import application
 from launcher.config import content, identity
 from launcher.nodes import ONE, Nodes
-from launcher.project import COPIES, NO_DEVICES, ROOT
+from launcher.project import COPIES, NO_DEVICES, ROOT, uncollected
 from launcher.run import code, launch_record, lifecycle, stop_request, whole
 from launcher.run.folder import attempt_folder, last_final_step, latest_checkpoint, multirun_of, read_config
 from launcher.run.launch_record import Launch
@@ -215,7 +216,8 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch:
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
         # If its import fails, the run's own attempt does.
-        function: Train = pkgutil.resolve_name(launch.train or application(config).work)
+        with uncollected():
+            function: Train = pkgutil.resolve_name(launch.train or application(config).work)
         provenance.note()
         attempt.on_first_step = on_first_step
         commits = provenance.hub_commits(config, state.code_ids(), folder)
@@ -346,6 +348,7 @@ def leave(code: int) -> NoReturn:
         sys.stderr.flush()
     except OSError:
         os._exit(code)
+    gc.freeze()  # Python's last collection would take as long as a second
     sys.exit(code)
 
 

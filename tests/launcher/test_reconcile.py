@@ -131,6 +131,23 @@ print("lives")
     assert ran(script)[:2] == (0, "lives\n")
 
 
+def test_the_server_of_workers_collects_no_garbage_while_it_imports_and_none_of_it_later():
+    script = """
+import gc, os
+import launcher.worker.provenance
+started = []
+gc.callbacks.append(lambda phase, info: started.append(phase))
+os.environ["RLSWEEP_WARM"] = "omegaconf,pydantic"
+import launcher.worker.warm
+print(started, gc.isenabled(), gc.get_freeze_count() > 10_000)
+first = gc.get_freeze_count()
+with launcher.project.uncollected():
+    made = [[] for _ in range(100)]
+print(gc.get_freeze_count() == first)
+"""
+    assert ran(script)[:2] == (0, "[] True True\nTrue\n")
+
+
 def test_a_second_signal_in_the_middle_of_the_first_is_no_deadlock():
     script = """
 import os, signal, sys
