@@ -28,6 +28,8 @@ _KEYS = (".path", "_path", ".model", ".reward_model")
 _LIKE_A_PATH = re.compile(r"\w/|/.*\w|\.[A-Za-z]\w*$")
 _FUNCTION = re.compile(r"(.+\.py)(:\w*)")
 _IGNORED = re.compile(rf"({'|'.join(map(re.escape, sorted(application().identity.ignored)))}|\w+\.name)(\.|$)")
+#: The names of folders that pip installs into.
+INSTALLED = frozenset({"site-packages", "dist-packages"})
 # Names of files that describe a model or a package and cannot change a result.
 _ABOUT = re.compile(r"\..*|__pycache__|.*\.md|card\.json")
 
@@ -124,7 +126,8 @@ def with_imports(file: Path) -> list[Path]:
         if path in visited:
             continue
         visited.add(path)
-        for name in imported_names(path) - packages() if path.suffix == ".py" else ():
+        modules = path.suffix == ".py" and file.parent.name not in INSTALLED  # there, all libraries are beside it
+        for name in imported_names(path) - packages() if modules else ():
             module, package = file.parent / f"{name}.py", file.parent / name
             waiting += [module] if module.is_file() else package.rglob("*.py")
     return [file, *sorted(visited - {file})]

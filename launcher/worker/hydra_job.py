@@ -57,15 +57,18 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     global _live
     _live = task, context, sys.stdout
     provenance.note()  # before anybody edits the files; forks inherit it
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
+    own = getattr(inspect.unwrap(task), "__globals__", {})
+    # `python -m cProfile train.py`, for one, executes a program that is not the main module.
+    main = own if own.get("__name__") == "__main__" else vars(sys.modules["__main__"])
+    module = getattr(task, "__module__", "")
+    spec, script = main.get("__spec__"), main.get("__file__")
     name = getattr(task, "__qualname__", type(task).__qualname__)
-    named = _named(getattr(task, "__module__", ""), name) is task
-    of_main = not named or task.__module__ == "__main__"
-    script = getattr(main, "__file__", None)
+    named = _named(main if module == "__main__" else vars(sys.modules.get(module, object)), name) is task
+    of_main = not named or module == "__main__"
     # Python's first place for modules, before which ray, for one, puts another.
     beside = Path.cwd() if spec is not None or script is None else Path(script).resolve().parent
-    file = Path(inspect.getsourcefile(inspect.unwrap(task)) or "") if named else Path(script or "")
+    source = inspect.getsourcefile(inspect.unwrap(task)) if named else script
+    file = Path(source).absolute() if source else Path()
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
     return {
         KEY: NAME,
@@ -74,7 +77,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "file": str(file),
         "function": name,
         "object": None if named else _pickled(task),
-        "module": (spec.name if spec is not None else None) if of_main else task.__module__,
+        "module": (spec.name if spec is not None else None) if of_main else module,
         "main": of_main,
         "path": str(beside),
         "cwd": os.getcwd(),
@@ -288,13 +291,15 @@ def _loaded(start: Mapping[str, Any]) -> Task:
     JobRuntime.instance().set("name", start["name"])
     if start["object"] is not None:
         return cast(Task, pickle.loads(base64.b64decode(start["object"])))
-    return cast(Task, _named(module.__name__, start["function"]))
+    return cast(Task, _named(vars(module), start["function"]))
 
 
-def _named(module: str, name: str) -> Any:
-    """What Hydra calls of a function of a module: all that is below @hydra.main; None without such a function."""
-    function: Any = sys.modules.get(module)
-    for part in name.split("."):
+def _named(names: Mapping[str, Any], name: str) -> Any:
+    """What Hydra calls of a function of a module, whose names are given: all that is below @hydra.main; None without
+    such a function."""
+    first, *rest = name.split(".")
+    function = names.get(first)
+    for part in rest:
         function = getattr(function, part, None)
     wrapper = function
     while wrapper is not None and getattr(wrapper, "__globals__", None) is not hydra.main.__globals__:

@@ -119,7 +119,7 @@ def _place(name: str, path: Path) -> str:
 
 def is_library(file: Path) -> bool:
     """Whether a module's file is Python's own, or that of an installed package which is not editable."""
-    if {"site-packages", "dist-packages"} & set(file.parts):
+    if content.INSTALLED & set(file.parts):
         return True
     return any(file.is_relative_to(folder) for folder in _LIBRARY_FOLDERS)
 

@@ -157,6 +157,15 @@ def test_words_that_name_no_file_are_no_data(tmp_path, monkeypatch):
     assert list(content.settled(configured(deep={"paths": ["a.txt", "b.txt", 3]}))["inputs"]) == [f"{tmp_path}/a.txt"]
 
 
+def test_a_program_that_pip_has_installed_does_not_count_with_the_libraries_beside_it(tmp_path):
+    for folder, beside in (("project", ["helper.py"]), ("site-packages", [])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text("import helper")
+        (tmp_path / folder / "helper.py").touch()
+        _, *found = content.with_imports(tmp_path / folder / "train.py")
+        assert [path.name for path in found] == beside
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder of the user's with a model, data and a reward that imports a module beside it; the working folder."""

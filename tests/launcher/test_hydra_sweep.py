@@ -146,8 +146,9 @@ def test_a_sweep_runs_each_job_once_and_its_outputs_are_where_hydra_puts_them(fo
         assert (place / "train.log").read_text().count("[__main__][INFO] - x is") == 1
         assert (place / ".hydra" / "overrides.yaml").is_file()
         assert returned(run)["twice"] in (2, 4)
-    sweep(folder, "x=2.0,1e0", "seed=0,1")
-    assert all(len(printed(run)) == 1 for run in runs(folder))
+    for program in (["train.py"], ["-m", "cProfile", "-o", "profile", "train.py"]):
+        sweep(folder, "x=2.0,1e0", "seed=0,1", program=program)
+        assert all(len(printed(run)) == 1 for run in runs(folder))
     sweep(folder, "x=1,2,3", "seed=0")
     assert len(runs(folder)) == 5
 
@@ -395,8 +396,11 @@ def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_call
     assert {path.name for path in tmp_path.glob("*.txt")} == {"2.txt", "4.txt"}
 
 
+@pytest.mark.parametrize("profiled", [False, True])
 @pytest.mark.parametrize("program", [["train.py"], ["-m", "pkg.train"]])
-def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(tmp_path: Path, program: list[str]) -> None:
+def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(
+    tmp_path: Path, program: list[str], profiled: bool
+) -> None:
     before = """
         import dataclasses, multiprocessing
         import jaxlib
@@ -420,7 +424,7 @@ def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(tmp_pa
     write_program(folder, task, before if folder == tmp_path else f"{textwrap.dedent(before)}from . import other\n")
     (folder / "other.py").touch()
     (tmp_path / "jaxlib.py").touch()
-    sweep(tmp_path, program=program)
+    sweep(tmp_path, program=[*(["-m", "cProfile", "-o", "profile"] if profiled else []), *program])
     (run,) = runs(tmp_path)
     assert returned(run) == [4, 9, 4, 9]
 
