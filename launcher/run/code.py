@@ -62,10 +62,10 @@ class Code(Record):
 
     def values(self) -> dict[str, str]:
         """What may change a result, by name: a hash of each module and data file, the version of each library, the
-        commit of each model and data set of the hub. Modules of `launcher` and `analysis` compute nothing.
+        commit of each model and data set of the hub.
         """
         modules = {name: self.syntax.get(name, digest) for name, digest in self.modules.items()}
-        computing = {name: digest for name, digest in modules.items() if name.split("/")[0] not in _NOT_COMPUTING}
+        computing = {name: digest for name, digest in modules.items() if computes(name)}
         return {**computing, **self.data, **self.libraries, **self.hub}
 
 
@@ -77,15 +77,20 @@ def digest_of(value: Any) -> str:
 # ---------------------------------------------------------------- modules
 
 
-def hashes(path: Path) -> tuple[str, str]:
-    """The hash of a module's file, and that of its syntax tree; equal where the file is not Python."""
-    return _hashes(path.read_bytes(), path.suffix == ".py")
+def computes(name: str) -> bool:
+    """Whether what a record names may change a result. Modules of `launcher` and `analysis` do not."""
+    return name.split("/")[0] not in _NOT_COMPUTING
+
+
+def hashes(path: Path, parsed: bool = True) -> tuple[str, str]:
+    """The hash of a module's file, and that of its syntax tree; equal where the file is not Python, or not parsed."""
+    return _hashes(path.read_bytes(), parsed and path.suffix == ".py")
 
 
 @lru_cache(maxsize=4096)
-def _hashes(content: bytes, is_python: bool) -> tuple[str, str]:
+def _hashes(content: bytes, parsed: bool) -> tuple[str, str]:
     digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    if not is_python:
+    if not parsed:
         return digest, digest
     try:
         tree = ast.parse(content)
@@ -196,9 +201,10 @@ def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str)
         return versions().get(name, GONE)
     if name in then.modules:
         path = find(placed(name, root), near)
-        file, syntax = (GONE, GONE) if path is None else hashes(path)
+        if path is None:
+            return GONE
         # The syntax tree alone does not decide: each version of Python dumps it in its own way.
-        return value if file == then.modules[name] else syntax
+        return value if hashes(path, parsed=False)[0] == then.modules[name] else hashes(path)[1]
     return content_digest(Path(name)) if Path(name).is_file() else GONE
 
 

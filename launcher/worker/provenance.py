@@ -59,7 +59,8 @@ def note() -> None:
         if top not in packages() and top not in _user_packages() and is_library(path):
             continue
         with suppress(OSError):  # it was deleted since its import
-            _noted[name] = (_place(name, path), *hashes(path))
+            place = _place(name, path)
+            _noted[name] = (place, *hashes(path, parsed=code.computes(place)))
 
 
 def loaded_code(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:
