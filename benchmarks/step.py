@@ -58,7 +58,7 @@ def trl_python() -> Path:
     if not (folder / "installed").exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         for packages in (TRL[:1], TRL):  # torch first, or pip takes a build with CUDA
-            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-compile", *packages], check=True)
         (folder / "installed").write_text("\n".join(TRL))
     return python
 
