@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -35,7 +36,8 @@ def seen(scored: Any, updates: Any, metrics: Mapping[str, float], tokens: list[T
 
 
 def recorded(session: Any, folder: Path) -> None:
-    """Make the steps of this class of sessions leave what they see as `STEP.pt` in a folder."""
+    """Make the steps of this class of sessions leave what they see as `STEP.pt` in a folder, and the number of Ray's
+    processes that do nothing in `idle`."""
     import transfer_queue as tq
 
     from trainer_ext.backends.verl_ray.trainer import _place
@@ -53,6 +55,8 @@ def recorded(session: Any, folder: Path) -> None:
     def step(self: Any, number: int) -> Any:
         answer = step_of(self, number)
         torch.save(seen(self.newest.scored, self.newest.update, answer[0], tokens[-1]), folder / f"{number}.pt")
+        started = psutil.Process().children(recursive=True)
+        (folder / "idle").write_text(str(sum(one.name().startswith("ray::IDLE") for one in started)))
         return answer
 
     session._clear, session.step = clear, step

@@ -221,6 +221,7 @@ def environment(given: Mapping[str, str], several_nodes: bool = False, joins: bo
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_worker_niceness": "0",  # the run itself, not work beside it
+        "RAY_prestart_worker_first_driver": "0",  # otherwise one for each CPU, and no actor gets it
     }
 
 
