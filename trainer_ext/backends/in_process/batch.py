@@ -56,14 +56,13 @@ class Batch:
 
 def pad(sequences: list[list[int]], pad_id: int, *, left: bool, width: int | None = None) -> tuple[Tensor, Tensor]:
     """Sequences of token ids as one tensor and its mask, each (len(sequences), width)."""
-    width = max(map(len, sequences)) if width is None else width
-    ids = torch.full((len(sequences), width), pad_id, dtype=torch.long)
-    mask = torch.zeros((len(sequences), width), dtype=torch.bool)
-    for row, tokens in enumerate(sequences):
-        span = slice(width - len(tokens), width) if left else slice(0, len(tokens))
-        ids[row, span] = torch.tensor(tokens, dtype=torch.long)
-        mask[row, span] = True
-    return ids, mask
+    lengths = [*map(len, sequences)]
+    width = max(lengths) if width is None else width
+    rest = [[pad_id] * (width - length) for length in lengths]
+    rows = [[*more, *tokens] if left else [*tokens, *more] for tokens, more in zip(sequences, rest, strict=True)]
+    ids = torch.tensor(rows, dtype=torch.long).reshape(len(rows), width)
+    mask = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
+    return ids, mask.flip(1) if left else mask
 
 
 @dataclass(frozen=True)

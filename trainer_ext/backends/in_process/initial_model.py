@@ -171,8 +171,9 @@ def demonstrations(
     def draw(generator: random.Random, count: int) -> list[tuple[list[int], list[int]]]:
         chosen = generator.choices(rows, k=count)
         texts = [module.demonstration(row, generator, random_fraction) for row, _ in chosen]
-        answers = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
-        return [(prompt, answer[:length]) for (_, prompt), answer in zip(chosen, answers, strict=True)]
+        answers = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        ended = [[*answer, tokenizer.eos_token_id][:length] for answer in answers]
+        return [(prompt, answer) for (_, prompt), answer in zip(chosen, ended, strict=True)]
 
     return draw
 
