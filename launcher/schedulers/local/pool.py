@@ -1,8 +1,7 @@
 """A pool of warm worker processes on this machine.
 
 A fork server imports what the application needs, once. Every run is a fork of it, and starts in milliseconds instead
-of the 6 to 10 seconds that the imports take. By default one run is executed on each core, or on each device, with one
-thread.
+of the seconds that the imports take. By default one run is executed on each core, or on each device, with one thread.
 """
 
 from __future__ import annotations
