@@ -116,13 +116,15 @@ def uncollected() -> Iterator[None]:
     They would take a tenth to a third of its time. What there is after the first such block of a process is never
     collected: forks share its memory, and Python does not search through it at exit.
     """
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if not gc.get_freeze_count():  # a process that does several runs also makes garbage
             gc.freeze()
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 # ---------------------------------------------------------------- streams that cannot be written

@@ -119,6 +119,8 @@ def digest(path: Path) -> str:
 def with_imports(file: Path) -> list[Path]:
     """The resolved file, then, if it is Python, the modules beside it that it imports, directly or not."""
     file = file.resolve()
+    if file.suffix != ".py" or file.parent.name in INSTALLED:  # there, all libraries are beside it
+        return [file]
     visited: set[Path] = set()
     waiting = [file]
     while waiting:
@@ -126,8 +128,7 @@ def with_imports(file: Path) -> list[Path]:
         if path in visited:
             continue
         visited.add(path)
-        modules = path.suffix == ".py" and file.parent.name not in INSTALLED  # there, all libraries are beside it
-        for name in imported_names(path) - packages() if modules else ():
+        for name in imported_names(path) - packages():
             module, package = file.parent / f"{name}.py", file.parent / name
             waiting += [module] if module.is_file() else package.rglob("*.py")
     return [file, *sorted(visited - {file})]

@@ -40,7 +40,8 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class Code(Record):
-    """code/<id>.json. `modules` has the hash of each module's file, `syntax` that of its syntax tree, both by module.
+    """code/<id>.json. `modules` has the hash of each module's file, `syntax` that of its syntax tree, both by module;
+    of a module that computes nothing, both are the file's.
 
     `data` has the hash of each data file that the task read and that is not part of the run's identity, by path;
     `libraries` the versions of the application's libraries; `hub` the commits of the hub's models/NAME and

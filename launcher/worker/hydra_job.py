@@ -63,7 +63,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     module = getattr(task, "__module__", "")
     spec, script = main.get("__spec__"), main.get("__file__")
     name = getattr(task, "__qualname__", type(task).__qualname__)
-    named = _named(main if module == "__main__" else vars(sys.modules.get(module, object)), name) is task
+    named = _named(main if module == "__main__" else getattr(sys.modules.get(module), "__dict__", {}), name) is task
     of_main = not named or module == "__main__"
     # Python's first place for modules, before which ray, for one, puts another.
     beside = Path.cwd() if spec is not None or script is None else Path(script).resolve().parent
