@@ -36,7 +36,7 @@ from benchmarks.size import exit_code, size
 from launcher.nodes import ONE
 from tests.cluster.rays import Rays, missing_ray
 
-PROMPTS, RESPONSES, TOKENS = 8, 16, 24  # 128 responses of up to 24 tokens, one update
+PROMPTS, RESPONSES, TOKENS = size((8, 16, 24), (4, 8, 8))  # 128 responses of up to 24 tokens, one update
 WARM, STEPS, WATCHED = size((4, 40, 6), (1, 2, 1))
 LOOK_S = 0.2
 START_S = 600
