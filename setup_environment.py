@@ -20,7 +20,7 @@ PYTHON = VENV / "bin" / "python"
 INSTALLED = VENV / "installed"
 DISK_GB = 3  # Linux x86-64, torch for the CPU; about 12 with CUDA
 # A third of what packages have: their tests, hundreds of models, Ray's libraries. What is imported is compiled then.
-SELDOM = r"/\.venv/lib/.+/(tests|testing|transformers/models|ray/(data|rllib|serve|train|tune))/"
+SELDOM = r"/\.venv/lib/.+/(tests/|transformers/models/\w+/mod|ray/(data|rllib|train|tune)/)"
 AWAY = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_CONSTRAINT"}  # from .venv
 
 

@@ -129,6 +129,27 @@ def test_a_ray_started_for_the_launch_ends_with_it(ray: Rays, tmp_path: Path, ex
     assert not list(ray.folder.glob("rlsweep-ray-*"))
 
 
+ENDS_LATE = """
+import os, subprocess, sys
+from pathlib import Path
+from launcher.schedulers.ray.driver import connected
+with connected({"address": None}, Path(), {"CPU": 1, "GPU": 0, "memory": 1e8}):
+    import ray
+    @ray.remote
+    class Worker:
+        def start(self):
+            return subprocess.Popen(["sleep", "8"]).pid
+    worker = Worker.remote()
+    late = ray.get(worker.start.remote())
+assert not os.path.exists(f"/proc/{late}")
+"""
+
+
+def test_what_a_launchs_ray_has_started_is_waited_for(ray: Rays) -> None:
+    """Ray ends its workers, and a busy machine ends them later: here a process that Ray does not end."""
+    ended(ray.run(sys.executable, "-c", ENDS_LATE))
+
+
 def test_a_killed_ray_worker_costs_an_attempt(shared: Rays, tmp_path: Path, expected: Any) -> None:
     launcher = shared.launcher(tmp_path, *SWEEP)
     victim, other = past_a_checkpoint(tmp_path)

@@ -24,6 +24,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from launcher.application import Shape
 from launcher.project import ONE_THREAD
 from launcher.run import lifecycle, stop_request
@@ -36,6 +38,7 @@ from launcher.text import one_line
 _NODES_EVERY_S = 5.0
 _REACH_S = 5.0  # for a node to accept a connection
 _LAST_S = 5.0  # after the grace of the runs, for Ray to report that they ended
+_ENDED_S = 15.0  # for the processes of a Ray to end after it
 
 
 class Driver:
@@ -183,8 +186,11 @@ def connected(cluster: Mapping[str, Any], root: Path, resources: Mapping[str, fl
         options |= {"include_dashboard": False, "_temp_dir": folder}
     ray.init(cluster["address"] or "local", **options)
     yield
+    started = [] if folder is None else psutil.Process().children(recursive=True)
     ray.shutdown()
     if folder is not None:
+        # On a busy machine Ray kills its raylet, and the workers end only when they notice.
+        psutil.wait_procs(started, timeout=_ENDED_S)
         shutil.rmtree(folder, ignore_errors=True)
 
 
