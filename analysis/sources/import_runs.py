@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.sources.log import ASKED, BadImport, written
+from analysis.sources.log import ASKED, ATTEMPTS, BadImport, written
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, refuse_several_logs, with_seeds
 from analysis.sources.source import PASSED, LoggedRun, sources
 from analysis.spec.cell import grouped, key_of
@@ -138,12 +138,13 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
     )  # fmt: skip
 
 
-def collect(folder: Path, into: Path, since: float = 0.0) -> str | None:
+def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> str | None:
     """Make a run's metrics of the logs that other tools have left below a folder; the format, None where there is none.
 
     Of several that were written since, in unix seconds, the one with the most rows comes first: the others give the
-    metrics that it lacks. BadImport: one cannot be read.
+    metrics that it lacks. attempts: how many may have written to one log. BadImport: one cannot be read.
     """
+    ATTEMPTS.set(attempts)
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
         runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
         if not runs:

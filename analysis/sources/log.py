@@ -39,6 +39,8 @@ class BadImport(BadPlan):
 
 #: The metrics that logs keep; None: all.
 ASKED: ContextVar[Collection[str] | None] = ContextVar("ASKED", default=None)
+#: How many attempts are known to have written a log, each of which may have begun anew.
+ATTEMPTS: ContextVar[int] = ContextVar("ATTEMPTS", default=1)
 
 
 def is_kept(metric: str) -> bool:
@@ -156,7 +158,8 @@ class Log:
         self.attempts = np.broadcast_to(np.int32(1), len(self))
         if begins.any():
             self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
-            self._check(begins, differs, step, apart)
+            if self.attempts[-1] > ATTEMPTS.get():
+                self._check(begins, differs, step, apart)
             later = np.minimum.accumulate(np.where(begins, self.steps, np.iinfo(np.int64).max)[::-1])[::-1][1:]
             superseded = int((self.kept[:-1] & (self.steps[:-1] >= later)).sum())
             self.unused[f"superseded by a later attempt from step {self.steps[begins].min()} on"] += superseded

@@ -206,9 +206,8 @@ def _noted_outputs(multirun: Path, config: Mapping[str, Any]) -> Iterator[None]:
 def _collect(attempt: Attempt, continues: bool) -> None:
     """Take the metrics from another tool's log in the job's folder; continues: after those of earlier attempts."""
     run, lines = attempt.folder, dict[int, dict[str, Any]]()
-    _read_log(run, attempt.attempt, run)
-    if attempt.attempt == 1:
-        return
+    if not _read_log(run, attempt.attempt, run) or attempt.attempt == 1:
+        return  # without the last attempt, those before it would say something else than the log
     for number in range(1 if continues else attempt.attempt, attempt.attempt + 1):
         rows = files.json_lines(metrics_path(attempt_folder(run, number) if number < attempt.attempt else run))
         lines = {step: line for step, line in lines.items() if not rows or step < rows[0]["step"]}
@@ -217,16 +216,20 @@ def _collect(attempt: Attempt, continues: bool) -> None:
         files.write_atomic(metrics_path(run), "".join(f"{json.dumps(line)}\n" for line in lines.values()))
 
 
-def _read_log(run: Path, number: int, into: Path) -> None:
-    """Make metrics.jsonl in a folder of the log that another tool has written in this attempt, if there is one."""
+def _read_log(run: Path, number: int, into: Path) -> bool:
+    """Make metrics.jsonl in a folder of the log that another tool has written in this attempt, if there is one; False:
+    it cannot be read."""
     from analysis.sources.import_runs import collect
     from analysis.spec.validation import BadPlan
 
     try:
-        begun = (metrics_path(attempt_folder(run, earlier)) for earlier in range(1, number))  # when the next began
-        collect(run / FOLDER, into, max((log.stat().st_mtime for log in begun if log.exists()), default=0.0))
+        logs = (metrics_path(attempt_folder(run, earlier)) for earlier in range(1, number))
+        begun = [log.stat().st_mtime for log in logs if log.exists()]  # when the attempts after those began
+        collect(run / FOLDER, into, max(begun, default=0.0), attempts=1 + len(begun))
     except BadPlan as error:
         print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _as_json(ended: JobReturn) -> Any:

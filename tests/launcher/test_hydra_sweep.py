@@ -508,6 +508,37 @@ def test_a_log_that_an_attempt_begins_anew_continues_that_of_the_last(tmp_path: 
     assert "train: 1 run: 1 done" in said and said.splitlines()[2].split() == ["train", "1", "1", "6"]
 
 
+@pytest.mark.parametrize("log", ["once", "each", "json", "tensorboard"])
+def test_a_log_to_which_attempts_without_a_checkpoint_append_is_that_of_the_last(tmp_path: Path, log: str) -> None:
+    """Each begins with the first step again. CSV with a header `once`, or with one of `each` attempt."""
+    task = """
+        attempts = Path("attempts")
+        number = int(attempts.read_text()) + 1 if attempts.exists() else 1
+        attempts.write_text(str(number))
+        if config.log == "tensorboard":
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+            writer = EventFileWriter(".")
+        file = open("progress.csv" if config.log in ("once", "each") else "progress.jsonl", "a")
+        if config.log == "each" or config.log == "once" and not file.tell():
+            print("step,score", file=file)
+        for step in range(1, 7):
+            if config.log == "tensorboard":
+                value = summary_pb2.Summary.Value(tag="score", simple_value=number)
+                writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])))
+                writer.flush()
+            else:
+                text = f'{{"step": {step}, "score": {number}}}' if config.log == "json" else f"{step},{number}"
+                print(text, file=file, flush=True)
+            if step == number + 2 and number < 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+    write_program(tmp_path, task)
+    sweep(tmp_path, f"+log={log}", "hydra.job.chdir=true", "hydra.sweeper.resumes=true")
+    (run,) = runs(tmp_path)
+    assert [(row["step"], row["score"]) for row in logged(run)] == [(step, 3) for step in range(1, 7)]
+
+
 def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
     config = {"x": 1, "save_path": "model.txt", "data": "data.txt"}
     write_program(tmp_path, "Path(config.save_path).write_text(Path(config.data).read_text())", config=config)
