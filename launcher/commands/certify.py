@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from launcher.commands.verify import first_difference, metrics, prepare, records
 from launcher.errors import Usage
 from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog, lifecycle
-from launcher.run.folder import attempt_folder, multirun_of, read_config
+from launcher.run.folder import attempt_folder, metrics_path, multirun_of, read_config, read_summary, returned_path
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, RunState, read_state
 
@@ -63,7 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: the certificate: run, equal, of, kills, results, spread, compared, edges, edges_killed, seed."""
+    """JSON: the certificate: run, equal, of, kills, kills_in_steps, results, spread, compared, edges, edges_killed,
+    seed."""
     from launcher.application import KEY, shape
     from launcher.schedulers.local import pool
 
@@ -108,33 +110,33 @@ def _plan(words: Sequence[str], planned: Path) -> Path:
 
 def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> dict[str, Any] | None:
     """Do all repetitions of a frozen run; None: the undisturbed one is not done."""
-    [(alone, _)] = repeat(frozen, workers)
+    [(alone, *_)] = repeat(frozen, workers)
     if (state := read_state(alone)).state != RunState.DONE:
         log = attempt_folder(alone, state.attempt) / "stderr.log"  # it goes with the temporary folder
         print(*last_lines(log, _LOG_LINES), sep="\n", file=sys.stderr)
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
-    [(first, _)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
-    seconds = _seconds(first)
+    [(first, *_)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
+    trains = _trains(first)
     rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
 
-    def compare(how: str, done: Sequence[tuple[Path, int]], undisturbed: bool = False) -> None:
-        nonlocal seconds
-        for folder, _ in done:
+    def compare(how: str, done: Sequence[tuple[Path, int, int]], undisturbed: bool = False) -> None:
+        nonlocal trains
+        for folder, *_ in done:
             found = first_difference(first, folder)
             results.append({"how": how, "difference": found and {**found._asdict(), "text": str(found)}})
             print(f"{len(results)}: {how}: {found or 'equal'}", file=sys.stderr, flush=True)
             if undisturbed:
                 rows.extend(list(metrics(folder))[-1:])
-                seconds = min(seconds, _seconds(folder))
+                trains = min(trains, _trains(folder), key=itemgetter(1))
             shutil.rmtree(multirun_of(folder))
 
-    compare("alone", [(alone, 0)], undisturbed=True)
+    compare("alone", [(alone, 0, 0)], undisturbed=True)
     compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
     compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
     edges = _edges(first)
     waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
-    killed = edges_killed = missed = 0
+    killed = in_steps = edges_killed = missed = 0
     while killed < kills and missed < _DRAWS:
         ends = list[tuple[str, float]]()
         for edge in list(waiting):
@@ -143,10 +145,10 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
                 waiting.remove(edge)
         at_edges = len(ends)
         free = min(_IN_A_ROW - at_edges, kills - killed - at_edges - len(waiting))
-        ends += [("moment", rng.uniform(0, seconds)) for _ in range(free)]
+        ends += [("moment", rng.uniform(*trains)) for _ in range(free)]
         done = repeat(frozen, workers, ends)
-        ended = done[0][1]
-        killed, edges_killed = killed + ended, edges_killed + min(ended, at_edges)
+        [(_, ended, late)] = done
+        killed, in_steps, edges_killed = killed + ended, in_steps + late, edges_killed + min(ended, at_edges)
         reached = ended >= max(at_edges, 1)
         words = [_WORDS[at].format(step) for at, step in ends[: ended if reached else ended + 1]]
         missed = 0 if ended or at_edges else missed + 1
@@ -160,6 +162,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         "equal": sum(result["difference"] is None for result in results),
         "of": len(results),
         "kills": killed,
+        "kills_in_steps": in_steps,
         "results": results,
         "spread": {key: value for key, value in spread.items() if value},
         "compared": sorted({what for _, what in records(first)}),
@@ -169,9 +172,12 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     }
 
 
-def _seconds(folder: Path) -> float:
-    state = read_state(folder)
-    return (state.finished or 0.0) - (state.started or 0.0)
+def _trains(folder: Path) -> tuple[float, float]:
+    """When a done run began and ended its training, in seconds after its start."""
+    state, summary, returned = read_state(folder), read_summary(folder), returned_path(folder)
+    ended = returned.stat().st_mtime if returned.exists() else state.finished or 0.0
+    end = ended - (state.started or 0.0)
+    return max(0.0, end - summary.get("wall_seconds", summary.get("train_seconds", end))), end
 
 
 def repeat(
@@ -180,8 +186,9 @@ def repeat(
     ends: Sequence[tuple[str, float]] = (),
     together: int = 1,
     more: Mapping[str, str] = MappingProxyType({}),
-) -> list[tuple[Path, int]]:
-    """Do a frozen run to its end, each time in a new folder; these, and how many attempts at each were ended.
+) -> list[tuple[Path, int, int]]:
+    """Do a frozen run to its end, each time in a new folder; these, how many attempts at each were ended, and how many
+    of these had logged a step.
 
     workers: None: each attempt is a process, with `more` in its environment; ends: where the first ones end, as
     certified.CertifiedAttempt reads it; together: how many are done at a time.
@@ -195,13 +202,16 @@ def repeat(
     for folder in folders:
         (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
         files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "ends": ends})
-    ended, left = dict.fromkeys(folders, 0), folders
-    for attempt in range(len(ends) + _ATTEMPTS):
+    ended, logged, left = dict.fromkeys(folders, 0), {folder: set[int]() for folder in folders}, folders
+    for attempt in range(1, len(ends) + _ATTEMPTS + 1):
         _attempt(workers, left, more)
         left = [folder for folder in left if lifecycle.present_state(folder) in RESUMABLE]
         for folder in left:
-            ended[folder] += attempt < len(ends)
-    return list(ended.items())
+            ended[folder] += attempt <= len(ends)
+            logged[folder] |= {row["attempt"] for row in files.json_lines(metrics_path(folder))}
+    for folder, count in ended.items():  # of a program, whose logs are read when the next attempt begins
+        logged[folder] |= {n for n in range(1, count + 1) if metrics_path(attempt_folder(folder, n)).exists()}
+    return [(folder, count, len(logged[folder] & {*range(1, count + 1)})) for folder, count in ended.items()]
 
 
 def _attempt(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> None:
@@ -248,4 +258,5 @@ def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
     for metric, value in certificate["spread"].items():
         yield f"the standard deviation of the last {metric} between undisturbed repetitions is {value:.3g}"
     yield "killed at {edges_killed} of {edges} edges, else at random moments (seed {seed})".format(**certificate)
+    yield "{kills_in_steps} of {kills} kills came after a logged step".format(**certificate)
     yield f"compared: {', '.join(certificate['compared'])}"

@@ -225,6 +225,11 @@ def histograms_path(folder: Path) -> Path:
     return folder / "histograms.jsonl"
 
 
+def returned_path(folder: Path) -> Path:
+    """What the function of a program of @hydra.main has returned."""
+    return folder / "returned.json"
+
+
 def responses_path(folder: Path) -> Path:
     """The responses of evaluations: docs/schemas/run_folder_responses.json describes the lines."""
     return folder / "responses.jsonl"

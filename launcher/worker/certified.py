@@ -20,6 +20,7 @@ from launcher.config.identity import content_hash
 from launcher.nodes import ONE, Nodes
 from launcher.run.folder import checkpoints_folder, multirun_of, read_object
 from launcher.run.lifecycle import Heartbeat
+from launcher.worker import pickled
 from launcher.worker.attempt import Attempt, Lines
 
 ASKED, TRACE = "certify.json", "trace.jsonl"
@@ -75,14 +76,16 @@ class CertifiedAttempt(Attempt):
 
 def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None) -> dict[str, str]:
     """The digest of each kind of file below a folder: of those with a word of `contents` in their paths, and of others,
-    `rest`; None: each is a kind of its own. In JSON, keys that name times do not count."""
+    `rest`; None: each is a kind of its own. In JSON, keys that name times do not count; of a pickle, its values do."""
     made: dict[str, str] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name, whole = str(path.relative_to(folder)), path.read_bytes()
         if path.suffix == ".json":
             whole = json.dumps(timeless(json.loads(whole))).encode()
         kind = next((word for word in contents if word in name), rest or name)
-        made[kind] = content_hash(f"{made.get(kind)} {name} {hashlib.sha256(whole).hexdigest()}")
+        made[kind] = content_hash(
+            f"{made.get(kind)} {name} {pickled.digest(path, whole) or hashlib.sha256(whole).hexdigest()}"
+        )
     return made
 
 

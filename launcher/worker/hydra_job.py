@@ -36,7 +36,15 @@ from launcher.application import KEY
 from launcher.config import content
 from launcher.config.identity import INPUTS
 from launcher.project import COPIES, ROOT
-from launcher.run.folder import attempt_folder, base_path, metrics_path, multirun_of, read_config, read_object
+from launcher.run.folder import (
+    attempt_folder,
+    base_path,
+    metrics_path,
+    multirun_of,
+    read_config,
+    read_object,
+    returned_path,
+)
 from launcher.worker import current, provenance
 from launcher.worker.attempt import Attempt
 from launcher.worker.hydra_app import NAME
@@ -100,7 +108,7 @@ def work(config: Mapping[str, Any], attempt: Attempt) -> dict[str, Any]:
     function, context, sys.stdout = _live or (_loaded(start), None, sys.stdout)
     composed = _configuration(config, attempt)
     context = context or HydraContext(config_loader=None, callbacks=Callbacks(composed))
-    returned = attempt.folder / "returned.json"  # the last attempt was killed before its state said that it was done
+    returned = returned_path(attempt.folder)  # the last attempt was killed before its state said that it was done
     left = attempt.folder / FOLDER
     if left.exists() and not returned.exists():  # a job that continues may begin its log anew
         _read_log(attempt.folder, attempt.attempt - 1, attempt_folder(attempt.folder, attempt.attempt - 1))
