@@ -22,9 +22,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -53,6 +54,7 @@ _LOG_LINES = 30  # of a run that failed
 _WORDS = {
     **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
     **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
+    "written": "killed before write {0[1]} to {0[0]}",
 }
 
 
@@ -117,7 +119,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
     [(first, *_)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
-    trains = _trains(first)
+    trains, named = _trains(first), {*_writes(alone)}
     rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
 
     def compare(how: str, done: Sequence[tuple[Path, int, int]], undisturbed: bool = False) -> None:
@@ -134,16 +136,19 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     compare("alone", [(alone, 0, 0)], undisturbed=True)
     compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
     compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
-    edges = _edges(first)
+    edges, writes = _edges(first, named), _writes(first)
     waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
     killed = in_steps = edges_killed = missed = 0
     while killed < kills and missed < _DRAWS:
-        ends = list[tuple[str, float]]()
+        ends = list[tuple[str, Any]]()
         for edge in list(waiting):
             if len(ends) < _IN_A_ROW and (not ends or edge[1] > ends[-1][1]):  # what a resumed run comes to
                 ends.append(edge)
                 waiting.remove(edge)
         at_edges = len(ends)
+        if at_edges and ends[0][0] == "written":  # each attempt counts anew
+            pairs = pairwise([0, *(number for _, number in ends)])
+            ends = [("written", (writes[b], writes[a : b + 1].count(writes[b]))) for a, b in pairs]
         free = min(_IN_A_ROW - at_edges, kills - killed - at_edges - len(waiting))
         ends += [("moment", rng.uniform(*trains)) for _ in range(free)]
         done = repeat(frozen, workers, ends)
@@ -235,9 +240,9 @@ def _attempt(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, s
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _edges(folder: Path) -> list[tuple[str, float]]:
-    """Where a run is killed: around its checkpoints, and before rows of the data come again; of a program that has
-    neither, after the steps that it logs."""
+def _edges(folder: Path, named: Container[str]) -> list[tuple[str, float]]:
+    """Where a run is killed: around its checkpoints, and before rows of the data come again; a program when it writes
+    its files with the names that they always have, or after the steps that it logs if there are none."""
     from launcher.worker.certified import CHECKPOINT, DATA, TRACE
 
     edges, seen = list[tuple[str, float]](), set[Any]()
@@ -247,7 +252,15 @@ def _edges(folder: Path) -> list[tuple[str, float]]:
             edges += [("logged", line["step"] - 1), ("stop", line["step"] - 1)]
             seen.clear()
         seen.update(line.get(DATA, ()))
+    edges = edges or [("written", number) for number, path in enumerate(_writes(folder)) if path in named]
     return edges or [("logged", row["step"]) for row in metrics(folder)]
+
+
+def _writes(folder: Path) -> list[str]:
+    """The paths to which a program has written, in order."""
+    from launcher.worker.certified import WRITES
+
+    return (folder / WRITES).read_text(encoding="utf-8").splitlines()
 
 
 def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:

@@ -8,10 +8,12 @@ import json
 import os
 import re
 import signal
+import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,11 @@ from launcher.worker import pickled
 from launcher.worker.attempt import Attempt, Lines
 
 ASKED, TRACE = "certify.json", "trace.jsonl"
+#: A file with a line for each time that a program has opened a file of its job to write it, has made a folder there, or
+#: has renamed something: the path in the job's folder. What Hydra writes does not count.
+WRITES = "writes"
+_HYDRAS = re.compile(r"/\.hydra\b|\.log$")  # what each job has without a checkpoint
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 #: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
 DATA, CHECKPOINT = "data", "checkpoint"
 
@@ -34,6 +41,7 @@ class CertifiedAttempt(Attempt):
 
     at: `before`, `during` (it has its files, but not its name) or `after` the checkpoint of the step, `logged` (its
     line is written), or the `moment` after so many seconds, with SIGKILL; `stop`, which is as `logged`, with SIGTERM.
+    `written`, which has a path and a number instead of a step: before a program's write to it of this number (WRITES).
     """
 
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
@@ -42,14 +50,31 @@ class CertifiedAttempt(Attempt):
         self._contents, ends = asked["contents"], asked["ends"]
         self._end = tuple(ends[attempt - 1]) if attempt <= len(ends) else ("", 0)
         self._trace = Lines(folder / TRACE)
+        self._job, self._process, self._writes = f"{folder.resolve() / 'job'}/", os.getpid(), Counter[str]()
+        (folder / WRITES).write_bytes(b"")
+        sys.addaudithook(self._audited)
         if self._end[0] == "moment":
             killer = threading.Timer(self._end[1], os.kill, (os.getpid(), signal.SIGKILL))
             killer.daemon = True
             killer.start()
 
-    def _reached(self, at: str, step: int) -> None:
+    def _reached(self, at: str, step: int | list[Any]) -> None:
         if self._end == (at, step):
             os.kill(os.getpid(), signal.SIGTERM if at == "stop" else signal.SIGKILL)
+
+    def _audited(self, event: str, given: tuple[Any, ...]) -> None:
+        if event not in ("open", "os.mkdir", "os.rename") or (event == "open" and not given[2] & _WRITING):
+            return
+        if os.getpid() != self._process:  # a fork that the job has made
+            return
+        with suppress(TypeError, ValueError):  # of a path that is a number
+            paths = [os.path.realpath(os.fsdecode(path)) for path in given[: 2 if event == "os.rename" else 1]]
+            if all(path.startswith(self._job) and not _HYDRAS.search(path) for path in paths):
+                path = paths[-1].removeprefix(self._job)
+                self._writes[path] += 1
+                self._reached("written", [path, self._writes[path]])
+                with open(self.folder / WRITES, "a", encoding="utf-8") as counted:
+                    counted.write(f"{path}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         super().log(step, metrics)
