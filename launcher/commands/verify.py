@@ -278,7 +278,8 @@ def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
 
 
 def _differences(then: Path, now: Path) -> Iterator[Difference]:
-    end, last = (max((row["step"] for row in metrics(folder)), default=0) for folder in (then, now))
+    end, last = (max((row["step"] for row in metrics(folder)), default=-1) for folder in (then, now))
+    end = max(end, 0)
     old, new, state = records(then, end), records(now, end), read_state(now)
     if state.state != RunState.DONE:
         yield Difference(min(last + 1, end), "end", f"it ended as {state.state} ({state.message})")
