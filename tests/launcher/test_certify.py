@@ -181,6 +181,8 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
     (place,) = tmp_path.glob("multirun/*/certificate.json")
     certificate = json.loads(place.read_text())
     assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"] and certificate["of"] == 5
+    assert certificate["edges"] == 4 * 2 and certificate["edges_killed"] == 2  # a draft and its name in each step
+    assert "killed before write 1 to " in certificate["results"][-1]["how"]
     assert place.with_suffix(".txt").read_text().splitlines()[0] in output
 
 
