@@ -144,9 +144,12 @@ def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> 
     Of several that were written since, in unix seconds, the one with the most rows comes first: the others give the
     metrics that it lacks. attempts: how many may have written to one log. BadImport: one cannot be read.
     """
-    ATTEMPTS.set(attempts)
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
-        runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
+        written_by = ATTEMPTS.set(attempts)
+        try:
+            runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
+        finally:
+            ATTEMPTS.reset(written_by)
         if not runs:
             return None
         largest, *others = sorted(runs, key=lambda run: -run.log.read)

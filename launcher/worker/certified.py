@@ -67,7 +67,7 @@ class CertifiedAttempt(Attempt):
             return
         if os.getpid() != self._process:  # a fork that the job has made
             return
-        with suppress(TypeError, ValueError):  # of a path that is a number
+        with suppress(TypeError, ValueError, OSError):  # of a path that is a number, or cannot be followed
             paths = [os.path.realpath(os.fsdecode(path)) for path in given[: 2 if event == "os.rename" else 1]]
             if all(path.startswith(self._job) and not _HYDRAS.search(path) for path in paths):
                 path = paths[-1].removeprefix(self._job)
