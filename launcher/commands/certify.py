@@ -188,7 +188,7 @@ def _trains(folder: Path) -> tuple[float, float]:
 def repeat(
     frozen: Path,
     workers: Pool | None,
-    ends: Sequence[tuple[str, float]] = (),
+    ends: Sequence[tuple[str, Any]] = (),
     together: int = 1,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> list[tuple[Path, int, int]]:
