@@ -17,7 +17,7 @@ from launcher.application import Base
 from launcher.text import counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedRun:
     """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration.
 

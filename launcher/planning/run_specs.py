@@ -103,6 +103,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
             planning.problems.add(*layout.places[key], brief(values[key]), *_hint(planning, layout, key, names))
     labels = design.short_labels(list(factors.levels))
     entries: list[Entry] = []
+    fields = {*Entry.model_fields}  # one set for all: an entry's own takes more memory than the entry
     runs: dict[str, PlannedRun] = {}
     metrics: dict[str, set[str]] = {}
     sources: dict[str, set[str]] = {}
@@ -126,7 +127,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
         for settled, run in _runs(planning, layout, treatment, kept):
             runs.setdefault(run.id, run)
             seed = int(run.config["seed"])
-            entries.append(Entry.model_construct(id=run.id, group=cell.group, seed=seed, factors=levels))
+            entries.append(Entry.model_construct(fields, id=run.id, group=cell.group, seed=seed, factors=levels))
             metrics.setdefault(cell.group, set()).update(settled.metrics)
             sources.setdefault(cell.group, set()).add(settled.source)
     if begins and len(planning.problems) > begins[0]:
