@@ -121,7 +121,8 @@ def _groups(texts: Sequence[str]) -> tuple[dict[Path, str], frozenset[Path]]:
     for text in texts:
         name, _, path = ("", "", text) if _named(text) or "=" not in text else text.partition("=")
         if not (places := _named(path)):
-            raise BadImport(Objection("PATH", path, "this file or folder does not exist", "correct the path"))
+            fix = f"write {meant}" if (meant := Path("multirun", path)).is_dir() else "correct the path"
+            raise BadImport(Objection("PATH", path, "this file or folder does not exist", fix))
         if path in paths or not groups.keys().isdisjoint(places):
             raise BadImport(Objection("PATH", path, "this place is named twice", "name it once"))
         last = places[0].resolve()

@@ -213,13 +213,14 @@ def test_metrics_that_are_not_asked_for_are_named_and_not_read(capsys: pytest.Ca
 
 
 def test_what_is_not_known_is_asked_for(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
+    Path("multirun/planned").mkdir(parents=True)
     for words in (
-        "", "runs_a", "nowhere", "runs_a x=nowhere", "runs_a y=runs_a", "runs_a runs_b",
+        "", "runs_a", "nowhere", "planned", "runs_a x=nowhere", "runs_a y=runs_a", "runs_a runs_b",
         "runs_a runs_b --metric acc --paired", "runs_a runs_b --metric acc --seed seed --baseline runs_c",
     ):  # fmt: skip
         assert report(*words.split()) == 2
         worded(capsys.readouterr().err)
-    assert not Path("study").exists() and sorted(map(str, Path().iterdir()))[:2] == ["runs_a", "runs_b"]
+    assert not Path("study").exists() and sorted(map(str, Path().iterdir()))[:3] == ["multirun", "runs_a", "runs_b"]
 
 
 def test_a_file_holds_the_same_and_the_section_analysis(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
