@@ -478,7 +478,7 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
         seeds = "1 seed" if len(means) == 1 else f"mean of {len(means)} seeds"
         origin = f"{share:g} x the final value of {sweep.label(baseline)}, {seeds}"
         threshold = share * float(np.mean(list(means.values()))) if means else None
-    direction = settings.direction_of(target.metric) or "higher"
+    direction = target.direction or settings.direction_of(target.metric) or "higher"
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
 
 

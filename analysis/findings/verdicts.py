@@ -361,7 +361,10 @@ _JUDGES: Mapping[str, Callable[[Hypothesis, Study], Verdict]] = {
 def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Block:
     """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
     common = study.ranges.get(metric) or range_of(study.sweep, study.settings, metric)
-    measure = Measure(metric, h.summary, study.settings.direction_of(metric))
+    summary = registry.summary_of(h.summary)
+    measure = Measure(
+        metric, h.summary, study.settings.direction_of(metric) if summary is None or summary.directed else None
+    )
     if h.target is not None:
         measure = time_to(study.sweep, study.settings, common, h.target)
     if baseline == study.sweep.baseline:

@@ -407,4 +407,12 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"The report assumes that a {settings.direction} {metric.label} is better, because the experiment does not "
             f"declare a direction ({key})."
         )
+    targets = filter(None, (*settings.time_to, *(hypothesis.target for hypothesis in settings.hypotheses)))
+    metrics = [target.metric for target in targets if not (target.direction or settings.direction_of(target.metric))]
+    if metrics:
+        names = ", ".join(describe(name).label for name in dict.fromkeys(metrics))
+        lines.append(
+            f"The times until {names} reaches its threshold assume that higher is better, because no direction is "
+            "declared with the threshold (direction: lower)."
+        )
     return tuple(lines)

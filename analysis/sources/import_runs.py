@@ -222,21 +222,23 @@ def _named(
         plan["not_read"] = unread
         names = some(unread, _DIFFER)
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
-    if read_as := {f"{name}: {cell}" for run in runs for name, cell in run.log.read_as.items()}:
-        plan["notes"].append(f"{some(sorted(read_as), _DIFFER)}.")
-    plan["notes"] += _copies(named)
+    plan["notes"] += [*_copies(named), *_same_levels(named)]
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
     needed = settings(section, request.file or "--metric", plan["groups"], plan["baseline"], cells)
+    asked = needed.keys()
+    read_as = {(name not in asked, f"{name}: {cell}") for run in runs for name, cell in run.log.read_as.items()}
+    if read_as:  # what is asked for comes first
+        plan["notes"].append(f"{some([said for _, said in sorted(read_as)], _DIFFER)}.")
     _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
 
 
 def _copies(named: Sequence[Named]) -> Iterator[str]:
-    """A note for each group that has runs with the same rows."""
+    """A note for the runs that have the same rows."""
     logged = [(member, metrics_path(member.run.folder)) for member in named if member.run.log.read > 1]
-    sizes = grouped(((member.group, path.stat().st_size), (member, path)) for member, path in logged)
+    sizes = grouped((path.stat().st_size, (member, path)) for member, path in logged)
     for alike in sizes.values():
         digests = ((hashlib.sha256(path.read_bytes()).digest(), member) for member, path in alike)
         by_rows = grouped(digests) if alike[1:] else {}
@@ -244,6 +246,16 @@ def _copies(named: Sequence[Named]) -> Iterator[str]:
             if copies[1:]:
                 names = some([member.run.name for member in copies], _DIFFER)
                 yield f"These runs have the same rows, and each counts: {names}."
+
+
+def _same_levels(named: Sequence[Named]) -> Iterator[str]:
+    """A note for each factor with levels that logs write in several ways."""
+    factors = ((member.run.texts, level) for member in named for level in member.factors.items())
+    written = grouped((level, texts[level[0]]) for texts, level in factors if level[0] in texts)
+    ways = ((key, sorted({*texts})) for (key, _), texts in written.items())
+    several = grouped((key, " and ".join(texts)) for key, texts in ways if texts[1:])
+    for key, levels in several.items():
+        yield f"Each is one level of {key}, written in several ways: {some(levels, _DIFFER, '; ')}."
 
 
 def _counts(runs: Sequence[LoggedRun]) -> Iterator[str]:
@@ -344,13 +356,14 @@ def _refuse_twins(runs: Sequence[LoggedRun]) -> None:
             run.key = f"{run.group}/{run.key}"
             run.name = f"{run.group}/{run.name}" if names[run.name] > 1 else run.name
     wrong = Diagnostics()
-    for run_name, twins in grouped((run.name, run) for run in runs).items():
+    by_name = grouped((run.name, run) for run in runs)
+    of_group = grouped((run.group, str(run.log.place)) for same in by_name.values() if same[1:] for run in same)
+    for run_name, twins in by_name.items():
         places = {str(run.log.place) for run in twins}
         if len({run.place for run in twins}) == 1 < len(places) == len(twins):
-            # files that were given themselves, whose names are short
-            base = Path(os.path.commonpath(places))
+            # files that were given themselves, whose names are short, or that differ in their endings
             for run in twins:
-                own = Path(str(run.log.place)).relative_to(base)
+                own = Path(str(run.log.place)).relative_to(os.path.commonpath(of_group[run.group]))
                 run.name = run.key = f"{run.group}/{own}" if run.group is not None else str(own)
         elif twins[1:]:
             rule = f"two runs have this name ({', '.join(run.place for run in twins)})"

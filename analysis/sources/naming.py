@@ -24,12 +24,13 @@ _COLUMNS = ("run", "group", "seed")
 _PLANNED = "rlsweep."  # begins the keys of what the plan of an experiment says of its runs
 _WITHOUT = {"group": ": then the names of the runs say it", "seed": ", and runs are counted"}
 _DIGITS = re.compile(r"([0-9]+)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 #: What says the seed in a name: ppo/seed1, ppo_seed2, grpo-s1, ppo run3.
 SEED = re.compile(r"(?:^|[/_.= -])(?:seed|s|run)[=_ -]?(\d+)(?=$|[/_. -])", re.IGNORECASE)
 #: What tools call one of several logs of a run: seed0/train and seed0/eval, seed0_train and seed0_eval.
 _LOG = re.compile(
-    r"(?:^|[_.-])(?:train(?:ing)?|eval(?:uations?)?|val(?:id(?:ation)?)?|test|metrics|logs?|csv|jsonl?|tb|tensorboard"
-    r"|events?|history)(?=$|[_.-])",
+    r"(?:^|[_.-])(?:train(?:ing)?|eval(?:uations?)?|val(?:id(?:ation)?)?|test|metrics|logs?|[ct]sv|txt|jsonl?|gz|parquet"
+    r"|tb|tensorboard|events?|history)(?=$|[_.-])",
     re.IGNORECASE,
 )
 
@@ -185,7 +186,7 @@ def _values(run: LoggedRun, naming: Naming, said: Mapping[str, str], problems: D
             level = run.about[key]
             factors[key] = level if isinstance(level, (str, int, float, bool)) or level is None else str(level)
         else:
-            fields[word] = run.about[key]
+            fields[word] = run.about[key] if word == "seed" else run.texts.get(key, run.about[key])  # 1.10 is not 1.1
     if len(problems) > before:
         return None
     group, seed = str(fields["group"]).strip(), whole(fields["seed"])
@@ -261,12 +262,12 @@ def _doubled(named: Sequence[Named]) -> Diagnostics:
 @lru_cache(4096)
 def level_of(text: str) -> Any:
     """A level in a file or a name, as a number if it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if not _NUMBER.fullmatch(text):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _matched(runs: Sequence[LoggedRun], match: str, problems: Diagnostics) -> dict[str, dict[str, str]]:

@@ -51,8 +51,9 @@ class LoggedRun:
     kind: the format; name: as messages and --map call it; config: its configuration as it was; log: its rows; labels:
     what the tool knows of the run; problem: why it did not end well, or None; started: in unix seconds; key: what makes
     it the same run when it is imported again; place: for messages; commit: of its code, "" where it is not known.
-    about: its configuration with dotted keys, and its labels. folder: where an import has written its log; group: what
-    the path that was given says of it, None where it says nothing.
+    texts: what of its configuration is written without a type, as it is written. about: its configuration with dotted
+    keys, and its labels. folder: where an import has written its log; group: what the path that was given says of it,
+    None where it says nothing.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class LoggedRun:
     key: str = ""
     place: str = ""
     commit: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(init=False)
     folder: Path = field(init=False)
     group: str | None = field(init=False, default=None)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from analysis.spec import metric_catalog, registry
-from analysis.spec.figure_spec import Directions
+from analysis.spec.figure_spec import Direction, Directions
 from analysis.spec.validation import (
     METRIC_SCHEMA,
     Distinct,
@@ -34,12 +34,14 @@ _TIMES = ("time_to", "efficiency")
 class Target(Section):
     """One item of analysis.time_to: `at` in the metric's unit, or `baseline_final` times the baseline's final value.
 
-    metric: the primary one where the item names none.
+    metric: the primary one where the item names none. direction: which way is better; None is what is known of the
+    metric, and higher where nothing is.
     """
 
     metric: Metric = ""
     at: float | None = Field(None, description="a number")
     baseline_final: float | None = Field(None, description="a number")
+    direction: Direction | None = Field(None, description="higher, lower or null (as is known of the metric)")
 
     @model_validator(mode="after")
     def _has_one(self) -> Self:
@@ -194,14 +196,15 @@ class _Timed(Section):
     summary: str
     at: float | None = None
     baseline_final: float | None = None
+    direction: Direction | None = None
 
     @model_validator(mode="after")
     def _has_threshold(self) -> Self:
         given = (self.at is not None) + (self.baseline_final is not None)
         if self.summary in _TIMES and given != 1:
             raise refusal(f"{self.summary} needs either `at` or `baseline_final`", "write baseline_final: 1.0")
-        if self.summary not in _TIMES and given:
-            raise refusal("`at` and `baseline_final` need a summary that is a time", "remove them")
+        if self.summary not in _TIMES and (given or self.direction):
+            raise refusal("`at`, `baseline_final` and `direction` need a summary that is a time", "remove them")
         return self
 
 
@@ -312,9 +315,9 @@ def check_references(declared: Mapping[str, Declared] | None) -> Mapping[str, De
 def hypothesis(name: str, declared: Declared) -> Hypothesis:
     """A declaration in the form that all kinds have."""
     values: dict[str, Any] = dict(declared)
-    at, baseline_final = values.pop("at", None), values.pop("baseline_final", None)
-    if at is not None or baseline_final is not None:
-        values["target"] = Target.model_construct(metric=values["metrics"][0], at=at, baseline_final=baseline_final)
+    threshold = {key: values.pop(key, None) for key in ("at", "baseline_final", "direction")}
+    if values.get("summary") in _TIMES:
+        values["target"] = Target.model_construct(metric=values["metrics"][0], **threshold)
     if isinstance(declared, _Pareto):
         values["ways"] = values.pop("directions")
     if isinstance(declared, _AllOrAny):

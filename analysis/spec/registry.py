@@ -113,7 +113,8 @@ class Summary:
 
     every_step: a claim about it holds only if it holds of every seed, and not of the mean alone. judged: False for one
     that noise makes larger, such as a maximum: differences and claims of it are described and have no verdict. until:
-    the share of the range, from its beginning, that a run must have for it.
+    the share of the range, from its beginning, that a run must have for it. directed: False for one of which a higher
+    value is not better where a higher metric is, such as a variance.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Summary:
     every_step: bool = False
     judged: bool = True
     until: float = 1.0
+    directed: bool = True
 
 
 _summaries: dict[str, Summary] = {}
@@ -130,7 +132,14 @@ _figures: dict[str, Callable[..., Any]] = {}
 
 
 def summary(
-    name: str, title: str, *, of_many: bool = False, every_step: bool = False, judged: bool = True, until: float = 1.0
+    name: str,
+    title: str,
+    *,
+    of_many: bool = False,
+    every_step: bool = False,
+    judged: bool = True,
+    until: float = 1.0,
+    directed: bool = True,
 ) -> Callable[[_Function], _Function]:
     """Register a function of a Curve under a name that hypotheses may use. It raises
     analysis.stats.curve_summaries.NotEvaluable, with the reason, where a curve has no such number. Raises BadPlan if
@@ -138,7 +147,7 @@ def summary(
 
     def register(function: _Function) -> _Function:
         refuse_another(f"summary {name}", _summaries[name].function if name in _summaries else None, function)
-        _summaries[name] = Summary(name, title, function, of_many, every_step, judged, until)
+        _summaries[name] = Summary(name, title, function, of_many, every_step, judged, until, directed)
         return function
 
     return register

@@ -54,7 +54,7 @@ def early(curve: Curve) -> float:
     return curve_summaries.early(curve.steps, curve.values, curve.stop).mean
 
 
-@summary("early_variance", "variance from step to step, in the first tenth,", until=0.1)
+@summary("early_variance", "variance from step to step, in the first tenth,", until=0.1, directed=False)
 def early_variance(curve: Curve) -> float:
     """Variance of the change from one step to the next in the first tenth of the steps."""
     from analysis.stats.curve_summaries import NotEvaluable, early
@@ -67,7 +67,7 @@ def early_variance(curve: Curve) -> float:
     return phase.step_variance
 
 
-@summary("slope", "slope a step")
+@summary("slope", "slope a step", directed=False)
 def slope(curve: Curve) -> float:
     """Theil and Sen's slope, per step."""
     from analysis.stats.trend import theil_sen
@@ -75,7 +75,7 @@ def slope(curve: Curve) -> float:
     return theil_sen(curve.inside.steps, curve.inside.values)
 
 
-@summary("trend", "Kendall's rank correlation with the step")
+@summary("trend", "Kendall's rank correlation with the step", directed=False)
 def trend(curve: Curve) -> float:
     """Kendall's rank correlation with the step."""
     from analysis.stats.trend import kendall
@@ -83,7 +83,7 @@ def trend(curve: Curve) -> float:
     return kendall(curve.inside.steps, curve.inside.values)
 
 
-@summary("late_relative", "final value, as a share of that in the middle,")
+@summary("late_relative", "final value, as a share of that in the middle,", directed=False)
 def late_relative(curve: Curve) -> float:
     """The mean of the last tenth of the steps over that of the tenth in the middle."""
     from analysis.stats.curve_summaries import FINAL, NotEvaluable, finals
@@ -106,7 +106,12 @@ def lowest_relative(curve: Curve) -> float:
     return float(values.min() / values[0])
 
 
-@summary("largest_change", "largest change within the window, as a share of the largest value,", every_step=True)
+@summary(
+    "largest_change",
+    "largest change within the window, as a share of the largest value,",
+    every_step=True,
+    directed=False,
+)
 def largest_change(curve: Curve) -> float:
     """The largest change within the window, over the largest magnitude."""
     from analysis.stats import curve_summaries

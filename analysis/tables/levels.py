@@ -178,9 +178,8 @@ def uneven_lines(study: Study, block: Block) -> list[str]:
     levels = {group: dict.fromkeys(part(cell, shared) for cell in kept.cells) for group, kept in usable.items()}
     every = dict.fromkeys(level for of in levels.values() for level in of)
     lacking = {group: [level for level in every if level not in of] for group, of in levels.items()}
-    gone = [level for lost in lacking.values() for level in lost]
     named = [
-        f"{study.sweep.label(group)} over {counted(len(levels[group]), 'level')}, without {cells.named(lost, gone)}"
+        f"{study.sweep.label(group)} over {counted(len(levels[group]), 'level')}, without {cells.named(lost, every)}"
         for group, lost in lacking.items()
         if lost
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,6 +162,9 @@ def test_runs_with_the_same_rows_are_named(capsys: pytest.CaptureFixture[str]) -
     percent("runs_b/copy.csv", 0.7)
     assert report("runs_a", "runs_b", "--metric", "acc") == 0
     assert "These runs have the same rows, and each counts: runs_b/copy, runs_b/run0." in capsys.readouterr().out
+    percent("runs_c/other.csv", 0.7)
+    assert report("runs_a", "runs_b", "runs_c", "--metric", "acc") == 0
+    assert "each counts: runs_b/copy, runs_b/run0, runs_c/other." in capsys.readouterr().out
 
 
 def test_runs_of_one_name_and_runs_below_two_paths(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,3 +289,89 @@ def test_two_sweeps_are_compared_in_the_methods_that_both_have() -> None:
     table = LoggedRun("CSV", "x/0", {}, ppo.log)
     table.group = "x"
     assert named(ppo, dpo, table) == [("old", 1, {}), ("old", 2, {}), ("x", 1, {})]
+
+
+def table(path: str, columns: str, *rows: str) -> None:
+    """A CSV table with ten steps of each row, which says what stands before the step, and the value after it."""
+    lines = (f"{before},{step},{value}" for row in rows for before, value in [row.split(":")] for step in range(1, 11))
+    Path(path).write_text("\n".join([columns, *lines, ""]))
+
+
+@pytest.mark.parametrize("names", [("1.1", "1.10"), ("7", "007"), ("1000", "1e3"), ("10", "1_0"), ("1", "1.0")])
+def test_groups_of_a_table_keep_their_names(names: tuple[str, str]) -> None:
+    rows = [f"{name},{seed}:{place}.5" for place, name in enumerate(names) for seed in range(2)]
+    table("t.csv", "version,seed,step,acc", *rows)
+    assert report("t.csv", "--group", "version", "--seed", "seed", "--metric", "acc") == 0
+    found = {(run.group, run.seed): run.curves.values["acc"][0] for run in read_sweep(INTO).runs}
+    assert found == {(name, seed): place + 0.5 for place, name in enumerate(names) for seed in range(2)}
+
+
+def test_levels_that_are_written_in_several_ways_are_one_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for place, lr in enumerate(("0.1", "1e-1", ".10")):
+        table(f"t{place}.csv", "lr,seed,step,acc", f"{lr},{place}:0.5")
+    table("t3.csv", "lr,seed,step,acc", "nan,3:0.5", "0_1,4:0.5")
+    assert report("g=t?.csv", "--factor", "lr", "--seed", "seed", "--metric", "acc") == 0
+    assert "Each is one level of lr, written in several ways: .10 and 0.1 and 1e-1." in capsys.readouterr().out
+    assert {level for run in read_sweep(INTO).runs for _, level in run.cell} == {0.1, "nan", "0_1"}
+
+
+@pytest.mark.parametrize(("one", "other"), [(".csv", ".csv.gz"), (".csv", ".tsv"), (".jsonl", ".jsonl.gz")])
+@pytest.mark.parametrize("places", ["a b", "."])
+def test_a_log_and_its_copy_with_another_ending_are_refused(
+    one: str, other: str, places: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("c").mkdir()
+    monkeypatch.chdir("c")
+    for path in (f"{group}/seed{seed}" for group in "ab" for seed in range(3)):
+        if one == ".csv":
+            percent(path + one, 0.5)
+        else:
+            verl(path + one, 0.5)
+        text = Path(path + one).read_bytes().replace(b",", b"\t" if other == ".tsv" else b",")
+        Path(path + other).write_bytes(gzip.compress(text) if other.endswith(".gz") else text)
+    assert report(*places.split(), "--metric", "acc") == 2
+    said = capsys.readouterr().err
+    assert all(f"3 runs ({group}/seed0, {group}/seed1, {group}/seed2): 2 logs of this run" in said for group in "ab")
+
+
+def test_a_note_names_the_levels_that_a_mean_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [(g, s, t, lr) for g in "ab" for s in range(3) for t in range(3) for lr in (1, 2) if (g, t) != ("b", 2)]
+    table("t.csv", "method,seed,task,lr,step,acc", *(f"{g},{s},t{t},{lr}:{s + t + lr}" for g, s, t, lr in cells))
+    factors = ("--factor", "lr", "--factor", "task")
+    assert report("t.csv", "--group", "method", "--seed", "seed", *factors, "--metric", "acc") == 0
+    assert "b over 4 levels, without task = t2." in (INTO / "report" / "tables" / "main.md").read_text()
+
+
+def test_what_is_asked_for_is_the_first_that_a_notation_is_said_of(capsys: pytest.CaptureFixture[str]) -> None:
+    for group, seed in itertools.product("ab", range(4)):
+        text = "".join(f"{step};{place}.91{seed};0,15{step}{seed}\n" for place, step in enumerate((1, 2, 3), 5))
+        Path(f"{group}{seed}.csv").write_text("step;score;loss\n" + text)
+    assert report("a=a?.csv", "b=b?.csv", "--metric", "score") == 0
+    note = next(line for line in capsys.readouterr().out.splitlines() if " more." in line and "score: " in line)
+    assert note.index("score: ") < note.index("more") and "loss" not in note.partition("score")[0]
+
+
+@pytest.mark.parametrize(("direction", "times"), [("", [20, 20]), (", direction: lower", [76, 43])])
+def test_the_direction_of_a_threshold_is_declared_or_said(
+    direction: str, times: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for group, tau in (("a", 60), ("b", 30)):
+        Path(group).mkdir()
+        for seed in range(4):
+            lines = (f"{k},0.5,{3 * math.exp(-k / tau) + 0.001 * seed}\n" for k in range(1, 201))
+            Path(f"{group}/s{seed}.csv").write_text("step,acc,loss\n" + "".join(lines))
+    jump = "{claim: c, kind: less, group: b, metric: loss, summary: largest_change}"
+    Path("q.yaml").write_text(
+        f"paths: [a, b]\nmetric: [acc, loss]\nanalysis:\n  time_to: [{{metric: loss, at: 1.0{direction}}}]\n"
+        f"  hypotheses:\n    J: {jump}\n"
+        f"    T: {{claim: c, kind: less, group: b, metric: loss, summary: time_to, at: 1.0{direction}}}\n"
+    )
+    assert report("q.yaml") == 0
+    assert ("The times until loss reaches its threshold assume" in capsys.readouterr().out) == (not direction)
+    found = json.loads((INTO / "report" / "report.json").read_text())
+    reached = next(one for one in found["comparisons"] if one["summary"] == "time_to")
+    assert [round(group["mean"]) for group in reached["groups"]] == times
+    verdicts = (INTO / "report" / "tables" / "hypotheses.md").read_text()
+    assert "higher than a (adjusted p" in verdicts and ("supported" in verdicts.partition("| T |")[2]) == bool(
+        direction
+    )

@@ -52,7 +52,7 @@ _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECAS
 _ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
-_Run = tuple[Any, ...]  # the levels of the columns that tell the runs of a file apart
+_Run = tuple[str, ...]  # the cells of the columns that tell the runs of a file apart
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Table:
             yield from ((line, row) for row in runs.values())
 
     def run(self, cells: Mapping[str, str]) -> _Run:
-        return tuple(level_of(cells.get(key, "")) for key in self.run_columns)
+        return tuple(cells.get(key, "") for key in self.run_columns)
 
     def at(self, cells: Mapping[str, str]) -> int:
         """The step of a row. Raises ValueError if it is not a whole number, 0 or more."""
@@ -137,10 +137,11 @@ class CsvFiles:
         # a folder's configuration says nothing where the folder holds the files of several runs
         together = Counter(paths[0].parent for paths in by_name.values() if set(keys).isdisjoint(_header(paths[0])))
         for name, paths in by_name.items():
-            for path, labels, log in _logs(paths, step, keys, problems):
+            for path, texts, log in _logs(paths, step, keys, problems):
                 beside = configuration_in([path.parent], keys) if together[path.parent] == 1 else {}
-                title = "/".join([name, *map(str, labels.values())])
-                yield LoggedRun(self.kind, title, {**beside, **labels}, log, labels)
+                levels = {key: level_of(text) for key, text in texts.items()}
+                title = "/".join([name, *texts.values()])
+                yield LoggedRun(self.kind, title, {**beside, **levels}, log, levels, texts=texts)
         as_one(problems).raise_any(BadImport)
 
 
@@ -285,7 +286,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
 
 def _logs(
     paths: Sequence[Path], step: str | None, keys: Collection[str], problems: Diagnostics
-) -> list[tuple[Path, dict[str, Any], Log]]:
+) -> list[tuple[Path, dict[str, str], Log]]:
     """The runs of the files of one name, each with what its columns say of it."""
     tables = [_table(path, step, keys, problems) for path in paths]
     runs = [(table, run, log) for table in tables if not table.is_monitor for run, log in _runs(table, problems)]

@@ -60,7 +60,7 @@ class MlflowFiles:
                 why = None if status == "FINISHED" else f"its status is {status}"
                 labels, commit = {**tags, "mlflow.experiment": experiment}, tags.get("mlflow.source.git.commit", "")
                 log = as_log(path, logged, step)
-                yield LoggedRun(self.kind, title, config, log, labels, why, key=run_id, commit=commit)
+                yield LoggedRun(self.kind, title, config, log, labels, why, key=run_id, commit=commit, texts=params)
         problems.raise_any(BadImport)
 
 
