@@ -48,13 +48,15 @@ class Curves:
     """A run's metrics on its steps.
 
     steps: (n,) increasing. values[name]: (n,), NaN where the step has no such metric or recorded NaN itself; the latter
-    are counted in not_finite[name], as are infinities, which stay in the values. superseded: steps that a later attempt
-    wrote again; repeated: lines that wrote a metric of a step and attempt again, of which the last counts.
+    are counted in not_finite[name], as are infinities, which stay in the values; ends[name]: the step of its last
+    number then, finite or not. superseded: steps that a later attempt wrote again; repeated: lines that wrote a metric
+    of a step and attempt again, of which the last counts.
     """
 
     steps: Array
     values: Mapping[str, Array]
     not_finite: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, float] = field(default_factory=dict)
     bad: tuple[BadLine, ...] = ()
     bad_count: int = 0
     superseded: int = 0
@@ -135,9 +137,9 @@ def parse(log: BinaryIO, name: str) -> Curves:
 
     of_lines = np.frombuffer(steps, dtype=np.float64)
     kept, places, superseded = _places(of_lines, begins)
-    again, not_finite, values = set[int](), dict[str, int](), dict[str, Array]()
+    again, not_finite, ends, values = set[int](), dict[str, int](), dict[str, float](), dict[str, Array]()
     for key, cells, lines in _metrics(blocks):
-        column, count = cells, cells.size
+        column, count, end = cells, cells.size, -1
         if places is not None or count < kept.size:  # else a number is on each line, and all lines count
             at = lines if places is None else places[lines]
             column, recorded = np.full(kept.size + 1, math.nan), np.zeros(kept.size + 1, dtype=bool)
@@ -146,11 +148,12 @@ def parse(log: BinaryIO, name: str) -> Curves:
                 twice = np.setdiff1d(np.arange(at.size), np.unique(at, return_index=True)[1])
                 again.update(lines[twice[at[twice] >= 0]].tolist())
             column, count = column[:-1], int(np.count_nonzero(recorded[:-1]))
+            end = int(np.flatnonzero(recorded[:-1]).max(initial=-1))
         if count:
             values[key] = column
             if odd := int(count - np.isfinite(column).sum()):
-                not_finite[key] = odd
-    return Curves(kept, values, not_finite, tuple(bad), bad_count, superseded, len(again))
+                not_finite[key], ends[key] = odd, float(kept[end])
+    return Curves(kept, values, not_finite, ends, tuple(bad), bad_count, superseded, len(again))
 
 
 _Block: TypeAlias = "tuple[array[float], array[int]]"  # numbers of lines with the same keys, row by row; these lines
@@ -294,7 +297,7 @@ def _histogram(row: Mapping[str, Any]) -> Histogram:
 
 
 SMALL = 1 << 20  # bytes: a shorter log is parsed as fast as anything could be found
-_FORMAT = 4
+_FORMAT = 5
 
 
 def curves(log: Path, shown: str, kept: Path) -> Curves:

@@ -184,7 +184,7 @@ def common_range(
             if run.id in late or incomplete != "carry":
                 reasons[run.id] = late.get(run.id) or short[run.id]
                 del curves[run.id]
-                if run.id in short and run.problem is None:
+                if run.id in short and run.problem is None and not (own_end and metric in run.curves.ends):
                     partial[run.id] = steps, values
             elif steps[-1] < cut.stop:
                 more = np.append(np.arange(steps[-1] + max(spacing, 1.0), cut.stop, max(spacing, 1.0)), cut.stop)
@@ -226,7 +226,8 @@ def _cut(
     ended = [run for run in runs if run.id in every and run.problem is None]
     first = _of_most([((run.group, run.cell), float(every[run.id][0])) for run in ended])
     opened = _of_most([((run.group, run.cell), float(run.curves.steps[0])) for run in ended])
-    last = _of_most([((run.group, run.cell), float(every[run.id][-1])) for run in ended])
+    # a run goes on where the metric is no finite number
+    last = _of_most([((run.group, run.cell), run.curves.ends.get(metric, float(every[run.id][-1]))) for run in ended])
     late, short = {}, {}
     whole: list[str] = []
     for run in runs:
@@ -241,7 +242,9 @@ def _cut(
         elif run.problem is not None:
             short[run.id] = run.problem
         elif steps[-1] <= last[key] - spacing and steps[-1] < (1 - SHORT) * last[key]:
-            short[run.id] = f"{metric} ends at step {steps[-1]:g} of {last[key]:g}"
+            goes_on = run.curves.ends.get(metric, 0.0) > steps[-1]
+            how = "is no finite number after" if goes_on else "ends at"
+            short[run.id] = f"{metric} {how} step {steps[-1]:g} of {last[key]:g}"
         else:
             whole.append(run.id)
     ends = [every[run_id][-1] for run_id in whole] or ([budget] if budget else []) or [x[-1] for x in every.values()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -42,6 +43,8 @@ from launcher.run.lifecycle import RunState, State, write_state
 
 _LISTED = 20
 _DIFFER = 6  # keys named
+_ROUNDED = 1e-3  # of the largest value: how far a log may round
+_Rows = Mapping[tuple[int, int], Mapping[str, Any]]  # by attempt and step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 _WINDOWS = 10  # that a log has at least: in one window of a short log, every time would be its end
 
@@ -138,39 +141,56 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
     )  # fmt: skip
 
 
-def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> str | None:
-    """Make a run's metrics of the logs that other tools have left below a folder; the format, None where there is none.
+def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> Sequence[str]:
+    """Make a run's metrics of the logs that other tools have left below a folder and written since, in unix seconds;
+    notes on what they do not say clearly.
 
-    Of several that were written since, in unix seconds, the one with the most rows comes first: the others give the
-    metrics that it lacks. attempts: how many may have written to one log. BadImport: one cannot be read.
+    A metric of several logs that differ is named after each; of those that agree, that with the most rows counts.
+    attempts: how many may have written to one log. BadImport: one cannot be read, and no better one is beside it.
     """
+    notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
         written_by = ATTEMPTS.set(attempts)
         try:
-            runs = [run for run in _read(ImportRequest((folder,), into, since=since), Path(aside)) if run.log.read]
+            read = list(_read(request := ImportRequest((folder,), into, since=since), Path(aside)))
+            read += _read(request, Path(aside), notes)
         finally:
             ATTEMPTS.reset(written_by)
-        if not runs:
-            return None
-        largest, *others = sorted(runs, key=lambda run: -run.log.read)
-        for log in largest.folder.iterdir():
+        runs = sorted((run for run in read if run.log.read), key=lambda run: -run.log.read)
+        lines, apart = _as_one(runs) if runs[1:] else ([], [])
+        for log in runs[0].folder.iterdir() if runs else ():
             log.replace(into / log.name)
-        if others:
-            _add_metrics(metrics_path(into), others)
-        return largest.kind
+    if lines:
+        files.write_atomic(metrics_path(into), "".join(f"{json.dumps(line)}\n" for line in lines))
+    if apart:
+        notes.append(f"several logs have other values of {some(apart, _DIFFER)}; each is named after its log")
+    return notes
 
 
-def _add_metrics(path: Path, others: Sequence[LoggedRun]) -> None:
-    """Add the metrics of other logs that the log at this path lacks, step by step."""
-    lines = {(line["attempt"], line["step"]): line for line in files.json_lines(path)}
-    names = {name for line in lines.values() for name in line}
-    for run in others:
-        for row in files.json_lines(metrics_path(run.folder)):
-            if added := {name: value for name, value in row.items() if name not in names}:
-                at = {key: row[key] for key in ("step", "attempt", "time")}
-                lines.setdefault((row["attempt"], row["step"]), at).update(added)
-        names |= run.log.cells.keys()
-    files.write_atomic(path, "".join(f"{json.dumps(lines[at])}\n" for at in sorted(lines)))
+def _as_one(runs: Sequence[LoggedRun]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The lines of several logs of one run as those of one; the metrics of several logs that do not agree."""
+    logs = [{(row["attempt"], row["step"]): row for row in files.json_lines(metrics_path(run.folder))} for run in runs]
+    having = grouped((metric, log) for run, log in zip(runs, logs, strict=True) for metric in run.log.cells)
+    apart = sorted(key for key, (log, *others) in having.items() if not all(_agree(key, log, of) for of in others))
+    lines: dict[tuple[int, int], dict[str, Any]] = {}
+    for run, log in zip(runs, logs, strict=True):
+        own = run.name.partition("/")[2] or ("" if run is runs[0] else run.kind)
+        renamed = {metric: written(f"{own}/{metric}") for metric in apart if own}
+        for at, row in log.items():
+            line = lines.setdefault(at, {key: row[key] for key in ("step", "attempt", "time")})
+            for metric in row.keys() & run.log.cells.keys():
+                line.setdefault(renamed.get(metric, metric), row[metric])
+    return [lines[at] for at in sorted(lines)], apart
+
+
+def _agree(metric: str, log: _Rows, other: _Rows) -> bool:
+    """Whether two logs have the same metric, which one of them may have rounded."""
+    rows = ((log[at], other[at]) for at in log.keys() & other.keys())
+    both = [(row[metric], of[metric]) for row, of in rows if metric in row and metric in of]
+    bound = _ROUNDED * max((abs(value) for pair in both for value in pair if math.isfinite(value)), default=0.0)
+    alike = (one == another or abs(one - another) <= bound or (one != one and another != another)
+             for one, another in both)  # fmt: skip
+    return bool(both) and all(alike)
 
 
 def _check_into(into: Path) -> frozenset[str]:
@@ -295,8 +315,9 @@ def _check_place(folder: Path, name: str, member: Named) -> None:
         raise BadImport(Objection(f"run {member.run.name}", KEY_ALONE, rule, "choose another --into"))
 
 
-def _read(request: ImportRequest, aside: Path) -> Iterator[LoggedRun]:
-    """Every run of the places that the request names, with its log in a folder in `aside`."""
+def _read(request: ImportRequest, aside: Path, beaten: list[str] | None = None) -> Iterator[LoggedRun]:
+    """Every run of the places that the request names, with its log in a folder in `aside`. beaten: instead of these,
+    those beside which another format has better ones; why one cannot be read is added."""
     keys = [key for key in (request.naming.group, request.naming.seed, *request.naming.factors) if key is not None]
     number = itertools.count()
     seen: set[Path] = set()  # a run below the paths of two groups is of the first
@@ -308,12 +329,20 @@ def _read(request: ImportRequest, aside: Path) -> Iterator[LoggedRun]:
                 for other, beats in sources().items() if kind in beats.beats for path in places.get(other, ())
             }  # fmt: skip
             kept = {path: name for path, name in sorted(places.get(kind, {}).items())
-                    if path not in seen and better.isdisjoint([_home(path), *_home(path).parents])}  # fmt: skip
+                    if path not in seen
+                    and better.isdisjoint([_home(path), *_home(path).parents]) is (beaten is None)}  # fmt: skip
             seen |= kept.keys()
-            for run in format_.read(kept, request.step, keys):
-                run.folder, run.group = aside / f"run-{next(number)}", group
-                run.log.write(run.folder)
-                yield run
+            apart = grouped((run_name, (path, run_name)) for path, run_name in kept.items()).values()
+            for part in [kept] if beaten is None else map(dict, apart):
+                try:
+                    for run in format_.read(part, request.step, keys):
+                        run.folder, run.group = aside / f"{'run' if beaten is None else 'beaten'}-{next(number)}", group
+                        run.log.write(run.folder)
+                        yield run
+                except BadImport as error:
+                    if beaten is None:
+                        raise
+                    beaten.append(f"not read: {error}")
 
 
 def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path, str]]:

@@ -54,7 +54,7 @@ _LOG_LINES = 30  # of a run that failed
 _WORDS = {
     **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
     **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
-    "written": "killed before write {0[1]} to {0[0]}",
+    "written": "killed at write {0[1]} to {0[0]}",
 }
 
 

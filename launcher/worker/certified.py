@@ -3,6 +3,7 @@ trace.jsonl what each step has read and made. `rlsweep certify` starts it, and c
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -27,10 +28,13 @@ from launcher.worker.attempt import Attempt, Lines
 
 ASKED, TRACE = "certify.json", "trace.jsonl"
 #: A file with a line for each time that a program has opened a file of its job to write it, has made a folder there, or
-#: has renamed something: the path in the job's folder. What Hydra writes does not count.
-WRITES = "writes"
+#: has renamed something: the path in the job's folder; and with another, after which EMPTIED follows, where opening it
+#: empties it. What Hydra writes does not count.
+WRITES, EMPTIED = "writes", ", emptied"
 _HYDRAS = re.compile(r"/\.hydra\b|\.log$")  # what each job has without a checkpoint
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+#: What opens files in C++ or Rust, where Python tells nobody of it; the path is the second argument, or has this name.
+_SAVES = {"torch": ("save", "f"), "safetensors.torch": ("save_file", "filename")}
 #: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
 DATA, CHECKPOINT = "data", "checkpoint"
 
@@ -41,7 +45,7 @@ class CertifiedAttempt(Attempt):
 
     at: `before`, `during` (it has its files, but not its name) or `after` the checkpoint of the step, `logged` (its
     line is written), or the `moment` after so many seconds, with SIGKILL; `stop`, which is as `logged`, with SIGTERM.
-    `written`, which has a path and a number instead of a step: before a program's write to it of this number (WRITES).
+    `written`, which has a line of WRITES and a number instead of a step: before a program's write of this number.
     """
 
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
@@ -51,6 +55,7 @@ class CertifiedAttempt(Attempt):
         self._end = tuple(ends[attempt - 1]) if attempt <= len(ends) else ("", 0)
         self._trace = Lines(folder / TRACE)
         self._job, self._process, self._writes = f"{folder.resolve() / 'job'}/", os.getpid(), Counter[str]()
+        self._unheard = dict(_SAVES)
         (folder / WRITES).write_bytes(b"")
         sys.addaudithook(self._audited)
         if self._end[0] == "moment":
@@ -63,6 +68,10 @@ class CertifiedAttempt(Attempt):
             os.kill(os.getpid(), signal.SIGTERM if at == "stop" else signal.SIGKILL)
 
     def _audited(self, event: str, given: tuple[Any, ...]) -> None:
+        if event == "import":
+            for name in [name for name, (save, _) in self._unheard.items() if hasattr(sys.modules.get(name), save)]:
+                save, path = self._unheard.pop(name)
+                setattr(sys.modules[name], save, _announced(getattr(sys.modules[name], save), path))
         if event not in ("open", "os.mkdir", "os.rename") or (event == "open" and not given[2] & _WRITING):
             return
         if os.getpid() != self._process:  # a fork that the job has made
@@ -70,11 +79,16 @@ class CertifiedAttempt(Attempt):
         with suppress(TypeError, ValueError, OSError):  # of a path that is a number, or cannot be followed
             paths = [os.path.realpath(os.fsdecode(path)) for path in given[: 2 if event == "os.rename" else 1]]
             if all(path.startswith(self._job) and not _HYDRAS.search(path) for path in paths):
-                path = paths[-1].removeprefix(self._job)
-                self._writes[path] += 1
-                self._reached("written", [path, self._writes[path]])
-                with open(self.folder / WRITES, "a", encoding="utf-8") as counted:
-                    counted.write(f"{path}\n")
+                self._written(paths[-1].removeprefix(self._job), event == "open" and bool(given[2] & os.O_TRUNC))
+
+    def _written(self, path: str, empties: bool) -> None:
+        for name in (path, path + EMPTIED)[: 1 + empties]:
+            self._writes[name] += 1
+            if name != path and self._end == ("written", [name, self._writes[name]]):
+                os.truncate(self._job + path, 0) if os.path.exists(self._job + path) else os.mknod(self._job + path)
+            self._reached("written", [name, self._writes[name]])
+            with open(self.folder / WRITES, "a", encoding="utf-8") as counted:
+                counted.write(f"{name}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         super().log(step, metrics)
@@ -97,6 +111,19 @@ class CertifiedAttempt(Attempt):
             made = digests(Path(aside), self._contents, "state")
         seen = {key: value if key == DATA else content_hash(json.dumps(value)) for key, value in read.items()}
         self._trace.append({"step": step, **seen, **made})
+
+
+def _announced(save: Callable[..., Any], path: str) -> Callable[..., Any]:
+    """The function, which tells audit hooks of the file that it opens. path: the name of its second argument."""
+
+    @functools.wraps(save)
+    def announced(*given: Any, **named: Any) -> Any:
+        place = given[1] if len(given) > 1 else named.get(path)
+        if isinstance(place, (str, os.PathLike)):
+            sys.audit("open", os.fspath(place), None, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        return save(*given, **named)
+
+    return announced
 
 
 def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None) -> dict[str, str]:

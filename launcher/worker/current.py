@@ -72,14 +72,15 @@ class Job:
         return [place for place in places if place.is_dir() and any(place.iterdir())]
 
     def take_back(self) -> None:
-        """Move what the last attempt has left back into the job's folder, but for files that are there anew."""
+        """Move what earlier attempts have left back into the job's folder, but for files that are there anew, and their
+        lines into the log. The last one may have ended before it had taken back what was left to it."""
         if self.continues:
             return
         self.continues = True
-        for place in self.earlier()[-1:]:
-            for entry in place.iterdir():
-                if not (self.folder / entry.name).exists():
-                    entry.rename(self.folder / entry.name)
+        for place in reversed(self.earlier()):
+            _move(place, self.folder)
+        if not self.logs:
+            self.restore_log()
 
     def restore_log(self, before: float = math.inf) -> None:
         """Put the lines of earlier attempts for steps before that one back into the log."""
@@ -89,6 +90,16 @@ class Job:
                 if "time" in record and record["step"] < before:
                     lines[record["step"]] = json.dumps(record)
         files.write_atomic(metrics_path(run), "".join(f"{lines[step]}\n" for step in sorted(lines)))
+
+
+def _move(place: Path, into: Path) -> None:
+    """Move what is in a folder into another one, but for files that are there."""
+    for entry in place.iterdir():
+        there = into / entry.name
+        if not os.path.lexists(there):
+            entry.rename(there)
+        elif there.is_dir() and entry.is_dir() and not entry.is_symlink():
+            _move(entry, there)
 
 
 _job: Job | None = None

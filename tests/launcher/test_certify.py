@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import pickle
 import re
+import sys
 import textwrap
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 
 from launcher import __main__ as launcher
 from launcher import files
@@ -24,7 +28,7 @@ from launcher.config import identity
 from launcher.run import lifecycle
 from launcher.run.folder import FORMAT, run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
-from launcher.worker import pickled
+from launcher.worker import certified, pickled
 from launcher.worker.certified import digests
 from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
 from tests.launcher.conftest import ROOT
@@ -128,6 +132,27 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
     assert pickled.digest(tmp_path, pickle.dumps(Calls())) and not (tmp_path / "called").exists()
 
 
+def test_files_that_are_opened_in_cpp_or_rust_are_edges_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job").mkdir()
+    attempt = certified.CertifiedAttempt.__new__(certified.CertifiedAttempt)
+    attempt.folder, attempt._end, attempt._unheard = tmp_path, ("", 0), dict(certified._SAVES)
+    attempt._job, attempt._process, attempt._writes = f"{tmp_path.resolve()}/job/", os.getpid(), Counter()
+    monkeypatch.setattr(sys, "audit", lambda event, *given: attempt._audited(event, given))
+    monkeypatch.setattr(torch, "save", torch.save)
+    monkeypatch.setattr(safetensors.torch, "save_file", safetensors.torch.save_file)
+    attempt._audited("import", ("anything",))
+    torch.save({"x": 1}, tmp_path / "job" / "a.pt")
+    torch.save({"x": 1}, f=str(tmp_path / "job" / "b.pt"))
+    torch.save({"x": 1}, io.BytesIO())
+    torch.save({"x": 1}, tmp_path / "elsewhere.pt")
+    for _ in range(2):
+        safetensors.torch.save_file({"x": torch.ones(1)}, filename=tmp_path / "job" / "c.safetensors")
+    assert torch.load(tmp_path / "job" / "b.pt") == {"x": 1}
+    names = ["a.pt", "b.pt", "c.safetensors", "c.safetensors"]
+    lines = (tmp_path / certified.WRITES).read_text().splitlines()
+    assert lines == [line for name in names for line in (name, f"{name}, emptied")]
+
+
 PROGRAM = """
     import json, random, time
     from pathlib import Path
@@ -152,8 +177,9 @@ PROGRAM = """
             if config.bug == "raises":
                 raise ValueError("it cannot train")
             rlsweep.log(step, {"reward": made["weights"], "step_time": time.time(), "steps_per_second": time.time()})
-            kept.with_name("draft").write_text(json.dumps(made))
-            kept.with_name("draft").rename(kept)
+            draft = kept if config.bug == "in place" else kept.with_name("draft")
+            draft.write_text(json.dumps(made))
+            draft.rename(kept)
         return made["weights"]
 
     if __name__ == "__main__":
@@ -166,13 +192,15 @@ PROGRAM = """
     [
         ("", 0, "bit-equal in 5 of 5 repetitions, with 2 kills"),
         ("momentum", 3, "from step"),
+        ("in place", 3, "first in the end: it ended as failed (JSONDecodeError"),
         ("seed", 3, "the standard deviation of the last reward between undisturbed repetitions is"),
         ("raises", 4, "the undisturbed run ended as failed: ValueError: it cannot train"),
     ],
 )
 def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: int, said: str) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
-    output = command(tmp_path, "certify", "--kills", "2", "python", "train.py", f"bug={bug}", code=code)
+    words = ["--kills", "2", "--seed", "9", "python", "train.py", f"bug={bug}"]
+    output = command(tmp_path, "certify", *words, code=code)
     assert said in output, output
     made = {path.name for path in tmp_path.iterdir()} - {"train.py", "__pycache__"}
     assert made == (set() if code == 4 else {"multirun"})
@@ -180,9 +208,11 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
         return
     (place,) = tmp_path.glob("multirun/*/certificate.json")
     certificate = json.loads(place.read_text())
-    assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"] and certificate["of"] == 5
-    assert certificate["edges"] == 4 * 2 and certificate["edges_killed"] == 2  # a draft and its name in each step
-    assert "killed before write 1 to " in certificate["results"][-1]["how"]
+    assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"]
+    assert certificate["edges"] == 4 * 3  # in each step a draft, the draft when it is empty, and its name
+    assert "killed at write 3 to " in certificate["results"][4]["how"]
+    reached = (5, 2) if bug != "in place" else (6, 1)  # an empty checkpoint ends the run
+    assert (certificate["of"], certificate["edges_killed"]) == reached
     assert place.with_suffix(".txt").read_text().splitlines()[0] in output
 
 

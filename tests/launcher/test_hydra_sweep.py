@@ -369,6 +369,77 @@ def test_metrics_come_from_what_a_program_leaves(tmp_path: Path) -> None:
     assert "val/acc" in said
 
 
+def test_metrics_of_several_logs_are_named_after_their_logs_where_these_do_not_agree(tmp_path: Path) -> None:
+    before = """
+        import json
+        from hydra.core.hydra_config import HydraConfig
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        def events(folder, **values):
+            writer = EventFileWriter(str(folder))
+            for step, numbers in enumerate(zip(*values.values())):
+                tagged = [summary_pb2.Summary.Value(tag=tag, simple_value=x) for tag, x in zip(values, numbers)]
+                writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=tagged)))
+            writer.close()
+    """
+    task = """
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        events(folder / "tb" / "train", loss=[0.5, 0.25, 0.125], lr=[0.123456, 0.2, 0.3])
+        events(folder / "tb" / "val", loss=[0.75, 0.5])
+        (folder / "tb" / "rounded.csv").write_text("step,lr,reward\\n0,0.1235,1\\n1,0.2,2\\n2,0.3,3\\n3,0.4,4\\n")
+        rows = [{"step": step, "length": 10 + step} for step in range(2)]
+        (folder / "episodes.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+        (folder / "table.csv").write_text("step,x\\n1,1\\n1,2\\n")
+    """
+    write_program(tmp_path, task, before)
+    said = sweep(tmp_path, "+x=1", "hydra.sweeper.analysis.primary.metric=loss", code=1)
+    assert "the recorded metrics are " in said and "tb/train/loss" in said and "tb/val/loss" in said
+    (run,) = runs(tmp_path)
+    rows = [{key: row[key] for key in row if key not in ("attempt", "time")} for row in logged(run)]
+    assert rows == [
+        {"step": 0, "tb/train/loss": 0.5, "tb/val/loss": 0.75, "lr": 0.1235, "reward": 1, "length": 10},
+        {"step": 1, "tb/train/loss": 0.25, "tb/val/loss": 0.5, "lr": 0.2, "reward": 2, "length": 11},
+        {"step": 2, "tb/train/loss": 0.125, "lr": 0.3, "reward": 3},
+        {"step": 3, "lr": 0.4, "reward": 4},
+    ]
+    noted = (run / "attempts" / "1" / "stderr.log").read_text()
+    assert "the job's metrics: several logs have other values of loss; each is named after its log" in noted
+    assert "the job's metrics: not read: " in noted and "table.csv" in noted
+
+
+@pytest.mark.parametrize("ends", ["before", "after"])
+def test_nothing_is_lost_if_an_attempt_ends_without_a_step(tmp_path: Path, ends: str) -> None:
+    """Before it has asked for the files of the last one, or after the training."""
+    task = """
+        import json, rlsweep
+        attempt = int(os.environ["RLSWEEP_RUN"].rpartition(":")[2])
+        Path("made/kept").mkdir(parents=True, exist_ok=True)
+        Path("made/log.txt").write_text(str(attempt))
+        if attempt == 2 and config.ends == "before":
+            raise OSError("the data cannot be reached")
+        rlsweep.context()
+        checkpoint = Path("made/kept/step")
+        for step in range(1 + (int(checkpoint.read_text()) if checkpoint.exists() else 0), 7):
+            if config.ends == "before" and attempt == 1 and step == 4:
+                raise OSError("first")
+            rlsweep.log(step, {"score": attempt})
+            checkpoint.write_text(str(step))
+        if config.ends == "after" and attempt < 3:
+            raise OSError("the figures cannot be drawn")
+    """
+    write_program(tmp_path, task)
+    words = (f"+ends={ends}", "hydra.job.chdir=true", "hydra.sweeper.experiment.name=train")
+    sweep(tmp_path, *words, code=1)
+    command(tmp_path, "resume", "train", code=1)
+    command(tmp_path, "resume", "train")
+    (run,) = runs(tmp_path)
+    assert state(run) == RunState.DONE
+    scores = [1, 1, 1, 3, 3, 3] if ends == "before" else [1] * 6
+    assert [(row["step"], row["score"]) for row in logged(run)] == [*enumerate(scores, start=1)]
+    assert (run / "job" / "made" / "log.txt").read_text() == "3"
+
+
 def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_called_there_too(tmp_path: Path) -> None:
     before = """
         import jaxlib
