@@ -171,7 +171,7 @@ def _made_by(sweep: Sweep) -> Iterator[str]:
             if seeds
         )
         versions.append(f"version {number}: {'; '.join(listed)}")
-    accepted = "nobody accepted it" if mixed.accepted is None else "the difference was accepted with accept_code=true"
+    accepted = "nobody accepted it" if mixed.accepted is None else "the difference was accepted"
     unknown = f" {capital(counted(mixed.unknown, 'run'))} of unknown code." if mixed.unknown else ""
     differ = f"{some(mixed.names, _FILES)} {'differs' if len(mixed.names) == 1 else 'differ'}"
     yield f"These runs mix code ({accepted}): {differ}. {'. '.join(map(capital, versions))}.{unknown}"

@@ -6,6 +6,7 @@ missing runs as every plan does. Hydra gets the results of all jobs, those of ea
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import pickle
@@ -104,12 +105,24 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
         if cluster["name"] == "local":
             plan = replace(plan, show=partial(_show, jobs.runs, out))
         swept = sweep.sweep(ROOT, plan, train=HydraApplication.work)
+        _link(master, plan, jobs)
     if failed := next((state for state in swept.states.values() if state is not None and state.error), None):
         _say_failed(failed, jobs.runs[failed.id].config["start"]["overrides"])
     returned = [_result(plan, job, compositions) for job in jobs.jobs]
     size = given.get("max_batch_size") or len(returned) or 1
     results += [returned[at : at + size] for at in range(0, len(returned), size)]
     return swept.code
+
+
+def _link(master: DictConfig, plan: Plan, jobs: Jobs) -> None:
+    """Link the directories that hydra.sweep names to the folders of their jobs, also of those done by earlier launches
+    and of equal ones."""
+    before, config = HydraConfig.instance().cfg, copy.deepcopy(master)
+    for number, job in enumerate(jobs.jobs):
+        folder = run_folder(plan.multirun, job.run) / hydra_job.FOLDER
+        if folder.exists():
+            hydra_job.link(hydra_job.numbered(config, {"overrides": job.overrides, "number": number}), folder)
+    HydraConfig.instance().cfg = before
 
 
 def _show(runs: Mapping[str, PlannedRun], out: TextIO, run_ids: Sequence[str]) -> Callable[[str], None]:

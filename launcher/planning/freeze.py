@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,8 @@ def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Seque
     last = declaration.registration(earlier[-1:], experiment.document(), Declaration(1, 1))
     if last is not None and last.plan is not None and not last.changes:
         return
-    known, done = _results(multirun, experiment, earlier, archived)
+    plans = _plans(experiment.document(), frozen_plan(multirun / experiment.name), earlier)
+    known, done = _results(multirun, plans, earlier, archived)
     digest = identity.content_hash(identity.canonical_json(said))
     now = {"hash": digest, "time": time.time(), "planned": len(known), "done": done, **said}
     files.write_json(record, {"format": DECLARATIONS_FORMAT, "declarations": [*earlier, now]})
@@ -169,10 +170,11 @@ def declaration_warnings(plan: Plan) -> list[str]:
 
 
 def _warning(plan: Plan, experiment: Experiment) -> str | None:
-    """What a launch changes of what was declared, or else of the plan that it replaces, with the command that keeps
-    every seed. None: nothing, or the record cannot be read, which the launch refuses."""
+    """What a launch changes of what was declared, or else of the plan that it replaces, or that earlier plans have
+    results of more seeds, with the command that keeps every seed. None: none of these, or the record cannot be read,
+    which the launch refuses."""
     multirun = plan.multirun
-    former = frozen_plan(multirun / experiment.name)
+    former, document = frozen_plan(multirun / experiment.name), experiment.document()
     try:
         earlier = _read_declarations(multirun / experiment.name / DECLARATIONS)
     except ValueError:
@@ -180,18 +182,23 @@ def _warning(plan: Plan, experiment: Experiment) -> str | None:
     before = earlier
     if former is not None and not any("plan" in entry for entry in earlier):
         before = [{"done": [], "planned": 0, **_said(former)}]
-    changed = declaration.registration(before, experiment.document(), Declaration(1, 1))
-    if changed is None or changed.plan is None or not changed.changes:
+    plans = _plans(document, former, earlier)
+    seeds = sorted({seed for each in plans for seed in each["seeds"]})
+    more = {*seeds} - {*experiment.seeds} if experiment.sequential is None else set()
+    changed = declaration.registration(before, document, Declaration(1, 1))
+    if not more and (changed is None or changed.plan is None or not changed.changes):
         return None  # without a look at thousands of runs
-    known, done = _results(multirun, experiment, earlier, lifecycle.archived(multirun))
-    changed = declaration.registration(before, experiment.document(), Declaration(len(done), len(known)))
-    if changed is None or changed.plan is None or not changed.changes:
-        return None
-    seeds = sorted({*changed.plan["seeds"], *(former.seeds if former is not None else ()), *experiment.seeds})
-    lost = experiment.sequential is None and len(seeds) > len(experiment.seeds)
+    known, done = _results(multirun, plans, earlier, lifecycle.archived(multirun))
+    changed = declaration.registration(before, document, Declaration(len(done), len(known)))
     again = added_seeds.with_seeds(experiment.command, seeds, plan.seed_key)
-    keep = f" To keep every seed: {again}" if lost else ""
-    return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
+    keep = f" To keep every seed: {again}" if more else ""
+    if changed is not None and changed.plan is not None and changed.changes:
+        return f"{experiment.name}: {changed.sentence()} Every report says so first.{keep}"
+    lost = {run["seed"] for each in plans for run in each["runs"] if run["seed"] in more and run["id"] in done}
+    if not lost:
+        return None
+    named = f"seed{'s' if len(lost) > 1 else ''} {', '.join(map(str, sorted(lost)))}"
+    return f"{experiment.name}: runs of {named} are done, but this plan leaves them out.{keep}"
 
 
 def _said(experiment: Experiment) -> dict[str, Any]:
@@ -202,16 +209,22 @@ def _said(experiment: Experiment) -> dict[str, Any]:
     return {"hypotheses": hypotheses, "plan": {key: plan[key] for key in declaration.PARTS} | {"analysis": section}}
 
 
+def _plans(
+    plan: Mapping[str, Any], former: Experiment | None, earlier: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The plan, and those that its experiment has had at this scale. former: the one that was frozen last; earlier: its
+    declarations."""
+    kept = [*earlier, *([{"plan": former.document()}] if former is not None else [])]
+    return [plan, *(entry["plan"] for entry in declaration.of_scale(kept, plan) if "plan" in entry)]
+
+
 def _results(
     multirun: Path,
-    experiment: Experiment,
+    plans: Iterable[Mapping[str, Any]],
     earlier: Sequence[Mapping[str, Any]],
     archived: Mapping[str, Sequence[Path]],
 ) -> tuple[list[str], list[str]]:
-    """The runs that an experiment has ever planned at this scale, and those of them that have had results."""
-    plan, former = experiment.document(), frozen_plan(multirun / experiment.name)
-    kept = [*earlier, *([{"plan": former.document()}] if former is not None else [])]
-    plans = [plan, *(entry["plan"] for entry in declaration.of_scale(kept, plan) if "plan" in entry)]
+    """The runs of some plans, and those of them that have had results."""
     known = list(dict.fromkeys(run["id"] for document in plans for run in document["runs"]))
     seen = {run_id for entry in earlier for run_id in entry["done"]}
     folders = {run_id: [run_folder(multirun, run_id), *archived.get(run_id, ())] for run_id in known}

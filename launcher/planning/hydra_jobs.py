@@ -46,7 +46,7 @@ from launcher.planning.design import distinct, excludes, short_labels
 from launcher.planning.experiment_spec import Levels, Zip
 from launcher.planning.overrides import COMMAND_LINE, is_within
 from launcher.planning.plan import CodeChoice, Entry, Plan, PlannedRun
-from launcher.planning.schema import report
+from launcher.planning.schema import brief, report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
 
@@ -433,6 +433,10 @@ def jobs(
                 rule += f"; the options of {override.key_or_group} are {some(options, 8)}"
             key, _, value = word.partition("=")
             problems.add(COMMAND_LINE, key, value, rule, "write a word that has levels")
+        key, _, value = word.partition("=")
+        if key.lstrip("+") == section.seed_key and value.startswith("+"):
+            rule = "to Hydra, the sign is part of a number, and adds no seeds to those of earlier launches"
+            problems.add(COMMAND_LINE, key, value, rule, f"write all seeds, such as {key}=0,1,{value[1:]}")
     groups, baseline = section.experiment.groups or {program["name"]: {}}, section.experiment.baseline
     if baseline is not None and baseline not in groups:
         rule = f"must be one of the groups: {', '.join(groups)}"
@@ -464,6 +468,15 @@ def jobs(
                 words_of = " ".join(chosen.values())
                 refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
     problems.extend(refused)
+    known = sorted({key.lstrip("+") for axis in (*groups.values(), *(axis[0] for axis in factors)) for key in axis})
+    for number, each in enumerate(section.experiment.exclude if not problems else ()):
+        at, keys = f"hydra.sweeper.experiment.exclude[{number}]", [key.lstrip("+") for key in each]
+        if unknown := next((key for key in keys if key not in (*known, "group")), None):
+            rule = f"the sweep sets no such key; it sets {some(known, 8)}"
+            problems.add(PROGRAM, f"{at}.{unknown}", None, rule, closest(unknown, known, otherwise="remove it"))
+        elif number not in frozen.used and {*keys}.isdisjoint(key.lstrip("+") for key in swept):
+            rule = "this exclusion leaves out no job: none has these levels together"
+            problems.add(PROGRAM, at, brief(each), rule, "correct its levels, or remove it")
     if not result.jobs and not problems:
         rule = "the sweep has no job, because this leaves out each"
         problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
@@ -505,7 +518,10 @@ def _add(
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
     levels = {key: _finite(values[key]) if key in values else chosen[key].partition("=")[2] for key in varied}
-    if any(excludes(exclusion, {**levels, "group": group}) for exclusion in frozen.excluded):
+    if frozen.leaves_out(
+        {key: values[key] if key in values else compositions.parsed(word).value() for key, word in chosen.items()},
+        group,
+    ):
         return
     run, seed = frozen.run(composition, number, list(chosen.values()))
     factors = {label: levels[key] for key, label in labels.items()}
@@ -523,12 +539,24 @@ class _Frozen:
 
     def __init__(self, section: Sweep, program: Mapping[str, Any], outputs: Mapping[str, str]) -> None:
         self._section, self._program, self._outputs = section, program, outputs
-        self.excluded = [
-            {key: tuple(level) if isinstance(level, (list, tuple)) else (level,) for key, level in each.items()}
+        self._excluded = [
+            {key.lstrip("+"): tuple(level) if isinstance(level, (list, tuple)) else (level,)
+             for key, level in each.items()}
             for each in section.experiment.exclude
-        ]
+        ]  # fmt: skip
+        #: The exclusions that have left out a job, by number.
+        self.used = set[int]()
         self._parts: dict[int, tuple[Any, _Part]] = {}
         self._start = {key: value for key, value in program.items() if key not in ("task", KEY)}
+
+    def leaves_out(self, levels: Mapping[str, Any], group: str) -> bool:
+        """Whether an exclusion leaves out a job of the group with these values of the keys that the sweep sets."""
+        if not self._excluded:
+            return False
+        cell = {**{key.lstrip("+"): level for key, level in levels.items()}, "group": group}
+        matched = [number for number, exclusion in enumerate(self._excluded) if excludes(exclusion, cell)]
+        self.used.update(matched)
+        return bool(matched)
 
     def run(self, composition: Composition, number: int, overrides: list[str]) -> tuple[PlannedRun, int]:
         """A job's run, and its seed (0 without one)."""

@@ -158,7 +158,9 @@ def _called(
     """Call the function in the folder of the launch's command; the summary."""
     attempt = job.attempt
     os.chdir(config["start"]["cwd"])
-    _link(composed, job.folder)
+    if not link(composed, job.folder):
+        with read_write(composed.hydra), open_dict(composed.hydra):
+            composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(job.folder.parent), job.folder.name
     began = time.monotonic()
     try:
         with _noted_outputs(multirun_of(attempt.folder), read_config(attempt.folder)):
@@ -273,11 +275,9 @@ def numbered(composed: DictConfig, start: Mapping[str, Any], folder: str | None 
     return composed
 
 
-def _link(composed: DictConfig, folder: Path) -> None:
-    """Let the directory that Hydra's own launcher would give the job lead to its folder.
-
-    A directory that is there already belongs to something else: then the job's folder is named as it is.
-    """
+def link(composed: DictConfig, folder: Path) -> bool:
+    """Let the directory that Hydra's own launcher would give the job lead to its folder; False: a directory that is
+    there already belongs to something else."""
     HydraConfig.instance().set_config(composed)
     place = Path(str(composed.hydra.sweep.dir)) / str(composed.hydra.sweep.subdir)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -287,8 +287,8 @@ def _link(composed: DictConfig, folder: Path) -> None:
     try:
         place.symlink_to(folder)
     except FileExistsError:
-        with read_write(composed.hydra), open_dict(composed.hydra):
-            composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(folder.parent), folder.name
+        return False
+    return True
 
 
 def _loaded(start: Mapping[str, Any]) -> Task:

@@ -375,3 +375,24 @@ def test_the_direction_of_a_threshold_is_declared_or_said(
     assert "higher than a (adjusted p" in verdicts and ("supported" in verdicts.partition("| T |")[2]) == bool(
         direction
     )
+
+
+def test_a_metric_that_is_no_number_from_a_step_on_is_a_gap(capsys: pytest.CaptureFixture[str]) -> None:
+    """But not one that is a number where it is evaluated alone, in every tenth step."""
+    for group, seed in itertools.product("ab", range(4)):
+        rows = (
+            f"{step},{'nan' if (group, seed % 2) == ('b', 1) and step > 6 else seed + step},"
+            f"{seed if step % 10 == 0 else 'nan'}\n"
+            for step in range(100)
+        )
+        Path(f"{group}{seed}.csv").write_text("step,acc,val\n" + "".join(rows))
+    words = ("a=a?.csv", "b=b?.csv", "--metric", "acc", "--metric", "val")
+    assert report(*words) == 0
+    said = capsys.readouterr().out
+    assert said.count("acc is no finite number after step 6 of 99") == 2 and "Measured to step 99" in said
+    found = json.loads((INTO / "report" / "report.json").read_text())["comparisons"]
+    seeds = {(one["metric"], group["group"]): len(group["values"]) for one in found for group in one["groups"]}
+    assert seeds == {("acc", "a"): 4, ("acc", "b"): 2, ("val", "a"): 4, ("val", "b"): 4}
+    Path("own.yaml").write_text(f"paths: [{', '.join(words[:2])}]\nmetric: acc\nanalysis: {{end: own}}\n")
+    assert report("own.yaml") == 0
+    assert capsys.readouterr().out.count("acc is no finite number after step 6 of 99") == 2

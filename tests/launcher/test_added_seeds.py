@@ -91,6 +91,21 @@ def test_a_plan_that_drops_seeds_with_results_says_so_with_the_command_that_keep
     assert freeze.declaration_warnings(fewer) == [line]
 
 
+def test_seeds_of_all_launches_are_kept(words: tuple[str, ...]) -> None:
+    for seeds in ("0,1", "0,1,2", "0,1"):
+        freeze.freeze(plan := make(*words, f"seed={seeds}"))
+        for run_id in plan.runs:
+            folder = run_folder(plan.multirun, run_id)
+            write_state(folder, read_state(folder).replace(state=RunState.DONE))
+    (line,) = freeze.declaration_warnings(make(*words, "seed=0,1,2"))
+    assert "seeds = 0, 1, 2 (declared: 0, 1)" in line and "keep" not in line
+    (line,) = freeze.declaration_warnings(make(*words, "seed=0,1"))
+    assert line.startswith("looks: runs of seed 2 are done, but this plan leaves them out. To keep every seed: python ")
+    assert line.endswith(" seed=0,1,2")
+    (line,) = freeze.declaration_warnings(make(*words, "seed=0,1,7"))
+    assert "seeds = 0, 1, 7" in line and line.endswith(" seed=0,1,2,7")
+
+
 @pytest.mark.parametrize(
     ("command", "key", "kept"),
     [

@@ -440,6 +440,48 @@ def test_nothing_is_lost_if_an_attempt_ends_without_a_step(tmp_path: Path, ends:
     assert (run / "job" / "made" / "log.txt").read_text() == "3"
 
 
+def test_each_launch_links_all_its_jobs(folder: Path) -> None:
+    for place, words in (("a", "x=1,2,1.0"), ("b", "x=2,1"), ("c", "x=1")):
+        sweep(folder, words, f"hydra.sweep.dir=swept/{place}")
+    one, other = (run / "job" for run in sorted(runs(folder), key=lambda run: read_config(run)["config"]["x"]))
+    for place, jobs in (("a", [one, other, one]), ("b", [other, one]), ("c", [one])):
+        made = {path.name: path.resolve() for path in (folder / "swept" / place).iterdir() if path.is_symlink()}
+        assert made == {str(number): job.resolve() for number, job in enumerate(jobs)}
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["+lr=0.5,0.9", "exclude=[{+lr:0.9}]"], [("train", 0.5)]),
+        (["+lr=0.5,0.9", "exclude=[{lr:[0.9,0.7]}]"], [("train", 0.5)]),
+        (["+lr=[8],[8,8]", "exclude=[{lr:[[8,8]]}]"], [("train", [8])]),
+        (["+lr=1", "groups={ok:{x:1},other:{x:2}}", "exclude=[{x:2.0}]"], [("ok", 1)]),
+        (["x=1,2", "exclude=[{x:3}]"], [("train", None)] * 2),  # the command line changes the levels
+    ],
+)
+def test_exclusions_leave_out_jobs_by_any_key_of_the_sweep(folder: Path, words: list[str], left: Any) -> None:
+    sweep(
+        folder, *(word if word[0] in "+x" else f"++hydra.sweeper.experiment.{word}" for word in (*words, "name=train"))
+    )
+    plan = json.loads((folder / "multirun" / "train" / "plan.json").read_text())
+    configs = {run.name: read_config(run)["config"] for run in runs(folder)}
+    assert [(entry["group"], configs[entry["id"]].get("lr")) for entry in plan["runs"]] == left
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("hydra.sweeper.experiment.exclude=[{group:nobody}]", "this exclusion leaves out no job"),
+        ("hydra.sweeper.experiment.exclude=[{lr:0.9}]", "exclude[0].lr: the sweep sets no such key; it sets seed"),
+        ("seed=+4,5", "write all seeds, such as seed=0,1,4,5"),
+    ],
+)
+def test_what_leaves_out_or_adds_nothing_is_refused(folder: Path, word: str, said: str) -> None:
+    declared = [] if word.startswith("seed") else ["hydra.sweeper.experiment.seeds=[0,1]"]
+    assert said in sweep(folder, *declared, word, code=2)
+    assert not (folder / "multirun").exists()
+
+
 def test_libraries_that_compute_in_threads_are_in_no_fork_and_callbacks_are_called_there_too(tmp_path: Path) -> None:
     before = """
         import jaxlib
