@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -25,7 +25,7 @@ from analysis.spec.validation import Listed, Objection, Section, closest, explai
 from launcher.errors import Diagnostics
 from launcher.planning.design import distinct
 from launcher.planning.overrides import COMMAND_LINE, Arguments
-from launcher.planning.plan import Entry
+from launcher.planning.plan import Entry, FactorLevels
 from launcher.planning.schema import report
 from launcher.run.folder import NAME, RESERVED, can_be_named
 
@@ -309,3 +309,27 @@ def check_groups(
         rule = f"one of the groups, which the others are compared with: {', '.join(runs)}"
         fix = f"write experiment.baseline={first}" if at == COMMAND_LINE else f"write baseline: {first}"
         problems.add(at, "experiment.baseline", "null", rule, fix)
+
+
+def check_factors(
+    factors: Mapping[str, FactorLevels],
+    entries: Sequence[Entry],
+    origin: Callable[[str], tuple[str, str]],
+    problems: Diagnostics,
+) -> None:
+    """Add a problem for each factor whose levels are the same runs, as of a key that is no part of what a run is.
+    origin: where a factor is declared: the file, and under which key."""
+    if len({entry.id for entry in entries}) == len(entries):
+        return
+    for key, factor in factors.items():
+        cells: dict[tuple[str, int, str], tuple[set[str], set[str]]] = {}  # the levels of each, and its runs
+        for entry in entries:
+            if (label := factor["label"]) in entry.factors:
+                cell = entry.group, entry.seed, repr({**entry.factors, label: None})
+                levels, runs = cells.setdefault(cell, (set(), set()))
+                levels.add(repr(entry.factors[label]))
+                runs.add(entry.id)
+        several = [runs for levels, runs in cells.values() if len(levels) > 1]
+        if several and all(len(runs) == 1 for runs in several):
+            rule = "its levels are the same runs, because this key does not change what a run computes"
+            problems.add(*origin(key), ",".join(map(str, factor["levels"])), rule, "set one value")

@@ -43,9 +43,9 @@ from launcher.config.hydra_compose import MISSING, as_override, assign, interpol
 from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning.clusters import Budget
 from launcher.planning.design import distinct, excludes, short_labels
-from launcher.planning.experiment_spec import Levels, Zip
+from launcher.planning.experiment_spec import Levels, Zip, check_factors
 from launcher.planning.overrides import COMMAND_LINE, is_within
-from launcher.planning.plan import CodeChoice, Entry, Plan, PlannedRun
+from launcher.planning.plan import CodeChoice, Entry, FactorLevels, Plan, PlannedRun
 from launcher.planning.schema import brief, report
 from launcher.run.folder import NAME as FOLDER_NAME
 from launcher.text import one_line
@@ -483,6 +483,13 @@ def jobs(
     problems.raise_any()
     for key, label in labels.items():
         result.levels[key] = distinct([entry.factors[label] for entry in result.entries])
+
+    def origin(key: str) -> tuple[str, str]:
+        return (COMMAND_LINE, key) if key in swept else (PROGRAM, f"hydra.sweeper.experiment.factors.{key}")
+
+    planned: dict[str, FactorLevels] = {key: {"label": labels[key], "levels": of} for key, of in result.levels.items()}
+    check_factors(planned, result.entries, origin, problems)
+    problems.raise_any()
     return result
 
 

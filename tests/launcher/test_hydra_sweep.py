@@ -474,11 +474,12 @@ def test_exclusions_leave_out_jobs_by_any_key_of_the_sweep(folder: Path, words: 
         ("hydra.sweeper.experiment.exclude=[{group:nobody}]", "this exclusion leaves out no job"),
         ("hydra.sweeper.experiment.exclude=[{lr:0.9}]", "exclude[0].lr: the sweep sets no such key; it sets seed"),
         ("seed=+4,5", "write all seeds, such as seed=0,1,4,5"),
+        ("hydra.sweeper.ignore=[steps] steps=1,2", "steps = 1,2: its levels are the same runs"),
     ],
 )
 def test_what_leaves_out_or_adds_nothing_is_refused(folder: Path, word: str, said: str) -> None:
     declared = [] if word.startswith("seed") else ["hydra.sweeper.experiment.seeds=[0,1]"]
-    assert said in sweep(folder, *declared, word, code=2)
+    assert said in sweep(folder, *declared, *word.split(), code=2)
     assert not (folder / "multirun").exists()
 
 

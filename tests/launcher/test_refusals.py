@@ -74,6 +74,10 @@ method=dpo method/sampler=rejection method/target=expert
 method=off_policy method.weight_low=20
 method=q_star method.target_path=/no/such/model
 verl.actor_rollout_ref.actor.optim.betas=[2,3]
+verl.actor_rollout_ref.actor.optim.override_optimizer_config.eps=0
+trainer.judged={every:1,prompts:5}
+trainer.checkpoint_every=1,2
+trainer.checkpoint_every=1,2 method.clip_low=0.1,0.2 trainer.steps=4
 verl.actor_rollout_ref.actor.optim.optimizer=SGD
 verl.actor_rollout_ref.actor.optim.optimizer_impl=mine
 method=off_policy method/alpha=entropy

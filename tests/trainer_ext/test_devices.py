@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.configuration import configuration
-from trainer_ext.backends.in_process import platform, trainer  # noqa: F401  (registers the parts of a method)
+from trainer_ext.backends.in_process import engine, platform, trainer  # noqa: F401  (registers the parts of a method)
 from trainer_ext.backends.verl_ray import servers
 from trainer_ext.backends.verl_ray.tree import whole_tree
 from trainer_ext.fits import devices
@@ -55,6 +55,18 @@ def test_verl_gets_the_devices_the_precision_and_how_the_model_is_shared(model: 
     # the four groups of two ranks share a mini-batch
     actor = gpu.actor_rollout_ref.actor
     assert actor.ppo_micro_batch_size_per_gpu <= actor.ppo_mini_batch_size * gpu.actor_rollout_ref.rollout.n // 4
+
+
+@pytest.mark.parametrize("betas", ["[0,0.999]", "[0.9,0.0]"])
+def test_torch_gets_betas_that_are_floats(model: str, betas: str) -> None:
+    """It refuses a float beside an integer, which YAML has for 0."""
+    words = ("method=c0_ppo", "trainer.steps=2", f"verl.actor_rollout_ref.actor.optim.betas={betas}")
+    trained = engine.Trained("language_model", engine._tree(configuration(*words)["verl"], model, 2))
+    given = [
+        trained.engine.optimizer.param_groups[0]["betas"],
+        tree(model, *words[1:]).actor_rollout_ref.actor.optim.betas,
+    ]
+    assert all([*map(type, pair)] == [float, float] for pair in given)
 
 
 def test_processes_of_a_run_without_devices_see_none(monkeypatch: pytest.MonkeyPatch) -> None:

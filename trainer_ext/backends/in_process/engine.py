@@ -349,6 +349,7 @@ def _tree(verl: DictConfig, model_path: str, total_steps: int) -> DictConfig:
         # the variance needs the gradient of each micro-batch; with one rank there is no communication to save
         tree.actor.fsdp_config.use_no_sync_for_gradient_accumulation = False
         tree.actor.optim.total_training_steps = total_steps
+        tree.actor.optim.betas = [*map(float, tree.actor.optim.betas)]  # 0 is an integer in YAML, which torch refuses
     return tree
 
 

@@ -42,6 +42,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         actor.update(method.actor_settings())
         actor.use_kl_loss = True  # so that verl keeps a reference; our loss has the run's own value
         actor.optim.total_training_steps = steps
+        actor.optim.betas = [*map(float, actor.optim.betas)]  # 0 is an integer in YAML, which torch refuses
         if tree.actor_rollout_ref.model.lora_rank:
             tree.actor_rollout_ref.model.update(model_type=adapters.KIND)
             tree.actor_rollout_ref.model.lora.merge = True  # servers get whole weights, and know of no adapters

@@ -51,9 +51,11 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
 def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     value: Any = line
     for name in [column] if column in line else column.split("."):
-        if not isinstance(value, Mapping) or value.get(name) is None:
+        if not isinstance(value, Mapping) or name not in value:
             raise bad_row(where, f"{key}={column}, which it does not have; it has {', '.join(line)}")
         value = value[name]
+    if value is None:
+        raise bad_row(where, f"{key}={column}, which is null")
     return value
 
 
