@@ -55,7 +55,7 @@ def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
         return sweep
     runs = []
     for run in sweep.runs:
-        values = ChainMap({}, cast(dict[str, Array], run.curves.values))
+        values, ends = ChainMap({}, cast(dict[str, Array], run.curves.values)), {**run.curves.ends}
         for text, made in asked.items():
             if all(key in values for key in made.keys):
                 first, last = values[made.keys[0]], values[made.keys[-1]]
@@ -63,5 +63,7 @@ def added(sweep: Sweep, metrics: Iterable[str]) -> Sweep:
                     values[text] = abs(first - made.number)
                 else:
                     values[text] = first - last if made.sign == "-" else first + last
-        runs.append(replace(run, curves=replace(run.curves, values=values)))
+                if known := [run.curves.ends[key] for key in made.keys if key in run.curves.ends]:
+                    ends[text] = min(known)
+        runs.append(replace(run, curves=replace(run.curves, values=values, ends=ends)))
     return replace(sweep, runs=tuple(runs))
