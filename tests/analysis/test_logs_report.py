@@ -393,7 +393,9 @@ def test_a_metric_that_is_no_number_from_a_step_on_is_a_gap(capsys: pytest.Captu
     found = json.loads((INTO / "report" / "report.json").read_text())["comparisons"]
     seeds = {(one["metric"], group["group"]): len(group["values"]) for one in found for group in one["groups"]}
     assert seeds == {("acc", "a"): 4, ("acc", "b"): 2, ("val", "a"): 4, ("val", "b"): 4}
-    for more in ("metric: acc\nanalysis: {end: own}\n", "metric: '|acc - 1|'\n"):
-        Path("own.yaml").write_text(f"paths: [{', '.join(words[:2])}]\n{more}")
+    claim = "{claim: c, kind: less, group: b, metric: '|acc - 1|'}"
+    for asked in ("end: own", f"hypotheses: {{H: {claim}}}"):
+        Path("own.yaml").write_text(f"paths: [{', '.join(words[:2])}]\nmetric: acc\nanalysis: {{{asked}}}\n")
         assert report("own.yaml") == 0
-        assert capsys.readouterr().out.count("is no finite number after step 6 of 99") == 2
+        assert capsys.readouterr().out.count("acc is no finite number after step 6 of 99") == 2
+    assert "undecided with n = 2 and 4" in (INTO / "report" / "tables" / "hypotheses.md").read_text()
