@@ -181,7 +181,7 @@ def counted_label(label: str, n: int, planned: int, noun: str, notes: list[str])
 def gap_sentences(absent: Sequence[str], notes: Sequence[str]) -> list[str]:
     """Sentences for a caption: the groups that did not record the metric, and what the others lack."""
     texts = [f"Not recorded by {', '.join(absent)}."] if absent else []
-    return texts + ([f"Missing: {'; '.join(notes)}."] if notes else [])
+    return texts + ([f"Incomplete: {'; '.join(notes)}."] if notes else [])
 
 
 def brief(label: str, letters: int) -> str:

@@ -111,7 +111,7 @@ def _differences(study: Study) -> Sketch | None:
     paired = study.settings.pairing == "seed"
     drawn = "with the interval of the test that decides"
     if not any(comparison.interval for comparison in shown):
-        why = "a maximum favours noise" if measure.summary == "best" else "the seeds are too few for one"
+        why = "the best of a curve favours noise" if measure.summary == "best" else "the seeds are too few for one"
         drawn = f"without an interval, because {why}"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (

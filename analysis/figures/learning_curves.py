@@ -341,7 +341,7 @@ def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted:
     gaps = [gap for of in zip(*drawn, strict=True) for gap in _gaps(about, of)]
     if gaps:
         how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
-        texts.append(f"Missing: {'; '.join(gaps)}{how}.")
+        texts.append(f"Incomplete: {'; '.join(gaps)}{how}.")
     return texts
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from analysis.sources.log import ASKED, ATTEMPTS, BadImport, written
 from analysis.sources.naming import Named, Naming, in_names, is_planned, name, refuse_several_logs, with_seeds
-from analysis.sources.source import PASSED, LoggedRun, sources
+from analysis.sources.source import PASSED, LoggedRun, pass_over, sources
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
 from analysis.spec.settings import Settings, settings
@@ -43,6 +43,8 @@ from launcher.run.lifecycle import RunState, State, write_state
 
 _LISTED = 20
 _DIFFER = 6  # keys named
+_WHOLE = ("rlsweep", "W&B", "Trainer")  # the formats that may leave several logs below the folder of a run
+_OF_COLUMNS = ("CSV", "Parquet")  # the formats whose steps are a column
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
 _Rows = Mapping[tuple[int, int], Mapping[str, Any]]  # by attempt and step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
@@ -228,6 +230,7 @@ def _named(
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
+    _check_steps(request.step, [member.run for member in named])
     # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
     # there is no other
     several = sorted({member.group for member in named}, key=lambda group: (group.lower() != "baseline", group))
@@ -253,6 +256,19 @@ def _named(
         plan["notes"].append(f"{some([said for _, said in sorted(read_as)], _DIFFER)}.")
     _check_recorded(request, needed.keys(), runs)
     return named, left_out, plan, needed
+
+
+def _check_steps(step: str | None, runs: Sequence[LoggedRun]) -> None:
+    """Refuse a metric that is to count the steps, and that a run lacks: its steps would be others."""
+    own = [run for run in runs if run.log.read and run.kind not in _OF_COLUMNS]  # a table without it is not read
+    if step is None or not (lacking := [run for run in own if written(step) not in run.log.recorded]):
+        return
+    names = some([run.name for run in lacking], _DIFFER)
+    rule = f"{counted(len(lacking), 'run')} of {len(runs)} did not record this metric ({names})"
+    recorded = sorted({key for run in own for key in run.log.recorded})
+    otherwise = "name one that each run records, or leave these runs out"
+    fix = otherwise if step in recorded else closest(step, recorded, otherwise=otherwise)
+    raise BadImport(Objection("--step", step, rule, fix))
 
 
 def _copies(named: Sequence[Named]) -> Iterator[str]:
@@ -296,7 +312,7 @@ def _not_read(passed: Mapping[Path, str], runs: Sequence[LoggedRun]) -> list[str
     """The files beside the logs, or of the name of one in another folder, that are not read, and why."""
     logs = [Path(str(run.log.place)) for run in runs]
     folders, called = {place for log in logs for place in (log, log.parent)}, {log.name for log in logs}
-    beside = [path for path in sorted(passed) if path.parent in folders or path.name in called]
+    beside = [path for path in sorted(passed) if path.is_dir() or path.parent in folders or path.name in called]
     why = grouped((passed[path], os.path.relpath(path)) for path in beside)
     said = [f"{some(paths, _DIFFER)} ({reason})" for reason, paths in why.items()]
     return [f"Not read: {some(said, _DIFFER, '; ', '; and ')}."] if said else []
@@ -323,19 +339,20 @@ def _read(request: ImportRequest, aside: Path, beaten: list[str] | None = None) 
     seen: set[Path] = set()  # a run below the paths of two groups is of the first
     for group in dict.fromkeys(request.groups.get(place) for place in request.sources):
         places = _found(request, [place for place in request.sources if request.groups.get(place) == group])
+        homes = {_home(path) for of_kind in places.values() for path in of_kind}
+        homes_below = Counter(folder for home in homes for folder in home.parents)
         for kind, format_ in sources().items():
-            better = {
-                _home(path)
-                for other, beats in sources().items() if kind in beats.beats for path in places.get(other, ())
-            }  # fmt: skip
+            better = _beaten(kind, places)
             kept = {path: name for path, name in sorted(places.get(kind, {}).items())
-                    if path not in seen
-                    and better.isdisjoint([_home(path), *_home(path).parents]) is (beaten is None)}  # fmt: skip
+                    if path not in seen and (path in better) is (beaten is not None)}  # fmt: skip
             seen |= kept.keys()
             apart = grouped((run_name, (path, run_name)) for path, run_name in kept.items()).values()
             for part in [kept] if beaten is None else map(dict, apart):
                 try:
                     for run in format_.read(part, request.step, keys):
+                        if not run.log and homes_below[_home(Path(str(run.log.place)))] > 1:
+                            pass_over(Path(str(run.log.place)), "it has no step, and other runs are below it")
+                            continue
                         run.folder, run.group = aside / f"{'run' if beaten is None else 'beaten'}-{next(number)}", group
                         run.log.write(run.folder)
                         yield run
@@ -343,6 +360,26 @@ def _read(request: ImportRequest, aside: Path, beaten: list[str] | None = None) 
                     if beaten is None:
                         raise
                     beaten.append(f"not read: {error}")
+
+
+def _beaten(kind: str, places: Mapping[str, Mapping[Path, str]]) -> set[Path]:
+    """The places of a format beside which another one has a better log of the same run: in the same folder, or in one
+    above, if that is the folder of a run and not of several."""
+    beaten = set[Path]()
+    for other, format_ in sources().items():
+        homes = {_home(path) for path in places.get(other, ())} if kind in format_.beats else set()
+        inside = Counter(home.parent.parent for home in homes if home.parent.name == "wandb")
+        alone = {home for home, runs in inside.items() if runs == 1} - homes  # whose only run of W&B is in its folder
+        below: dict[Path, list[Path]] = {}
+        for path in places.get(kind, ()):
+            for folder in {*homes, *alone} & {_home(path), *_home(path).parents}:
+                below.setdefault(folder, []).append(path)
+        for folder, paths in below.items():
+            one = len(paths if folder in alone else {_home(path) for path in paths if _home(path) != folder}) <= 1
+            beaten |= {
+                path for path in paths if one or (folder in homes and (other in _WHOLE or _home(path) == folder))
+            }
+    return beaten
 
 
 def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path, str]]:

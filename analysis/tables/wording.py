@@ -34,7 +34,7 @@ _GROUNDS = {
     Reason.NO_RIVAL: "there is no other group to compare with",
     Reason.NO_VALUE: "{groups}: {detail}",
     Reason.DRAWN_APART: "it is of drawn responses, which {both} draw from different policies",
-    Reason.MAXIMUM: "described, not judged: a maximum favours noise",
+    Reason.MAXIMUM: "described, not judged: the best of a curve favours noise",
     Reason.NEEDS_TWO_SEEDS: "{between}{few}: two are needed",
     Reason.NO_SPREAD: "{between}all {n} {values} " + _NO_SPREAD,
     Reason.NO_SPREAD_OF_RATIOS: "all {n} ratios " + _NO_SPREAD,

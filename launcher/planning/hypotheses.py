@@ -112,7 +112,7 @@ def _unit(power: precheck.Findable) -> str:
 def _unjudged_warning(asked: Settings) -> str | None:
     summaries = [("the primary question", asked.summary), *((claim.id, claim.summary) for claim in asked.hypotheses)]
     about = ", ".join(f"{name} ({summary})" for name, summary in summaries if not is_judged(summary))
-    rule = "described and not judged, because a maximum favours noise"
+    rule = "described and not judged, because the best of a curve favours noise"
     return f"{about}: {rule}. Fix: choose the summary final, auc or time_to" if about else None
 
 

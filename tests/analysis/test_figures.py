@@ -122,7 +122,7 @@ def test_missing_seeds_and_a_seed_that_never_began_are_told_apart(
     ended(folder, "failed", "C1-1")
     found = drawn(monkeypatch, folder)
     caption, canvas = found["curve_dual_game_B_token"]
-    assert "Missing: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
+    assert "Incomplete: C1 (BNTO minimal): 2 of 3 seeds; C3: 2 of 3 seeds, not recorded by seed 2; a dotted" in caption
     assert {"cut.1--C1", "end.1--C1"} <= set(lines_of(canvas)) and "cut.2--C3" not in lines_of(canvas)
     both, canvas = found["curve_analysis_wH_per_token__dual_game_B_token"]
     assert "C1 (BNTO minimal): 2 of 3 seeds; entropy budget B, C3: 2 of 3 seeds, not recorded by seed 2" in both

@@ -15,6 +15,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.data.sweep import read_sweep
+from analysis.sources import import_runs
 from analysis.sources.log import Log
 from analysis.sources.naming import Naming, name
 from analysis.sources.source import LoggedRun
@@ -399,3 +400,72 @@ def test_a_metric_that_is_no_number_from_a_step_on_is_a_gap(capsys: pytest.Captu
         assert report("own.yaml") == 0
         assert capsys.readouterr().out.count("acc is no finite number after step 6 of 99") == 2
     assert "undecided with n = 2 and 4" in (INTO / "report" / "tables" / "hypotheses.md").read_text()
+
+
+def events(folder: str, hparams: bool = False, **values: Sequence[float]) -> None:
+    """The event file that torch's SummaryWriter leaves, of scalars by tag; with hyperparameters at its end."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(folder)
+    for step, numbers in enumerate(zip(*values.values(), strict=True)):
+        tagged = [summary_pb2.Summary.Value(tag=tag, simple_value=x) for tag, x in zip(values, numbers, strict=True)]
+        writer.add_event(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=tagged)))
+    if hparams:
+        writer.add_event(event_pb2.Event(summary=hparams_pb({"lr": 1.0})))
+    writer.close()
+
+
+def sizes() -> dict[str, int]:
+    sweep = read_sweep(INTO)
+    return {str(sweep.label(group)): len(sweep.runs_of(group)) for group in sweep.groups}
+
+
+def test_a_file_above_several_runs_hides_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty event file, beside runs whose event files end with hyperparameters, and tables."""
+    events("logs")
+    events("tables/ppo")
+    for group, seed in itertools.product(("ppo", "sac"), range(4)):
+        events(f"logs/{group}_seed{seed}", hparams=bool(seed % 2), acc=[seed + step for step in range(5)])
+        percent(f"tables/{group}/seed{seed}/progress.csv", 0.1 * seed)
+    assert report("logs", "--metric", "acc", "--baseline", "ppo") == 0
+    assert sizes() == {"ppo": 4, "sac": 4}
+    capsys.readouterr()
+    assert report("tables/ppo", "tables/sac", "--metric", "acc") == 0
+    assert sizes() == {"ppo": 4, "sac": 4}
+    assert "Not read: tables/ppo (it has no step, and other runs are below it)." in capsys.readouterr().out
+
+
+def test_a_log_beside_the_only_run_of_wandb_is_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {Path(f"r{n}/wandb/offline-run-{n}/run-x.wandb").absolute(): f"x{n}" for n in range(3)}
+    others = {Path(f"r{n}/metrics.jsonl").absolute(): f"r{n}" for n in range(3)}
+    for path in (*found, *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    places = {"W&B": found, "JSONL": others}
+    assert import_runs._beaten("JSONL", places) == {*others}
+    alone = {path: name for path, name in found.items() if "r0" in str(path)}
+    below = {Path("r0/a.jsonl").absolute(): "a", Path("r0/b.jsonl").absolute(): "b"}
+    assert import_runs._beaten("JSONL", {"W&B": alone, "JSONL": below}) == set()  # of which of them is it?
+    shared = {Path(f"wandb/offline-run-{n}/run-x.wandb").absolute(): f"x{n}" for n in range(2)}
+    assert import_runs._beaten("JSONL", {"W&B": shared, "JSONL": {Path("m.jsonl").absolute(): "m"}}) == set()
+
+
+def test_a_step_that_a_run_lacks_is_refused(worded: Worded, capsys: pytest.CaptureFixture[str]) -> None:
+    for group, size in (("small", 100), ("large", 400)):
+        for seed in range(2):
+            history = [{"step": i, "acc": i + seed, **({"tokens": i * size} if seed or group == "small" else {})}
+                       for i in range(1, 21)]  # fmt: skip
+            folder = Path(f"tr/{group}/seed{seed}")
+            folder.mkdir(parents=True)
+            state = {"global_step": 20, "max_steps": 20, "log_history": history}
+            (folder / "trainer_state.json").write_text(json.dumps(state))
+    for step in ("tokens", "tokenz"):
+        assert report("tr", "--metric", "acc", "--step", step) == 2
+        worded(capsys.readouterr().err)
+    Path("map.csv").write_text("run,group,seed\n" + "".join(
+        f"tr/{group}/seed{seed},{group},{seed}\n" for group, seed in (("small", 0), ("small", 1), ("large", 1))
+    ))  # fmt: skip
+    assert report("tr", "--metric", "acc", "--step", "tokens", "--map", "map.csv") == 0  # which leaves it out
+    assert {run.curves.steps[-1] for run in read_sweep(INTO).runs} == {2000, 8000}

@@ -94,10 +94,10 @@ def test_missing_runs_and_bad_lines_are_said(make_sweep: MakeSweep, monkeypatch:
         file.write('{"step": 130, "name": "alpha", "edges": [0, 0], "counts": [1]}\n{"step": 1')
     found = drawn(monkeypatch, folder)
     for name in (SCATTER, PARETO):
-        assert "Missing: q_star, 2 of 3 seeds." in found[name][0]
+        assert "Incomplete: q_star, 2 of 3 seeds." in found[name][0]
         assert "q_star, 2 of 3 seeds" in [text.get_text() for text in found[name][1].legends[0].get_texts()]
     caption = found["histogram_alpha"][0]
-    assert "Missing: q_star, 2 of 3 runs." in caption and "2 bad lines left out." in caption
+    assert "Incomplete: q_star, 2 of 3 runs." in caption and "2 bad lines left out." in caption
     assert "q_star: 2 of 3 seeds" in found[BAND][0] and "dotted" not in found[BAND][0]
 
 

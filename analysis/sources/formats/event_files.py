@@ -50,8 +50,8 @@ class Logged:
 
 @source
 class EventFiles:
-    """A run is a folder. A folder with hyperparameters below another run's folder belongs to that run, as torch's
-    SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder."""
+    """A run is a folder. A folder with hyperparameters and at most one step below another run's folder belongs to that
+    run, as torch's SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder."""
 
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
@@ -60,20 +60,22 @@ class EventFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         of_parent: dict[Path, dict[str, Any]] = {}
+        held: dict[Path, LoggedRun] = {}
         empty: dict[Path, LoggedRun] = {}
         logged_some: set[Path] = set()
         for folder, name in reversed(list(places.items())):  # what is below a folder comes before it
             logged = _read(folder)
-            if logged.hparams and folder.parent in places:
-                of_parent.setdefault(folder.parent, {}).update(logged.hparams)
-                continue
             config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
             run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
-            if run.log:
+            if logged.hparams and folder.parent in places and len(logged.rows) <= 1:
+                of_parent.setdefault(folder.parent, {}).update(logged.hparams)
+                held[folder] = run
+            elif run.log:
                 logged_some.add(folder)
                 yield run
             else:
                 empty[folder] = run
+        yield from (run for folder, run in held.items() if run.log and folder.parent not in logged_some)
         without = [folder for folder in empty if not any(folder in other.parents for other in logged_some)]
         yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
 
@@ -93,13 +95,18 @@ def as_log(place: Path, logged: Logged, by: str | None) -> Log:
     return log
 
 
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts the names of event files by their times and numbers, 9 before 10."""
+    return [(int(part) if part.isdigit() else -1, part) for part in path.name.split(".")]
+
+
 def _read(folder: Path) -> Logged:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
     logged = Logged()
     plugins: dict[str, str] = {}  # a tag's first value alone says what it is
-    for path in sorted(folder.glob(_PATTERN)):
+    for path in sorted(folder.glob(_PATTERN), key=_in_order):
         for (attempt, step), (values, _, _) in logged.rows.items():
             if attempt == logged.attempt:
                 for tag in values:

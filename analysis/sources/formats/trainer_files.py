@@ -35,7 +35,7 @@ class TrainerFiles:
         problems = Diagnostics()
         for folder, name in places.items():
             state, log = _newest(folder, problems)
-            log.resolve()
+            log.resolve(step)
             config = configuration_in([folder], keys)
             yield LoggedRun(self.kind, name, config, log, problem=_problem(state) if log else None)
         problems.raise_any(BadImport)

@@ -82,9 +82,6 @@ def _run(kind: str, key: str, paths: Sequence[Path], step: str | None) -> Logged
                 now = row.get(_STEP, now)
                 _add(log, now, row)
         config |= of_file
-    if step is not None and len(log) and step not in log.metrics:
-        fix = "name a metric that the run recorded"
-        raise BadImport(Objection("--step", step, "no line has this metric", fix, str(paths[-1])))
     log.resolve(step)
     of_run = {"id": run.run_id, "name": run.display_name, "group": run.run_group, "job_type": run.job_type,
               "project": run.project, "tags": ",".join(run.tags)}  # fmt: skip
