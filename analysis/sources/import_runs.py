@@ -46,7 +46,7 @@ _DIFFER = 6  # keys named
 _WHOLE = ("rlsweep", "W&B", "Trainer")  # the formats that may leave several logs below the folder of a run
 _OF_COLUMNS = ("CSV", "Parquet")  # the formats whose steps are a column
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
-_Rows = Mapping[tuple[int, int], Mapping[str, Any]]  # by attempt and step
+_Rows = Mapping[int, Mapping[str, Any]]  # by step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
 _WINDOWS = 10  # that a log has at least: in one window of a short log, every time would be its end
 
@@ -143,46 +143,68 @@ def _import(request: ImportRequest, former: frozenset[str], multirun: Path) -> I
     )  # fmt: skip
 
 
-def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> Sequence[str]:
+def collect(folder: Path, into: Path, since: float = 0.0, attempts: int = 1) -> tuple[Sequence[str], bool]:
     """Make a run's metrics of the logs that other tools have left below a folder and written since, in unix seconds;
-    notes on what they do not say clearly.
+    notes on what they do not say clearly, and whether all can be read but those beside which there are better ones.
 
     A metric of several logs that differ is named after each; of those that agree, that with the most rows counts.
-    attempts: how many may have written to one log. BadImport: one cannot be read, and no better one is beside it.
+    attempts: how many may have written to one log.
     """
-    notes: list[str] = []
+    refused, worse = list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=into) as aside:
-        written_by = ATTEMPTS.set(attempts)
+        written_by, passed_by = ATTEMPTS.set(attempts), PASSED.set(passed := dict[Path, str]())
         try:
-            read = list(_read(request := ImportRequest((folder,), into, since=since), Path(aside)))
-            read += _read(request, Path(aside), notes)
+            read = list(_read(request := ImportRequest((folder,), into, since=since), Path(aside), refused))
+            read += _read(request, Path(aside), worse, beaten=True)
         finally:
             ATTEMPTS.reset(written_by)
+            PASSED.reset(passed_by)
         runs = sorted((run for run in read if run.log.read), key=lambda run: -run.log.read)
         lines, apart = _as_one(runs) if runs[1:] else ([], [])
         for log in runs[0].folder.iterdir() if runs else ():
             log.replace(into / log.name)
     if lines:
         files.write_atomic(metrics_path(into), "".join(f"{json.dumps(line)}\n" for line in lines))
+    notes = [*(f"not read: {error}" for error in (*refused, *worse)), *_not_read(passed, runs)]
     if apart:
         notes.append(f"several logs have other values of {some(apart, _DIFFER)}; each is named after its log")
-    return notes
+    return notes, not refused
 
 
 def _as_one(runs: Sequence[LoggedRun]) -> tuple[list[dict[str, Any]], list[str]]:
     """The lines of several logs of one run as those of one; the metrics of several logs that do not agree."""
-    logs = [{(row["attempt"], row["step"]): row for row in files.json_lines(metrics_path(run.folder))} for run in runs]
-    having = grouped((metric, log) for run, log in zip(runs, logs, strict=True) for metric in run.log.cells)
-    apart = sorted(key for key, (log, *others) in having.items() if not all(_agree(key, log, of) for of in others))
-    lines: dict[tuple[int, int], dict[str, Any]] = {}
-    for run, log in zip(runs, logs, strict=True):
-        own = run.name.partition("/")[2] or ("" if run is runs[0] else run.kind)
-        renamed = {metric: written(f"{own}/{metric}") for metric in apart if own}
-        for at, row in log.items():
-            line = lines.setdefault(at, {key: row[key] for key in ("step", "attempt", "time")})
+    logs = list(map(_standing, runs))
+    having = grouped((metric, place) for place, run in enumerate(runs) for metric in run.log.cells)
+    apart = {metric: places for metric, (first, *others) in having.items()
+             if not all(_agree(metric, logs[first], logs[place]) for place in others)
+             for places in [(first, *others)]}  # fmt: skip
+    renamed: dict[tuple[int, str], str] = {}
+    for metric, places in apart.items():
+        owns = [run.name.partition("/")[2] for run in (runs[place] for place in places)]
+        common = os.path.commonpath([f"/{own}" for own in owns])
+        for place, own in zip(places, owns, strict=True):
+            short = os.path.relpath(f"/{own}", common).removeprefix(".") or (
+                "" if place == places[0] else runs[place].kind
+            )
+            renamed[place, metric] = written(f"{short}/{metric}" if short else metric)
+    lines: dict[int, dict[str, Any]] = {}
+    for place, (run, log) in enumerate(zip(runs, logs, strict=True)):
+        for step, row in log.items():
+            line = lines.setdefault(step, {"step": step, "attempt": 1, "time": row["time"]})
             for metric in row.keys() & run.log.cells.keys():
-                line.setdefault(renamed.get(metric, metric), row[metric])
-    return [lines[at] for at in sorted(lines)], apart
+                line.setdefault(renamed.get((place, metric), metric), row[metric])
+    return [lines[step] for step in sorted(lines)], sorted(apart)
+
+
+def _standing(run: LoggedRun) -> dict[int, Mapping[str, Any]]:
+    """The rows of a log by step, without those that a later attempt supersedes."""
+    rows, attempt = dict[int, Mapping[str, Any]](), 0
+    for row in files.json_lines(metrics_path(run.folder)):
+        if row["attempt"] > attempt:
+            attempt = row["attempt"]
+            rows = {step: of for step, of in rows.items() if step < row["step"]}
+        rows[row["step"]] = row
+    return rows
 
 
 def _agree(metric: str, log: _Rows, other: _Rows) -> bool:
@@ -331,9 +353,12 @@ def _check_place(folder: Path, name: str, member: Named) -> None:
         raise BadImport(Objection(f"run {member.run.name}", KEY_ALONE, rule, "choose another --into"))
 
 
-def _read(request: ImportRequest, aside: Path, beaten: list[str] | None = None) -> Iterator[LoggedRun]:
-    """Every run of the places that the request names, with its log in a folder in `aside`. beaten: instead of these,
-    those beside which another format has better ones; why one cannot be read is added."""
+def _read(
+    request: ImportRequest, aside: Path, refused: list[str] | None = None, beaten: bool = False
+) -> Iterator[LoggedRun]:
+    """Every run of the places that the request names, with its log in a folder in `aside`. refused: gets why a log
+    cannot be read, which BadImport says without it; beaten: those instead beside which another format has better ones.
+    """
     keys = [key for key in (request.naming.group, request.naming.seed, *request.naming.factors) if key is not None]
     number = itertools.count()
     seen: set[Path] = set()  # a run below the paths of two groups is of the first
@@ -344,22 +369,22 @@ def _read(request: ImportRequest, aside: Path, beaten: list[str] | None = None) 
         for kind, format_ in sources().items():
             better = _beaten(kind, places)
             kept = {path: name for path, name in sorted(places.get(kind, {}).items())
-                    if path not in seen and (path in better) is (beaten is not None)}  # fmt: skip
+                    if path not in seen and (path in better) is beaten}  # fmt: skip
             seen |= kept.keys()
             apart = grouped((run_name, (path, run_name)) for path, run_name in kept.items()).values()
-            for part in [kept] if beaten is None else map(dict, apart):
+            for part in [kept] if refused is None else map(dict, apart):
                 try:
                     for run in format_.read(part, request.step, keys):
                         if not run.log and homes_below[_home(Path(str(run.log.place)))] > 1:
                             pass_over(Path(str(run.log.place)), "it has no step, and other runs are below it")
                             continue
-                        run.folder, run.group = aside / f"{'run' if beaten is None else 'beaten'}-{next(number)}", group
+                        run.folder, run.group = aside / f"{'beaten' if beaten else 'run'}-{next(number)}", group
                         run.log.write(run.folder)
                         yield run
                 except BadImport as error:
-                    if beaten is None:
+                    if refused is None:
                         raise
-                    beaten.append(f"not read: {error}")
+                    refused.append(str(error))
 
 
 def _beaten(kind: str, places: Mapping[str, Mapping[Path, str]]) -> set[Path]:

@@ -320,11 +320,14 @@ def _setters(study: Study, cut: Cut, metric: str) -> str:
     """Which runs end first: that of A, seed 3; all runs of A; most runs. One whose later values are not finite ends as
     well."""
     runs = [run for run in study.sweep.runs if set(cut.level) <= set(run.cell)]
+    ending = [run for run in runs if (run.group, run.seed) in cut.setters]
+    goes_on = all(run.curves.ends.get(metric, cut.stop) > cut.stop for run in ending)
+    end = "have their last finite values" if goes_on else "end"
     groups = {group for group, _ in cut.setters}
     if len(groups) == 1 and len(cut.setters) == sum(run.group in groups for run in runs) > 1:
-        return f"the runs of {study.sweep.label(*groups)} end"
+        return f"the runs of {study.sweep.label(*groups)} {end}"
     if 2 * len(cut.setters) > len(runs):
-        return "most runs end"
+        return f"most runs {end}"
     (group, seed), more = cut.setters[0], len(cut.setters) - 1
     if not more and any((r.group, r.seed) == (group, seed) and metric in r.curves.not_finite for r in runs):
         return f"{study.sweep.label(group)}, seed {seed} has its last finite value"

@@ -246,7 +246,7 @@ def first_difference(then: Path, now: Path, only: Collection[str] = ()) -> Diffe
 
 def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of a run's metric log, without what depends on a clock."""
-    from launcher.worker.certified import clocked
+    from launcher.worker.pickled import clocked
 
     for record in files.json_lines(metrics_path(folder)):
         named = {key: value for key, value in record.items() if key != "attempt" and not clocked(key)}

@@ -35,6 +35,7 @@ from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, UnsupportedValueType
 from pydantic import Field, Strict
 
+from analysis.spec.cell import grouped
 from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
@@ -443,10 +444,19 @@ def jobs(
         problems.add(
             PROGRAM, "hydra.sweeper.experiment.baseline", baseline, rule, "name one of them, or add it to groups"
         )
+    at = "hydra.sweeper.experiment"
+    named = {key: (COMMAND_LINE, key) for key in swept}
+    named |= {key: (PROGRAM, f"{at}.factors.{key}") for key in section.experiment.factors}
+    places = grouped((key.lstrip("+"), place) for key, place in named.items())
+    zipped = ((key, f"{at}.zip.{zip_}.{key}") for zip_, keys in section.experiment.zip.items() for key in keys)
+    for key, place in zipped:
+        if any(of != COMMAND_LINE for of, _ in places.setdefault(key.lstrip("+"), [])):
+            problems.add(PROGRAM, place, None, "two factors, or zips, have this key", "keep it in one of them")
+        places[key.lstrip("+")].append((PROGRAM, place))
     for group, fixed in groups.items():
-        for key in sorted({*fixed} & {*swept}):
+        for key in sorted({each.lstrip("+") for each in fixed} & places.keys()):
             rule = f"group {group} holds this key fixed"
-            problems.add(COMMAND_LINE, key, None, rule, "remove it from the command line, or from the groups")
+            problems.add(*places[key][0], None, rule, "remove it here, or from the groups")
     problems.raise_any()
     factors = _factors(section, swept)
     varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
@@ -470,13 +480,13 @@ def jobs(
     problems.extend(refused)
     known = sorted({key.lstrip("+") for axis in (*groups.values(), *(axis[0] for axis in factors)) for key in axis})
     for number, each in enumerate(section.experiment.exclude if not problems else ()):
-        at, keys = f"hydra.sweeper.experiment.exclude[{number}]", [key.lstrip("+") for key in each]
+        excluded, keys = f"{at}.exclude[{number}]", [key.lstrip("+") for key in each]
         if unknown := next((key for key in keys if key not in (*known, "group")), None):
             rule = f"the sweep sets no such key; it sets {some(known, 8)}"
-            problems.add(PROGRAM, f"{at}.{unknown}", None, rule, closest(unknown, known, otherwise="remove it"))
+            problems.add(PROGRAM, f"{excluded}.{unknown}", None, rule, closest(unknown, known, otherwise="remove it"))
         elif number not in frozen.used and {*keys}.isdisjoint(key.lstrip("+") for key in swept):
             rule = "this exclusion leaves out no job: none has these levels together"
-            problems.add(PROGRAM, at, brief(each), rule, "correct its levels, or remove it")
+            problems.add(PROGRAM, excluded, brief(each), rule, "correct its levels, or remove it")
     if not result.jobs and not problems:
         rule = "the sweep has no job, because this leaves out each"
         problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
@@ -501,10 +511,13 @@ def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Le
     if experiment.seeds:
         axes.append({section.seed_key: experiment.seeds})
     factors: list[list[Level]] = []
+    given = {key.lstrip("+") for key in swept}
     for axis in axes:
-        words = {key: [as_override(key, level) for level in levels] for key, levels in axis.items() if key not in swept}
+        words = {key: [as_override(key, level) for level in levels] for key, levels in axis.items()
+                 if key.lstrip("+") not in given}  # fmt: skip
         if words:
-            factors.append([dict(zip(words, level, strict=True)) for level in zip(*words.values(), strict=True)])
+            levels = dict.fromkeys(zip(*words.values(), strict=True))  # without a key, some may be equal
+            factors.append([dict(zip(words, level, strict=True)) for level in levels])
     return factors + [[{key: word} for word in words] for key, words in swept.items()]
 
 

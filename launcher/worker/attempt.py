@@ -232,10 +232,11 @@ def prepare(folder: Path, attempt: int) -> None:
     for path in _logs(folder):
         _supersede(path, resumed_from, moved / "superseded.jsonl")
     evaluations.supersede(folder, resumed_from, moved / "evaluations")
-    for unfinished in folder.glob(f"{files.ASIDE}*"):
-        unfinished.unlink()
-    for unfinished in checkpoints_folder(folder).glob(f"{files.ASIDE}*"):
-        shutil.rmtree(unfinished, ignore_errors=True)
+    for unfinished in (*folder.glob(f"{files.ASIDE}*"), *checkpoints_folder(folder).glob(f"{files.ASIDE}*")):
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
+            unfinished.unlink()
 
 
 def _logs(folder: Path) -> tuple[Path, Path, Path]:

@@ -25,6 +25,7 @@ from launcher.run.folder import checkpoints_folder, multirun_of, read_object
 from launcher.run.lifecycle import Heartbeat
 from launcher.worker import pickled
 from launcher.worker.attempt import Attempt, Lines
+from launcher.worker.pickled import clocked
 
 ASKED, TRACE = "certify.json", "trace.jsonl"
 #: A file with a line for each time that a program has opened a file of its job to write it, has made a folder there, or
@@ -139,14 +140,6 @@ def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None)
             f"{made.get(kind)} {name} {pickled.digest(path, whole) or hashlib.sha256(whole).hexdigest()}"
         )
     return made
-
-
-_CLOCK_ENDS = ("time", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps")
-
-
-def clocked(name: str) -> bool:
-    """Whether a metric depends on a clock, by the ends of its words: time, train_runtime, samples_per_second."""
-    return any(word.endswith(_CLOCK_ENDS) for word in re.findall("[a-z]+", name.lower()))
 
 
 def timeless(value: Any) -> Any:

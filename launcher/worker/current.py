@@ -84,12 +84,14 @@ class Job:
 
     def restore_log(self, before: float = math.inf) -> None:
         """Put the lines of earlier attempts for steps before that one back into the log."""
-        run, lines = self.attempt.folder, dict[int, str]()
+        run, lines = self.attempt.folder, dict[int, list[str]]()
         for number in range(1, self.attempt.attempt + 1):
+            of_step: dict[int, list[str]] = {}  # those of the last attempt that has some
             for record in files.json_lines(attempt_folder(run, number) / "superseded.jsonl"):
                 if "time" in record and record["step"] < before:
-                    lines[record["step"]] = json.dumps(record)
-        files.write_atomic(metrics_path(run), "".join(f"{lines[step]}\n" for step in sorted(lines)))
+                    of_step.setdefault(record["step"], []).append(json.dumps(record))
+            lines |= of_step
+        files.write_atomic(metrics_path(run), "".join(f"{line}\n" for step in sorted(lines) for line in lines[step]))
 
 
 def _move(place: Path, into: Path) -> None:

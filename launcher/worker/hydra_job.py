@@ -235,12 +235,12 @@ def _read_log(run: Path, number: int, into: Path) -> bool:
     try:
         logs = (metrics_path(attempt_folder(run, earlier)) for earlier in range(1, number))
         begun = [log.stat().st_mtime for log in logs if log.exists()]  # when the attempts after those began
-        for note in collect(run / FOLDER, into, max(begun, default=0.0), 1 + len(begun)):
-            print(f"the job's metrics: {note}", file=sys.stderr)
+        notes, whole = collect(run / FOLDER, into, max(begun, default=0.0), 1 + len(begun))
     except BadPlan as error:
-        print(f"the job's metrics cannot be read: {error}", file=sys.stderr)
-        return False
-    return True
+        notes, whole = [f"cannot be read: {error}"], False
+    for note in notes:
+        print(f"the job's metrics: {note}", file=sys.stderr)
+    return whole
 
 
 def _as_json(ended: JobReturn) -> Any:

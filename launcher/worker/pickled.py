@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,14 @@ from typing import Any
 
 _STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1))
 _SETS = ("builtins.set", "builtins.frozenset")
+
+
+_CLOCK_ENDS = ("time", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps")
+
+
+def clocked(name: str) -> bool:
+    """Whether a metric depends on a clock, by the ends of its words: time, train_runtime, samples_per_second."""
+    return any(word.endswith(_CLOCK_ENDS) for word in re.findall("[a-z]+", name.lower()))
 
 
 def digest(path: Path, whole: bytes) -> str | None:
@@ -83,6 +92,11 @@ def _loads(whole: bytes, storage: Callable[[tuple[Any, ...]], Any] | None = None
         yield _Reader(file, storage).load()
 
 
+def _is_time(key: object, value: object) -> bool:
+    """Whether an item of a dict depends on a clock: a number, and no weights of a time embedding."""
+    return isinstance(key, str) and isinstance(value, int | float) and clocked(key)
+
+
 def _digest(value: Any, known: dict[int, tuple[Any, str]]) -> str:
     """The digest of a value: by what it holds, and not where; known: those of containers, by identity."""
     if id(value) in known:
@@ -95,7 +109,8 @@ def _digest(value: Any, known: dict[int, tuple[Any, str]]) -> str:
     elif isinstance(value, type):
         return f"class {value.name}"  # type: ignore[attr-defined]
     elif isinstance(value, dict):
-        parts = ["dict", *sorted(f"{_digest(key, known)} {_digest(one, known)}" for key, one in value.items())]
+        items = ((key, one) for key, one in value.items() if not _is_time(key, one))
+        parts = ["dict", *sorted(f"{_digest(key, known)} {_digest(one, known)}" for key, one in items)]
     elif isinstance(value, set | frozenset):
         parts = ["set", *sorted(_digest(item, known) for item in value)]
     elif isinstance(value, list | tuple):

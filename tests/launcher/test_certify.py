@@ -115,6 +115,15 @@ def test_a_checkpoint_is_compared_by_its_values_and_not_by_which_of_them_are_one
         assert digest(state | {key: other}) != digest(state), key
 
 
+def test_a_time_in_a_pickle_does_not_count_but_weights_of_a_time_do(tmp_path: Path) -> None:
+    def digest(**state: Any) -> str | None:
+        return pickled.digest(tmp_path, pickle.dumps(state))
+
+    assert digest(step=1, train_time=1.5) == digest(step=1, train_time=2.5) != digest(step=2, train_time=1.5)
+    weights = {"time_embedding.weight": np.zeros(2)}
+    assert digest(**weights) != digest(**{"time_embedding.weight": np.ones(2)})
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80\x04junk", b"PK\x03\x04", pickle.dumps(1)[:-1], b"text"])
 def test_what_is_no_pickle_is_compared_by_its_bytes(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)

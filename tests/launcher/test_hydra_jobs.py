@@ -225,6 +225,9 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
     assert made.levels == {"lr": [1, 2], "typed.n": [1, 2], "typed.rate": [0.1, 0.2]}
     swept = planned(compositions, ["lr=7", "seed=5"], experiment=experiment)
     assert {(e.seed, *e.factors) for e in swept.entries} == {(5, "n", "rate")}  # the command line has the last word
+    assert len(planned(compositions, ["++lr=5"], experiment={"factors": {"lr": [1, 2]}}).jobs) == 1
+    part = planned(compositions, ["lr=5"], experiment={"zip": {"z": {"lr": [1, 2], "typed.n": [7, 7]}}})
+    assert len(part.jobs) == 1  # without lr, its levels are equal
     added = planned(compositions, ["+more.seed=3,4", "lr=1,2"], seed_key="more.seed")
     assert [(e.seed, e.factors) for e in added.entries] == [(s, {"lr": lr}) for s in (3, 4) for lr in (1, 2)]
 
@@ -238,6 +241,18 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
         (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
         ([], {"experiment": {"zip": {"z": {"lr": [1, 2], "typed.n": [1]}}}}, ["each key of a zip must have the same"]),
         (["optim=sgd"], {"experiment": {"groups": {"A": {"optim": "adam"}}}}, ["group A holds this key fixed"]),
+        (["++lr=5"], {"experiment": {"groups": {"A": {"lr": 1}}}}, ["lr: group A holds this key fixed"]),
+        (["++new=5"], {"experiment": {"groups": {"A": {"+new": 1}}}}, ["group A holds this key fixed"]),
+        (
+            [],
+            {"experiment": {"groups": {"A": {"lr": 1}}, "factors": {"lr": [3, 4]}}},
+            ["experiment.factors.lr: group A holds this key fixed"],
+        ),
+        (
+            [],
+            {"experiment": {"factors": {"lr": [1, 2]}, "zip": {"z": {"lr": [1, 2], "typed.n": [7, 8]}}}},
+            ["experiment.zip.z.lr: two factors, or zips, have this key"],
+        ),
         (["db=glob(z*)"], {}, ["db = glob(z*): it has no level, so the sweep has no job; the options of db are"]),
         (["+lr2=range(1,1)"], {}, ["so the sweep has no job"]),
         (["lr=1,2"], {"experiment": {"exclude": [{"lr": [1, 2]}]}}, ["the sweep has no job, because this leaves out"]),

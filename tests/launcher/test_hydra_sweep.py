@@ -394,13 +394,13 @@ def test_metrics_of_several_logs_are_named_after_their_logs_where_these_do_not_a
     """
     write_program(tmp_path, task, before)
     said = sweep(tmp_path, "+x=1", "hydra.sweeper.analysis.primary.metric=loss", code=1)
-    assert "the recorded metrics are " in said and "tb/train/loss" in said and "tb/val/loss" in said
+    assert "the recorded metrics are " in said and "train/loss" in said and "val/loss" in said
     (run,) = runs(tmp_path)
     rows = [{key: row[key] for key in row if key not in ("attempt", "time")} for row in logged(run)]
     assert rows == [
-        {"step": 0, "tb/train/loss": 0.5, "tb/val/loss": 0.75, "lr": 0.1235, "reward": 1, "length": 10},
-        {"step": 1, "tb/train/loss": 0.25, "tb/val/loss": 0.5, "lr": 0.2, "reward": 2, "length": 11},
-        {"step": 2, "tb/train/loss": 0.125, "lr": 0.3, "reward": 3},
+        {"step": 0, "train/loss": 0.5, "val/loss": 0.75, "lr": 0.1235, "reward": 1, "length": 10},
+        {"step": 1, "train/loss": 0.25, "val/loss": 0.5, "lr": 0.2, "reward": 2, "length": 11},
+        {"step": 2, "train/loss": 0.125, "lr": 0.3, "reward": 3},
         {"step": 3, "lr": 0.4, "reward": 4},
     ]
     noted = (run / "attempts" / "1" / "stderr.log").read_text()
@@ -438,6 +438,48 @@ def test_nothing_is_lost_if_an_attempt_ends_without_a_step(tmp_path: Path, ends:
     scores = [1, 1, 1, 3, 3, 3] if ends == "before" else [1] * 6
     assert [(row["step"], row["score"]) for row in logged(run)] == [*enumerate(scores, start=1)]
     assert (run / "job" / "made" / "log.txt").read_text() == "3"
+
+
+def test_logs_that_cannot_be_read_cost_the_others_nothing(tmp_path: Path) -> None:
+    task = """
+        Path("metrics.csv").write_text("step,acc\\n1,0.5\\n2,0.75\\n")
+        Path("per_class.csv").write_text("step,class,acc\\n1,0,0.25\\n1,1,0.5\\n")
+        Path("epochs.csv").write_text("epoch,loss\\n1,0.25\\n")
+    """
+    write_program(tmp_path, task)
+    sweep(tmp_path, "+x=1", "hydra.job.chdir=true", "hydra.sweeper.analysis.primary.metric=acc")
+    (run,) = runs(tmp_path)
+    assert [(row["step"], row["acc"]) for row in logged(run)] == [(1, 0.5), (2, 0.75)]
+    noted = (run / "attempts" / "1" / "stderr.log").read_text()
+    assert "the job's metrics: not read: " in noted and "per_class.csv" in noted
+    assert "epochs.csv (no column is known to count steps" in noted
+
+
+@pytest.mark.parametrize("log", ["two files", "two calls"])
+@pytest.mark.parametrize("at", [5, 6, 7])
+def test_an_interruption_changes_no_metric_of_several_logs(tmp_path: Path, log: str, at: int) -> None:
+    task = """
+        import rlsweep
+        run, checkpoint = rlsweep.context(), Path("step")
+        start = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        for step in range(start + 1, 11):
+            for name, every in (("loss", 1), ("acc", 3)):
+                if step % every == 0 and config.log == "two calls":
+                    rlsweep.log(step, {name: step / 10})
+                elif step % every == 0:
+                    with open(f"{name}.csv", "a") as file:
+                        file.write((f"step,{name}\\n" if step == every else "") + f"{step},{step / 10}\\n")
+            if step % 4 == 0:
+                Path("draft").write_text(str(step))
+                Path("draft").rename(checkpoint)
+            if step == config.at and run.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+    write_program(tmp_path, task)
+    sweep(tmp_path, f"+log={log}", f"+at={at}", "hydra.job.chdir=true")
+    (run,) = runs(tmp_path)
+    found = {name: [(row["step"], row[name]) for row in logged(run) if name in row] for name in ("loss", "acc")}
+    assert found == {"loss": [(n, n / 10) for n in range(1, 11)], "acc": [(n, n / 10) for n in (3, 6, 9)]}
 
 
 def test_each_launch_links_all_its_jobs(folder: Path) -> None:

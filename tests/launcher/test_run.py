@@ -104,6 +104,7 @@ def test_what_was_logged_after_the_checkpoint_is_superseded(folder, checkpoint, 
     responses_path(folder).write_text(line(2, id="a") + line(3, id="a") + line(3, id="b"))
     # What a killed process left half written goes.
     (folder / ".tmp-state.json-1-1").write_text("{")
+    (folder / ".tmp-collected" / "run-0").mkdir(parents=True)
     if checkpoint:
         make_checkpoint(folder, checkpoint)
         (checkpoints_folder(folder) / ".tmp-step_000003-1").mkdir()
