@@ -91,7 +91,8 @@ class Source(Protocol):
 
     @property
     def beats(self) -> Collection[str]:
-        """The formats that are not read where this one has a run in the same folder, or in a folder above."""
+        """The formats that are not read where this one has a run in the same folder, or in one above that is of one run
+        alone."""
 
     def found(self, place: Path, step: str | None) -> dict[Path, str]:
         """The runs below a folder, or in a file: their folders or files, with their names. step: the metric, or the
