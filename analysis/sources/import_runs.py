@@ -267,7 +267,7 @@ def _named(
         plan["not_read"] = unread
         names = some(unread, _DIFFER)
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
-    plan["notes"] += [*_copies(named), *_same_levels(named)]
+    plan["notes"] += [*_copies(named), *_formats(named), *_same_levels(named)]
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
@@ -304,6 +304,15 @@ def _copies(named: Sequence[Named]) -> Iterator[str]:
             if copies[1:]:
                 names = some([member.run.name for member in copies], _DIFFER)
                 yield f"These runs have the same rows, and each counts: {names}."
+
+
+def _formats(named: Sequence[Named]) -> Iterator[str]:
+    """A note for the groups with runs of several formats, which may be the same runs."""
+    kinds = grouped((member.group, member.run.kind) for member in named)
+    several = {group: Counter(of_group) for group, of_group in kinds.items() if len({*of_group}) > 1}
+    said = [f"{group} ({', '.join(f'{n} {kind}' for kind, n in sorted(of.items()))})" for group, of in several.items()]
+    if said:
+        yield f"Runs of several formats count: {some(said, _DIFFER)}. Give the logs of one if these are the same runs."
 
 
 def _same_levels(named: Sequence[Named]) -> Iterator[str]:

@@ -437,6 +437,22 @@ def test_a_file_above_several_runs_hides_none_of_them(capsys: pytest.CaptureFixt
     assert "Not read: tables/ppo (it has no step, and other runs are below it)." in capsys.readouterr().out
 
 
+def test_a_group_of_several_formats_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(2):
+        events(f"tb/{seed}", acc=[0.5, 0.6 + seed])
+        percent(f"csv/{seed}.csv", 0.1 * seed)
+    assert report("a=tb", "b=csv", "--metric", "acc") == 0
+    assert "several formats" not in capsys.readouterr().out
+    Path("both").mkdir()
+    for place in ("tb", "csv"):
+        Path(place).rename(Path("both", place))
+    assert report("both", "runs_a", "--metric", "acc") == 0
+    said = (
+        "Runs of several formats count: both (2 CSV, 2 TensorBoard). Give the logs of one if these are the same runs."
+    )
+    assert said in capsys.readouterr().out
+
+
 def test_a_log_beside_the_only_run_of_wandb_is_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {Path(f"r{n}/wandb/offline-run-{n}/run-x.wandb").absolute(): f"x{n}" for n in range(3)}
     others = {Path(f"r{n}/metrics.jsonl").absolute(): f"r{n}" for n in range(3)}
