@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 _STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1))
-_SETS = ("builtins.set", "builtins.frozenset")
-
-
+#: Whose items are in no order; protocol 2, which torch.save takes, has Python 2's name of the module.
+_SETS = tuple(f"{module}.{name}" for module in ("builtins", "__builtin__") for name in ("set", "frozenset"))
 _CLOCK_ENDS = ("time", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps")
 
 

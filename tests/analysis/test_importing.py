@@ -471,8 +471,8 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
     with pytest.raises(BadImport, match="not a file of W&B"):
         list(WandbFiles().read({path: "a0"}, None, ()))
     path.write_bytes(data)
-    with pytest.raises(BadImport, match="--step = 'global_step': no line has this metric"):
-        list(WandbFiles().read({path: "a0"}, "global_step", ()))
+    said = refused(path.parent, step="global_step")
+    assert "--step = 'global_step': 1 run of 1 did not record this metric (a0). Fix: " in said
 
 
 def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **more: Any) -> None:

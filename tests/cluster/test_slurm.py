@@ -172,7 +172,8 @@ def test_a_controller_that_does_not_answer_is_named_and_not_the_runs_resources(s
     (tmp_path / "slurm.conf").write_text(nobody)
     environment = {**slurm.environment, "SLURM_CONF": str(tmp_path / "slurm.conf")}
     # Two shapes of resources: it is said once.
-    said = refused(environment, tmp_path / "m", "model.resources.cpus=1,2", "model.resources.time='00:10:00'")
+    shapes = "experiment.zip={z:{model.resources.cpus:[1,2],method.clip_low:[0.1,0.2]}}"
+    said = refused(environment, tmp_path / "m", shapes, "model.resources.time='00:10:00'")
     assert said.count("does not answer; sbatch says: ") == 1 and "model.resources" not in said, said
     assert "SLURM's controller, slurmctld, does not answer" in said and "$SLURM_CONF" in said, said
 

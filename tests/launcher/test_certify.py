@@ -100,6 +100,9 @@ def test_a_checkpoint_is_compared_by_its_values_and_not_by_which_of_them_are_one
     state |= {} if protocol else {"model": torch.nn.Linear(2, 2).state_dict(), "torch": torch.get_rng_state()}
     read = copy.deepcopy(state) | {"names": [text, "-".join(["a", "b"])]}
     assert saved(state, protocol) != saved(read, protocol) and digest(state) == digest(read) is not None
+    several = [0, 8, 16, 24]  # which one place of a set's table is for, so that it keeps the first where it was added
+    assert list(set(several)) != list(set(reversed(several)))
+    assert digest(state | {"keys": set(several)}) == digest(state | {"keys": set(reversed(several))})
     for key, other in [
         ("weights", np.nextafter(state["weights"], 9)),
         ("names", [text, "b"]),
