@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
-import torch
 
 from launcher import __main__ as launcher
 from launcher import files
@@ -145,6 +143,9 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
 
 
 def test_files_that_are_opened_in_cpp_or_rust_are_edges_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors.torch
+    import torch
+
     (tmp_path / "job").mkdir()
     attempt = certified.CertifiedAttempt.__new__(certified.CertifiedAttempt)
     attempt.folder, attempt._end, attempt._unheard = tmp_path, ("", 0), dict(certified._SAVES)
