@@ -237,15 +237,14 @@ class Measure:
         label = describe(self.metric).label
         if self.summary == "time_to":
             goal = "unknown" if self.threshold is None else format_number(self.threshold)
-            return f"{AXES[self.axis]} until {label} {'reaches' if self.as_known else 'falls to'} {goal}"
+            return f"{AXES[self.axis]} until {label} {'falls to' if self.falls else 'reaches'} {goal}"
         registered = registry.summary_of(self.summary)
         return f"{registered.title if registered else self.summary} of {label}"
 
     @property
-    def as_known(self) -> bool:
-        """Whether higher is better, or is known to be worse, so that nobody needs to say in which way a threshold is
-        reached."""
-        return self.direction != "lower" or describe(self.metric).direction == "lower"
+    def falls(self) -> bool:
+        """Whether a threshold is reached from above, although lower is not known to be better."""
+        return self.direction == "lower" != describe(self.metric).direction
 
     @property
     def unit(self) -> str:

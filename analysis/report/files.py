@@ -107,7 +107,7 @@ def results(study: Study) -> Iterable[str]:
                 table.writerow((run.id, run.group, run.seed, metric, summary, value.value))
     for block in study.blocks:
         if block.measure.summary == "time_to":
-            name = f"time_to {block.measure.threshold!r}{'' if block.measure.as_known else ' (lower)'}"
+            name = f"time_to {block.measure.threshold!r}{' (lower)' if block.measure.falls else ''}"
             table.writerows(
                 (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
             )

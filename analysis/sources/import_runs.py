@@ -175,9 +175,11 @@ def _as_one(runs: Sequence[LoggedRun]) -> tuple[list[dict[str, Any]], list[str]]
     """The lines of several logs of one run as those of one; the metrics of several logs that do not agree."""
     logs = list(map(_standing, runs))
     having = grouped((metric, place) for place, run in enumerate(runs) for metric in run.log.cells)
-    apart = {metric: places for metric, (first, *others) in having.items()
-             if not all(_agree(metric, logs[first], logs[place]) for place in others)
-             for places in [(first, *others)]}  # fmt: skip
+    apart = {
+        metric: places
+        for metric, places in having.items()
+        if not all(_agree(metric, logs[places[0]], logs[place]) for place in places[1:])
+    }
     renamed: dict[tuple[int, str], str] = {}
     for metric, places in apart.items():
         owns = [run.name.partition("/")[2] for run in (runs[place] for place in places)]

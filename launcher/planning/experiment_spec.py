@@ -317,8 +317,10 @@ def check_factors(
     origin: Callable[[str], tuple[str, str]],
     problems: Diagnostics,
 ) -> None:
-    """Add a problem for each factor whose levels are the same runs, as of a key that is no part of what a run is.
-    origin: where a factor is declared: the file, and under which key."""
+    """Add a problem for each factor whose levels are the same runs, because its key does not change what they compute.
+
+    origin: the file that declares a factor, and under which key.
+    """
     if len({entry.id for entry in entries}) == len(entries):
         return
     for key, factor in factors.items():

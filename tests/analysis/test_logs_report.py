@@ -373,6 +373,8 @@ def test_the_direction_of_a_threshold_is_declared_or_said(
     reached = next(one for one in found["comparisons"] if one["summary"] == "time_to")
     assert [round(group["mean"]) for group in reached["groups"]] == times
     verdicts = (INTO / "report" / "tables" / "hypotheses.md").read_text()
+    assert f"until loss {'falls to' if direction else 'reaches'} 1.000" in verdicts
+    assert ("time_to 1.0 (lower)" in (INTO / "report" / "results.csv").read_text()) == bool(direction)
     assert "higher than a (adjusted p" in verdicts and ("supported" in verdicts.partition("| T |")[2]) == bool(
         direction
     )
