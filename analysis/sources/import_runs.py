@@ -44,7 +44,6 @@ from launcher.run.lifecycle import RunState, State, write_state
 _LISTED = 20
 _DIFFER = 6  # keys named
 _WHOLE = ("rlsweep", "W&B", "Trainer")  # the formats that may leave several logs below the folder of a run
-_OF_COLUMNS = ("CSV", "Parquet")  # the formats whose steps are a column
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
 _Rows = Mapping[int, Mapping[str, Any]]  # by step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
@@ -284,12 +283,12 @@ def _named(
 
 def _check_steps(step: str | None, runs: Sequence[LoggedRun]) -> None:
     """Refuse a metric that is to count the steps, and that a run lacks: its steps would be others."""
-    own = [run for run in runs if run.log.read and run.kind not in _OF_COLUMNS]  # a table without it is not read
-    if step is None or not (lacking := [run for run in own if written(step) not in run.log.recorded]):
+    lacking = [run for run in runs if run.log.read and run.log.by != step]
+    if step is None or not lacking:
         return
     names = some([run.name for run in lacking], _DIFFER)
     rule = f"{counted(len(lacking), 'run')} of {len(runs)} did not record this metric ({names})"
-    recorded = sorted({key for run in own for key in run.log.recorded})
+    recorded = sorted({key for run in runs for key in run.log.recorded})
     otherwise = "name one that each run records, or leave these runs out"
     fix = otherwise if step in recorded else closest(step, recorded, otherwise=otherwise)
     raise BadImport(Objection("--step", step, rule, fix))

@@ -85,7 +85,8 @@ class Log:
 
     place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of metrics that are not kept
     (ASKED). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a cell
-    that is not a number; read_as: those in another notation than Python's, each with a cell. After `resolve` or
+    that is not a number; read_as: those in another notation than Python's, each with a cell; by: the metric or column
+    that counts the steps, None for those of the log itself. After `resolve` or
     `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count. After `write`,
     cells: how many numbers each metric has, by the name that it is written under; read: how many rows; summary: of the
     run's end; last_step; last_attempt; finished: in unix
@@ -99,6 +100,7 @@ class Log:
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
+        self.by: str | None = None
         self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
         self._kept: list[str] = []
         self._logged = array("q")
@@ -145,6 +147,7 @@ class Log:
         back = np.zeros(len(self), dtype=bool)
         back[[row for row in self._begins if 0 < row < len(self)]] = True
         if step in self.metrics:
+            self.by = step
             self._count_by(step, np.cumsum(back))
         falls = self.steps[1:] < self.steps[:-1]
         # steps that fall often, in a quarter of the rows, and never repeat are of rows in no order, not of attempts

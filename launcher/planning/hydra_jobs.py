@@ -35,7 +35,6 @@ from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, UnsupportedValueType
 from pydantic import Field, Strict
 
-from analysis.spec.cell import grouped
 from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, closest, objections, some
 from launcher.application import KEY, Base
@@ -444,19 +443,7 @@ def jobs(
         problems.add(
             PROGRAM, "hydra.sweeper.experiment.baseline", baseline, rule, "name one of them, or add it to groups"
         )
-    at = "hydra.sweeper.experiment"
-    named = {key: (COMMAND_LINE, key) for key in swept}
-    named |= {key: (PROGRAM, f"{at}.factors.{key}") for key in section.experiment.factors}
-    places = grouped((key.lstrip("+"), place) for key, place in named.items())
-    zipped = ((key, f"{at}.zip.{zip_}.{key}") for zip_, keys in section.experiment.zip.items() for key in keys)
-    for key, place in zipped:
-        if any(of != COMMAND_LINE for of, _ in places.setdefault(key.lstrip("+"), [])):
-            problems.add(PROGRAM, place, None, "two factors, or zips, have this key", "keep it in one of them")
-        places[key.lstrip("+")].append((PROGRAM, place))
-    for group, fixed in groups.items():
-        for key in sorted({each.lstrip("+") for each in fixed} & places.keys()):
-            rule = f"group {group} holds this key fixed"
-            problems.add(*places[key][0], None, rule, "remove it here, or from the groups")
+    _check_keys(section.experiment, groups, swept, problems)
     problems.raise_any()
     factors = _factors(section, swept)
     varied = [key for axis in factors if len(axis) > 1 for key in axis[0]]
@@ -478,15 +465,9 @@ def jobs(
                 words_of = " ".join(chosen.values())
                 refused[Objection(words_of, None, rule, "correct the key or the value", COMMAND_LINE)] = None
     problems.extend(refused)
-    known = sorted({key.lstrip("+") for axis in (*groups.values(), *(axis[0] for axis in factors)) for key in axis})
-    for number, each in enumerate(section.experiment.exclude if not problems else ()):
-        excluded, keys = f"{at}.exclude[{number}]", [key.lstrip("+") for key in each]
-        if unknown := next((key for key in keys if key not in (*known, "group")), None):
-            rule = f"the sweep sets no such key; it sets {some(known, 8)}"
-            problems.add(PROGRAM, f"{excluded}.{unknown}", None, rule, closest(unknown, known, otherwise="remove it"))
-        elif number not in frozen.used and {*keys}.isdisjoint(key.lstrip("+") for key in swept):
-            rule = "this exclusion leaves out no job: none has these levels together"
-            problems.add(PROGRAM, excluded, brief(each), rule, "correct its levels, or remove it")
+    if not problems:
+        known = {key.lstrip("+") for axis in (*groups.values(), *(axis[0] for axis in factors)) for key in axis}
+        _check_exclusions(section.experiment, sorted(known), frozen.used, swept, problems)
     if not result.jobs and not problems:
         rule = "the sweep has no job, because this leaves out each"
         problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
@@ -501,6 +482,43 @@ def jobs(
     check_factors(planned, result.entries, origin, problems)
     problems.raise_any()
     return result
+
+
+def _check_keys(
+    declared: Declared, groups: Mapping[str, Mapping[str, Any]], swept: Iterable[str], problems: Diagnostics
+) -> None:
+    """Add a problem for each key that two factors or zips vary, or that a group holds fixed and something varies. The
+    command line replaces a factor; lr, +lr and ++lr are one key."""
+    places = {key.lstrip("+"): (COMMAND_LINE, key) for key in swept}
+    varied = set[str]()
+    axes = [("factors", declared.factors), *((f"zip.{name}", keys) for name, keys in declared.zip.items())]
+    for section, keys in axes:
+        for key in keys:
+            place = PROGRAM, f"hydra.sweeper.experiment.{section}.{key}"
+            if (plain := key.lstrip("+")) in varied:
+                problems.add(*place, None, "two factors, or zips, have this key", "keep it in one of them")
+            varied.add(plain)
+            places.setdefault(plain, place)
+    for group, fixed in groups.items():
+        for key in sorted({each.lstrip("+") for each in fixed} & places.keys()):
+            rule = f"group {group} holds this key fixed"
+            problems.add(*places[key], None, rule, "remove it here, or from the groups")
+
+
+def _check_exclusions(
+    declared: Declared, known: Sequence[str], used: Collection[int], swept: Iterable[str], problems: Diagnostics
+) -> None:
+    """Add a problem for each exclusion that leaves out no job, unless the command line sets one of its keys. known: the
+    keys that the sweep sets; used: the numbers of the exclusions that have left out a job."""
+    given = {key.lstrip("+") for key in swept}
+    for number, exclusion in enumerate(declared.exclude):
+        at, keys = f"hydra.sweeper.experiment.exclude[{number}]", [key.lstrip("+") for key in exclusion]
+        if unknown := next((key for key in keys if key not in (*known, "group")), None):
+            rule = f"the sweep sets no such key; it sets {some(known, 8)}"
+            problems.add(PROGRAM, f"{at}.{unknown}", None, rule, closest(unknown, known, otherwise="remove it"))
+        elif number not in used and given.isdisjoint(keys):
+            rule = "this exclusion leaves out no job: none has these levels together"
+            problems.add(PROGRAM, at, brief(exclusion), rule, "correct its levels, or remove it")
 
 
 def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Level]]:

@@ -318,6 +318,7 @@ def _runs(table: _Table, problems: Diagnostics) -> list[tuple[_Run, Log]]:
         numbers = {name: table.columns[key].number(cells.get(key, "")) for key, name in read.items()}
         if (run := table.run(cells)) not in logs:
             logs[run] = Log(table.path)
+            logs[run].by = table.step
         logs[run].add(step, {name: value for name, value in numbers.items() if value is not None})
     logs = logs or {(): Log(table.path)}
     for log in logs.values():
