@@ -289,7 +289,7 @@ def check_analysis(asked: Any, groups: Collection[str], baseline: str | None) ->
 
 def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
     """Refuse a key of the seed that no job has, unless it is the default: programs without a seed need not say so."""
-    configs = [run.config["config"] for run in runs.values()]
+    configs = [run.settled["config"] for run in runs.values()]
     if key == Plan.seed_key or not configs or any(lookup(config, key)[0] for config in configs):
         return
     known = [name for name, _ in leaves(configs[0])]
@@ -624,7 +624,7 @@ class _Frozen:
         }
         if part.inputs:
             config[identity.INPUTS] = dict(sorted(part.inputs.items()))
-        return PlannedRun(identity.run_id(digest), digest, "", config, None, None), seed
+        return PlannedRun(identity.run_id(digest), digest, "", config, seed, None, None), seed
 
     def _settled(self, value: Any, key: str) -> _Part:
         if not isinstance(value, (Mapping, list)):

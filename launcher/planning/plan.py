@@ -21,16 +21,23 @@ from launcher.text import counted
 class PlannedRun:
     """One run: the first 16 hex digits of its identity, the whole hash, and its resolved configuration.
 
-    checkpoint, step_seconds: bytes of one of its checkpoints and seconds of a step, by arithmetic; None: the sizes of
-    its model are not known here.
+    settled: the configuration but for the seed; all seeds of a cell share it, because a copy for each takes more memory
+    than the rest of a run. checkpoint, step_seconds: bytes of one of its checkpoints and seconds of a step, by
+    arithmetic; None: the sizes of its model are not known here.
     """
 
     id: str
     hash: str
     base: str
-    config: Mapping[str, Any]
+    settled: Mapping[str, Any]
+    seed: int
     checkpoint: int | None
     step_seconds: float | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its resolved configuration."""
+        return {**self.settled, "seed": self.seed}
 
 
 class Prefix(NamedTuple):

@@ -267,7 +267,8 @@ def _experiment(
         ),
     )
     if not problems:
-        cells = [tuple(entry.factors.items()) for entry in specs.entries]
+        factors = {id(entry.factors): entry.factors for entry in specs.entries}  # the entries of a cell share theirs
+        cells = [tuple(levels.items()) for levels in factors.values()]
         known = replace(known, written=specs.metrics, cells=cells, sources=specs.sources)
     experiment = Experiment(
         experiment=spec.name,

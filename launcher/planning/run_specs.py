@@ -126,8 +126,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
         levels = {labels[key]: level for key, level in cell.factors}
         for settled, run in _runs(planning, layout, treatment, kept):
             runs.setdefault(run.id, run)
-            seed = int(run.config["seed"])
-            entries.append(Entry.model_construct(fields, id=run.id, group=cell.group, seed=seed, factors=levels))
+            entries.append(Entry.model_construct(fields, id=run.id, group=cell.group, seed=run.seed, factors=levels))
             metrics.setdefault(cell.group, set()).update(settled.metrics)
             sources.setdefault(cell.group, set()).add(settled.source)
     if begins and len(planning.problems) > begins[0]:
@@ -289,8 +288,9 @@ def _runs(
             before, settled = {**config, "seed": None}, _settled(planning, layout, treatment, config)
             digest_of = None if settled is None else identity.by_seed(settled.base, settled.config)
         if settled is not None and digest_of is not None:
-            digest, final = digest_of(seed), {**settled.config, "seed": seed}
-            yield settled, PlannedRun(identity.run_id(digest), digest, settled.base, final, *settled.estimate)
+            digest, base = digest_of(seed), settled.base
+            run = PlannedRun(identity.run_id(digest), digest, base, settled.config, seed, *settled.estimate)
+            yield settled, run
 
 
 def _settled(planning: Planning, layout: _Layout, treatment: _Treatment, config: Mapping[str, Any]) -> _Settled | None:
