@@ -44,6 +44,7 @@ from launcher.run.lifecycle import RunState, State, write_state
 _LISTED = 20
 _DIFFER = 6  # keys named
 _WHOLE = ("rlsweep", "W&B", "Trainer")  # the formats that may leave several logs below the folder of a run
+_MADE = ("W&B", "MLflow")  # the formats that make a folder for each run, and keep files of it there
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
 _Rows = Mapping[int, Mapping[str, Any]]  # by step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
@@ -283,14 +284,14 @@ def _named(
 
 def _check_steps(step: str | None, runs: Sequence[LoggedRun]) -> None:
     """Refuse a metric that is to count the steps, and that a run lacks: its steps would be others."""
-    lacking = [run for run in runs if run.log.read and run.log.by != step]
+    lacking = [run for run in runs if step and run.log.read and written(run.log.by) != written(step)]
     if step is None or not lacking:
         return
     names = some([run.name for run in lacking], _DIFFER)
     rule = f"{counted(len(lacking), 'run')} of {len(runs)} did not record this metric ({names})"
     recorded = sorted({key for run in runs for key in run.log.recorded})
     otherwise = "name one that each run records, or leave these runs out"
-    fix = otherwise if step in recorded else closest(step, recorded, otherwise=otherwise)
+    fix = otherwise if written(step) in recorded else closest(step, recorded, otherwise=otherwise)
     raise BadImport(Objection("--step", step, rule, fix))
 
 
@@ -319,7 +320,7 @@ def _formats(named: Sequence[Named]) -> Iterator[str]:
 def _same_levels(named: Sequence[Named]) -> Iterator[str]:
     """A note for each factor with levels that logs write in several ways."""
     factors = ((member.run.texts, level) for member in named for level in member.factors.items())
-    written = grouped((level, texts[level[0]]) for texts, level in factors if level[0] in texts)
+    written = grouped(((key, level), texts.get(key, str(level))) for texts, (key, level) in factors)
     ways = ((key, sorted({*texts})) for (key, _), texts in written.items())
     several = grouped((key, " and ".join(texts)) for key, texts in ways if texts[1:])
     for key, levels in several.items():
@@ -399,8 +400,10 @@ def _read(
 
 def _beaten(kind: str, places: Mapping[str, Mapping[Path, str]]) -> set[Path]:
     """The places of a format beside which another one has a better log of the same run: in the same folder, or in one
-    above, if that is the folder of a run and not of several."""
-    beaten = set[Path]()
+    above, if that is the folder of a run and not of several; and those below a folder that a tool has made for one run,
+    such as copies of event files that W&B and MLflow keep."""
+    made = {_home(path) for other in _MADE if other != kind for path in places.get(other, ()) if path.suffix != ".db"}
+    beaten = {path for path in places.get(kind, ()) if not made.isdisjoint({_home(path), *_home(path).parents})}
     for other, format_ in sources().items():
         homes = {_home(path) for path in places.get(other, ())} if kind in format_.beats else set()
         inside = Counter(home.parent.parent for home in homes if home.parent.name == "wandb")
@@ -501,7 +504,7 @@ def _asked(request: ImportRequest) -> set[str]:
         metrics = settings(_section(request)).keys()
     except BadPlan:  # which is said when the groups are known
         metrics = ()
-    return {request.step or "", *metrics, *CLOCKS.values()}
+    return {written(request.step or ""), *metrics, *CLOCKS.values()}
 
 
 def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, Any]:

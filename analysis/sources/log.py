@@ -10,7 +10,7 @@ import math
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
@@ -45,8 +45,12 @@ ATTEMPTS: ContextVar[int] = ContextVar("ATTEMPTS", default=1)
 
 def is_kept(metric: str) -> bool:
     """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
-    asked, name = ASKED.get(), written(metric)
-    return asked is None or name in asked or name in _COUNTED or "step" in metric.lower()
+    return _is_asked(metric) or written(metric) in _COUNTED or "step" in metric.lower()
+
+
+def _is_asked(metric: str) -> bool:
+    asked = ASKED.get()
+    return asked is None or written(metric) in asked
 
 
 class Numbers:
@@ -85,12 +89,12 @@ class Log:
 
     place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of metrics that are not kept
     (ASKED). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a cell
-    that is not a number; read_as: those in another notation than Python's, each with a cell; by: the metric or column
-    that counts the steps, None for those of the log itself. After `resolve` or
-    `overwritten`, steps and attempts: of each row; kept: whether it is written; used: how many count. After `write`,
-    cells: how many numbers each metric has, by the name that it is written under; read: how many rows; summary: of the
-    run's end; last_step; last_attempt; finished: in unix
-    seconds.
+    that is not a number; read_as: those in another notation than Python's, each with a cell; by: the metric, column or
+    key that counts the steps; elsewhere: how many rows were read that are not here, because they do not count.
+    After `resolve` or `overwritten`, steps and attempts: of each row; kept: whether it is written; superseded: whether
+    a later attempt replaces it; used: how many count. After `write`, cells: how many numbers each metric has, by the
+    name that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in
+    unix seconds.
     """
 
     def __init__(self, place: object) -> None:
@@ -100,7 +104,8 @@ class Log:
         self.unused: Counter[str] = Counter()
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
-        self.by: str | None = None
+        self.by = "step"
+        self.elsewhere = 0
         self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
         self._kept: list[str] = []
         self._logged = array("q")
@@ -140,13 +145,14 @@ class Log:
     def resolve(self, step: str | None = None, apart: Callable[[Collection[int]], str] = lambda steps: "") -> None:
         """Find the attempts of the run, and the rows that count.
 
-        step: the metric that counts the steps instead; apart: how to tell rows of these steps apart, "" if nothing
-        does. Raises BadImport for rows that would overwrite all earlier ones.
+        step: the metric that counts the steps instead, as it was logged or as it is written; apart: how to tell rows of
+        these steps apart, "" if nothing does. Raises BadImport for rows that would overwrite all earlier ones.
         """
+        step = called(step, self.metrics)
         self.steps, self.kept = np.frombuffer(self._logged, dtype=np.int64), np.ones(len(self), dtype=bool)
         back = np.zeros(len(self), dtype=bool)
         back[[row for row in self._begins if 0 < row < len(self)]] = True
-        if step in self.metrics:
+        if step is not None:
             self.by = step
             self._count_by(step, np.cumsum(back))
         falls = self.steps[1:] < self.steps[:-1]
@@ -157,21 +163,22 @@ class Log:
         new[1:] |= self.steps[1:] != self.steps[:-1]
         new[:1] = True
         differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
-        begins, superseded = back | differs, 0
+        begins, self.superseded = back | differs, np.zeros_like(back)
         self.attempts = np.broadcast_to(np.int32(1), len(self))
         if begins.any():
             self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
             if self.attempts[-1] > ATTEMPTS.get():
                 self._check(begins, differs, step, apart)
             later = np.minimum.accumulate(np.where(begins, self.steps, np.iinfo(np.int64).max)[::-1])[::-1][1:]
-            superseded = int((self.kept[:-1] & (self.steps[:-1] >= later)).sum())
+            self.superseded[:-1] = self.kept[:-1] & (self.steps[:-1] >= later)
+            superseded = int(self.superseded.sum())
             self.unused[f"superseded by a later attempt from step {self.steps[begins].min()} on"] += superseded
-        self.used = int(self.kept.sum()) - superseded
+        self.used = int((self.kept & ~self.superseded).sum())
 
     def overwritten(self) -> int:
         """How many rows, which may be in any order, give another value to a metric of an earlier row's step."""
         self.steps, self.kept = np.frombuffer(self._logged, dtype=np.int64), np.ones(len(self), dtype=bool)
-        self.attempts = np.ones(len(self), dtype=np.int32)
+        self.attempts, self.superseded = np.ones(len(self), dtype=np.int32), np.zeros(len(self), dtype=bool)
         differs = self._again(self.steps)
         self.used = int(self.kept.sum())
         return int(differs.sum())
@@ -194,7 +201,7 @@ class Log:
         self.finished: float | None = None
         counted: dict[str, int] = {}
         with open(metrics_path(folder), "w", encoding="utf-8") as file:
-            for row in self._rows():
+            for row in self.rows():
                 file.write(json.dumps(row) + "\n")
                 self.finished = row["time"]
                 counted |= {word: int(row[key]) for key, word in _COUNTED.items() if key in row}
@@ -207,13 +214,13 @@ class Log:
         self.last_step = int(self.steps.max(initial=0, where=self.attempts == self.last_attempt))
         self.summary = {"steps": self.last_step, **counted}
         self.cells = {written(name): len(self.metrics[name]) for name in self.metrics if name not in self.left_out}
-        self.read, self.recorded = len(self), {*map(written, self.recorded)}
+        self.read, self.recorded = len(self) + self.elsewhere, {*map(written, self.recorded)}
         self.left_out = {written(name): cell for name, cell in self.left_out.items()}
         self.metrics, self.histograms, self._times, self._logged = {}, [], Numbers(), array("q")
-        del self.steps, self.attempts, self.kept
+        del self.steps, self.attempts, self.kept, self.superseded
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """The rows that are written, as of metrics.jsonl; those of one step, one after the other, are one. The reader
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows that are kept, as of metrics.jsonl; those of one step, one after the other, are one. The reader
         drops those that a later attempt supersedes."""
         columns = [("time", iter(self._times))]
         columns += [(written(name), iter(of)) for name, of in self.metrics.items() if name not in self.left_out]
@@ -245,11 +252,11 @@ class Log:
         self.steps = values[np.where(self.kept, last, np.minimum(last + 1, len(rows) - 1))].astype(np.int64)
 
     def _again(self, group: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which rows give another value to a metric that an earlier row of their group has. Those that only repeat
-        earlier values are not written."""
+        """Which rows give another value to a metric that is asked for and that an earlier row of their group has. Those
+        that only repeat earlier values are not written."""
         differs, repeated, cells = np.zeros(len(self), dtype=bool), *np.zeros((2, len(self)), dtype=np.int32)
         if np.unique(group).size < len(self):
-            for metric in self.metrics.values():
+            for metric in (self.metrics[name] for name in self.metrics if _is_asked(name)):
                 numbers, places = metric.columns()
                 rows = places[self.kept[places]]
                 rows = rows[np.argsort(group[rows], kind="stable")]
@@ -298,6 +305,13 @@ class Log:
                 surely |= "step" in name.lower() and bool((rises[new] > 0).all())
         options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
         return f"add {options}, which continues to count" if options else "", surely
+
+
+def called(asked: str | None, names: Iterable[str]) -> str | None:
+    """The name among these that somebody asks for, who may spell it as it is written; None: there is none."""
+    if asked is None or asked in (known := list(names)):
+        return asked
+    return next((name for name in known if written(name) == written(asked)), None)
 
 
 def written(metric: str) -> str:

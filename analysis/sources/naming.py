@@ -184,6 +184,8 @@ def _values(run: LoggedRun, naming: Naming, said: Mapping[str, str], problems: D
             problems.add(f"run {run.name}: --{word} {key}", KEY_ALONE, rule, fix)
         elif word == "factor":
             level = run.about[key]
+            if isinstance(level, str):  # YAML reads 1e-3 as a text, and 0.001 as a number
+                run.texts, level = {key: level, **run.texts}, level_of(level)
             factors[key] = level if isinstance(level, (str, int, float, bool)) or level is None else str(level)
         else:
             fields[word] = run.about[key] if word == "seed" else run.texts.get(key, run.about[key])  # 1.10 is not 1.1

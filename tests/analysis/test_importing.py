@@ -893,6 +893,12 @@ def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
     epochs = [[*steps(range(40)), *steps(range(2), "eval")], [*steps(range(40, 42)), *steps(range(1, 3), "eval")]]
     (run_of,) = imported(run("c", *epochs), BY_NAME, metrics=("reward", "eval"))
     assert len(points(run_of)) == 42 and points(run_of, "eval") == {0: 0, 1: 1, 2: 2}
+    killed = [(tag, at, 9.0 if at >= 45 else 1.0) for u in range(0, 100, 10)
+              for tag, at in (("reward", u), *([("eval", u * 1000)] if u % 40 == 0 else []))]  # fmt: skip
+    resumed = [("eval", 99_000, 2.0), *(("reward", u, 1.0) for u in range(45, 100, 10))]  # by environment steps, first
+    (stale,) = imported(run("e", killed, resumed), BY_NAME, metrics=("reward", "eval"))
+    assert points(stale) == dict.fromkeys([0, 10, 20, 30, 40, *range(45, 100, 10)], 1.0)
+    assert points(stale, "eval") == {0: 1, 40_000: 9, 80_000: 9, 99_000: 2}
     again = run("d", steps(range(4)), steps(range(3), more=0.5))
     worded(refused(again, BY_NAME))
 

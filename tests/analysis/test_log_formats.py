@@ -320,6 +320,12 @@ def test_two_processes_that_write_one_file_are_no_attempts(tmp_path: Path) -> No
     run, found = read("JSONL", lines(tmp_path, *mixed))
     assert found == {step: step / 4 for step in range(1, 6)}
     assert run.log.read == run.log.used == 13 and not sum(run.log.unused.values())
+    killed = [line for u in range(10) for line in ({"step": u, "loss": u}, {"step": 1000 * u, "reward": u / 4})]
+    resumed = [
+        line for u in range(6, 12) for line in ({"step": u, "loss": 0}, {"step": 1000 * u, "reward": 9, "x": "?"})
+    ]
+    run, found = read("JSONL", lines(tmp_path / "resumed", *killed, *resumed))
+    assert found == {1000 * u: u / 4 if u < 6 else 9 for u in range(12)} and list(run.log.left_out) == ["x"]
 
 
 def test_trackio_and_mlflow_say_what_they_know_of_a_run(tmp_path: Path) -> None:
@@ -335,6 +341,52 @@ def test_trackio_and_mlflow_say_what_they_know_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "mlruns" / "1" / "abc" / "meta.yaml").write_text("run_id: abc\nstatus: 4\n")
     (other,) = runs_of("MLflow", tmp_path)
     assert other.problem == "its status is FAILED"
+
+
+def _logged(folder: Path, *scalars: tuple[str, int, float], parent: str = "") -> Path:
+    """A run of MLflow with these metrics, steps and values, in this order."""
+    for name in ("metrics", "tags"):
+        (folder / name).mkdir(parents=True)
+    (folder / "meta.yaml").write_text(f"run_id: {folder.name}\nstatus: 3\n")
+    (folder / "tags" / "mlflow.parentRunId").write_text(parent)
+    for number, (metric, step, value) in enumerate(scalars):
+        with (folder / "metrics" / metric).open("a") as file:
+            file.write(f"{1700000000000 + number} {value} {step}\n")
+    return folder
+
+
+def test_metrics_that_count_different_steps_are_resumed_each_by_its_own(tmp_path: Path) -> None:
+    again = [("val", epoch, epoch / 8) if batch is None else ("loss", batch, 1.0 + epoch)
+             for epoch in range(11) for batch in (None, *range(1, 6))]  # fmt: skip
+    resumed = [("val", epoch, 9.0 * (first == 0 and epoch >= 8)) if batch is None else ("loss", batch, float(first))
+               for first, last, every in ((0, 10, 25), (8, 12, 50)) for epoch in range(first, last)
+               for batch in (None, *range(100 * epoch, 100 * epoch + 100, every))]  # fmt: skip
+    tied = [
+        (metric, step, value)
+        for epoch in range(11)
+        for metric, step, value in (("loss", 1, epoch), ("val", epoch, epoch), *(("loss", b, 0.0) for b in (2, 3)))
+    ]
+    cases = {"again": again, "resumed": resumed, "tied": tied, "negative": [("val", -1, 5.0), *again[:30]]}
+    for name, scalars in cases.items():
+        logs = _logged(tmp_path / name / "run", *scalars).parent
+        run, _ = read("MLflow", logs)
+        curves = parse(BytesIO(metrics_path(logs / "written").read_bytes()), "")
+        for metric in ("val", "loss"):
+            values = zip(curves.steps.tolist(), curves.values.get(metric, []), strict=False)
+            began_anew = metric in run.log.left_out
+            expected = standing([(step, value) for of, step, value in scalars if of == metric and step >= 0])
+            assert {step: value for step, value in values if value == value} == ({} if began_anew else expected)
+            assert began_anew == (metric == "loss" and name != "resumed")
+
+
+def test_what_a_tool_keeps_in_the_folder_of_a_run_is_of_that_run(tmp_path: Path) -> None:
+    logs = tmp_path / "mlruns" / "0"
+    for name in "ab":
+        _logged(logs / name, ("reward", 1, 0.5), ("reward", 2, 0.75), parent="sweep")
+        lines(logs / name / "artifacts" / "log", {"step": 1, "reward": 9.0})
+    _logged(logs / "sweep")  # in which the others are nested
+    asked = ImportRequest((logs,), tmp_path / "m" / "x", metrics=("reward",), naming=Naming(match="(?P<group>.)$"))
+    assert import_runs(asked).groups == {"a": 1, "b": 1}
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,6 +316,15 @@ def test_levels_that_are_written_in_several_ways_are_one_and_named(capsys: pytes
     assert {level for run in read_sweep(INTO).runs for _, level in run.cell} == {0.1, "nan", "0_1"}
 
 
+def test_texts_of_a_configuration_are_levels_as_those_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    for place, lr in enumerate(("1e-3", "0.001", "1e-3", "0.001")):  # YAML reads the first as a text
+        percent(f"logs/r{place}/progress.csv", 0.1 * place)
+        Path(f"logs/r{place}/config.yaml").write_text(f"algo: {'ab'[place // 2]}\nseed: {place % 2}\nlr: {lr}\n")
+    assert report("logs", "--group", "algo", "--seed", "seed", "--factor", "lr", "--metric", "acc") == 0
+    assert "Each is one level of lr, written in several ways: 0.001 and 1e-3." in capsys.readouterr().out
+    assert {run.cell for run in read_sweep(INTO).runs} == {(("lr", 0.001),)}
+
+
 @pytest.mark.parametrize(("one", "other"), [(".csv", ".csv.gz"), (".csv", ".tsv"), (".jsonl", ".jsonl.gz")])
 @pytest.mark.parametrize("places", ["a b", "."])
 def test_a_log_and_its_copy_with_another_ending_are_refused(
@@ -487,3 +496,25 @@ def test_a_step_that_a_run_lacks_is_refused(worded: Worded, capsys: pytest.Captu
     ))  # fmt: skip
     assert report("tr", "--metric", "acc", "--step", "tokens", "--map", "map.csv") == 0  # which leaves it out
     assert {run.curves.steps[-1] for run in read_sweep(INTO).runs} == {2000, 8000}
+
+
+@pytest.mark.parametrize("step", ["frames", "env frames", "env_frames", "time", "log/time", "global_step"])
+def test_a_step_is_a_key_or_a_metric_by_either_of_its_names(step: str) -> None:
+    of_lines = step if step in ("frames", "global_step") else "step"
+    for group, seed in itertools.product("ab", range(2)):
+        rows = [{of_lines: i, "env frames": 2 * i, "time": 2 * i, "acc": i + seed} for i in range(1, 9)]
+        Path(group).mkdir(exist_ok=True)
+        Path(f"{group}/seed{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert report("a", "b", "--metric", "acc", "--step", step) == 0
+    assert {run.curves.steps[-1] for run in read_sweep(INTO).runs} == {8 if step == of_lines else 16}
+
+
+def test_metrics_that_nobody_asks_for_contradict_no_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Lightning logs: several updates in an epoch, and an evaluation at its end."""
+    for group, seed in itertools.product("ab", range(2)):
+        rows = [{"_step": n, "epoch": n // 4, "trainer/global_step": n, **({"val": n + seed} if n % 4 == 3 else {})}
+                for n in range(40)]  # fmt: skip
+        Path(group).mkdir(exist_ok=True)
+        Path(f"{group}/seed{seed}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert report("a", "b", "--metric", "val", "--step", "epoch") == 0
+    assert {tuple(run.curves.steps) for run in read_sweep(INTO).runs} == {tuple(range(10))}

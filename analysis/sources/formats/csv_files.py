@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.sources.log import ASKED, BadImport, Log, is_kept, written
+from analysis.sources.log import ASKED, BadImport, Log, called, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
 from analysis.sources.source import (
@@ -181,7 +181,7 @@ def _delimiter(header: str) -> str:
 def _step_in(header: Sequence[str], step: str | None) -> str | None:
     """The column of steps; "" for a monitor, whose steps are the sums of the lengths."""
     if step is not None:
-        return step if step in header else None
+        return called(step, header)
     return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
 
 

@@ -6,46 +6,86 @@ TensorBoard's hyperparameters if there are any, else from a file beside it.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.sources.log import Log
+from analysis.sources.log import ASKED, BadImport, Log, is_kept, written
 from analysis.sources.source import LoggedRun, below, configuration_in, names, source
 
 _PATTERN = "*tfevents*"
 
 
+class LoggedValue(NamedTuple):
+    """A value of a metric: a number, or the edges and counts of a histogram. part: as Logged.part."""
+
+    part: int
+    metric: str
+    step: int
+    value: Any
+    time: float | None
+
+
 @dataclass
 class Logged:
-    """Scalars that were logged one by one, such as those of a folder's event files: rows by (attempt, step), each of
-    scalars, histograms and time; and hyperparameters. begins: the first step of the file; steps: of each scalar, those
-    of earlier files."""
+    """Values that were logged one by one, such as those of a folder's event files, and hyperparameters.
+
+    part: of the next values, the number of the file, or how often the steps went back. A metric that goes back where
+    another part begins is of a new attempt of the run.
+    """
 
     unused: Counter[str] = field(default_factory=Counter)
-    rows: dict[tuple[int, int], tuple[dict[str, float], dict[str, Any], float]] = field(default_factory=dict)
+    values: list[LoggedValue] = field(default_factory=list)
     hparams: dict[str, Any] = field(default_factory=dict)
     started: float | None = None
-    attempt: int = 1
-    begins: int | None = None
-    steps: dict[str, set[int]] = field(default_factory=dict)
+    part: int = 1
 
-    def row(self, step: int, time: float) -> tuple[dict[str, float], dict[str, Any], float]:
-        return self.rows.setdefault((self.attempt, step), ({}, {}, time))
+    def add(self, metric: str, step: int, value: Any, time: float | None) -> None:
+        if step < 0:
+            self.unused["the step is not a whole number, 0 or more"] += 1
+        else:
+            self.values.append(LoggedValue(self.part, metric, step, value, time))
 
-    def scalar(self, tag: str, step: int, value: float, time: float) -> None:
-        """A scalar. A file whose steps are those of an earlier file is of a new attempt."""
-        self.begins = step if self.begins is None else self.begins
-        before = self.steps.get(tag, set())
-        if len(before) > 1 and self.begins <= step <= max(before):
-            self.attempt, self.steps = self.attempt + 1, {}
-        values = self.row(step, time)[0]
-        self.unused["repeated in its step, of which the last value counts"] += tag in values and values[tag] != value
-        values[tag] = value
+    def went_back(self) -> Iterator[bool]:
+        """Of each value, whether its metric goes back to a step of an earlier part. A metric with one step until then
+        may be what each part logs at its end."""
+        before: dict[str, tuple[int, int]] = {}  # the least and the largest step of each metric
+        for part in self._parts():
+            seen = set[str]()
+            for value in part:
+                low, high = before.get(value.metric, (value.step, value.step))
+                yield value.metric not in seen and low < high and value.step <= high
+                seen.add(value.metric)
+            for value in part:
+                low, high = before.get(value.metric, (value.step, value.step))
+                before[value.metric] = min(low, value.step), max(high, value.step)
+
+    def attempts(self) -> tuple[list[int], bool]:
+        """The attempt of each value, and whether these hold for all metrics: not where some count other steps, such as
+        epochs beside updates."""
+        numbers: list[int] = []
+        highest: dict[str, int] = {}
+        together, last, went_back = True, 0, self.went_back()
+        for part in self._parts():
+            back = any([next(went_back) for _ in part])
+            steps = [value.step for value in part]
+            first = {value.metric: value.step for value in reversed(part)}
+            # an attempt would repeat the steps from its first one on
+            ahead = any(steps[0] <= highest.get(metric, -1) < step for metric, step in first.items())
+            together &= steps == sorted(steps) and not ahead and (back or steps[0] >= last)
+            numbers += [(numbers or [1])[-1] + back] * len(steps)
+            for value in part:
+                highest[value.metric] = max(value.step, highest.get(value.metric, 0))
+            last = max(steps)
+        return numbers, together
+
+    def _parts(self) -> Iterator[list[LoggedValue]]:
+        return (list(part) for _, part in itertools.groupby(self.values, key=lambda value: value.part))
 
 
 @source
@@ -67,7 +107,7 @@ class EventFiles:
             logged = _read(folder)
             config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
             run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
-            if logged.hparams and folder.parent in places and len(logged.rows) <= 1:
+            if logged.hparams and folder.parent in places and len({value.step for value in logged.values}) <= 1:
                 of_parent.setdefault(folder.parent, {}).update(logged.hparams)
                 held[folder] = run
             elif run.log:
@@ -80,19 +120,69 @@ class EventFiles:
         yield from (empty[folder] for folder in without if not {*logged_some, *without} & {*folder.parents})
 
 
-def as_log(place: Path, logged: Logged, by: str | None) -> Log:
+def as_log(place: object, logged: Logged, by: str | None) -> Log:
     """The rows that count. by: the metric that counts the steps instead."""
-    log, before = Log(place), 1
-    for (attempt, step), (values, histograms, time) in sorted(logged.rows.items(), key=lambda item: item[0]):
-        if attempt != before:
-            log.begin()
-            before = attempt
-        log.add(step, values, time=time)
-        for tag, (edges, counts) in histograms.items():
-            log.add_histogram(tag, edges, counts)
+    log, (attempts, together) = Log(place), logged.attempts()
+    rows = list(zip(attempts, logged.values, strict=True))
+    if not together and by is None:
+        rows = [(1, value) for value in _standing(log, logged)]
+    _fill(log, rows)
+    log.recorded.update(value.metric for value in logged.values if not isinstance(value.value, tuple))
     log.unused += logged.unused
     log.resolve(by)
     return log
+
+
+def _standing(log: Log, logged: Logged) -> Iterator[LoggedValue]:
+    """The values that count where metrics count different steps: a later attempt supersedes each metric from its own
+    first step there on. A metric that began anew is left out of the log. BadImport: it is asked for."""
+    of_metric: dict[str, list[tuple[int, LoggedValue]]] = {}
+    for value, back in zip(logged.values, logged.went_back(), strict=True):
+        if isinstance(value.value, tuple) or is_kept(value.metric):
+            own = of_metric.setdefault(value.metric, [])
+            own.append(((own[-1][0] if own else 1) + back, value))
+    for metric, own in of_metric.items():
+        alone = Log(f"{log.place}: {metric}")
+        _fill(alone, own)
+        try:
+            alone.resolve()
+        except BadImport as error:
+            if ASKED.get() is not None:
+                raise
+            log.left_out[metric] = str(error).partition("\n")[0]
+            continue
+        log.unused += alone.unused
+        log.left_out |= alone.left_out
+        log.elsewhere += len(alone) - alone.used
+        alone.kept &= ~alone.superseded
+        for row in alone.rows():
+            if (number := row.get(written(metric))) is not None:
+                yield LoggedValue(1, metric, row["step"], number, row["time"])
+        for at, histogram in alone.histograms:
+            if alone.kept[at]:
+                yield LoggedValue(1, metric, int(alone.steps[at]), (histogram["edges"], histogram["counts"]), 0.0)
+
+
+def _fill(log: Log, rows: Iterable[tuple[int, LoggedValue]]) -> None:
+    """Append values, each with its attempt."""
+    of_step: dict[tuple[int, int], list[LoggedValue]] = {}
+    for attempt, value in rows:
+        of_step.setdefault((attempt, value.step), []).append(value)
+    before = 1
+    for (attempt, step), values in sorted(of_step.items()):
+        if attempt != before:
+            log.begin()
+            before = attempt
+        numbers = dict[str, Any]()
+        for value in values:
+            if not isinstance(value.value, tuple):
+                twice = value.metric in numbers and numbers[value.metric] != value.value
+                log.unused["repeated in its step, of which the last value counts"] += twice
+                numbers[value.metric] = value.value
+        log.add(step, numbers, time=values[0].time)
+        for metric, histogram in {value.metric: value.value for value in values}.items():
+            if isinstance(histogram, tuple):
+                log.add_histogram(metric, *histogram)
 
 
 def _in_order(path: Path) -> list[tuple[int, str]]:
@@ -106,20 +196,15 @@ def _read(folder: Path) -> Logged:
 
     logged = Logged()
     plugins: dict[str, str] = {}  # a tag's first value alone says what it is
-    for path in sorted(folder.glob(_PATTERN), key=_in_order):
-        for (attempt, step), (values, _, _) in logged.rows.items():
-            if attempt == logged.attempt:
-                for tag in values:
-                    logged.steps.setdefault(tag, set()).add(step)
-        logged.begins = None
+    for logged.part, path in enumerate(sorted(folder.glob(_PATTERN), key=_in_order), start=1):
         for event in EventFileLoader(str(path)).Load():
             if logged.started is None:
                 logged.started = event.wall_time
             if event.HasField("session_log") and event.session_log.status == SessionLog.START and event.step > 0:
                 # what follows supersedes all from this step on: SummaryWriter(purge_step=...)
-                kept = {key: row for key, row in logged.rows.items() if key[1] < event.step}
-                logged.unused[f"purged from step {event.step} on"] += len(logged.rows) - len(kept)
-                logged.attempt, logged.rows, logged.steps = logged.attempt + 1, kept, {}
+                purged = {value.step for value in logged.values if value.step >= event.step}
+                logged.unused[f"purged from step {event.step} on"] += len(purged)
+                logged.values = [value for value in logged.values if value.step not in purged]
             for value in event.summary.value:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 _take(logged, plugin, event, value)
@@ -144,6 +229,6 @@ def _take(logged: Logged, plugin: str, event: Any, value: Any) -> None:
     if plugin == "histograms":
         if tensor.ndim == 2 and len(tensor):  # rows of left edge, right edge and count
             edges = [float(tensor[0, 0]), *tensor[:, 1].tolist()]
-            logged.row(step, time)[1][value.tag] = edges, tensor[:, 2].tolist()
+            logged.add(value.tag, step, (edges, tensor[:, 2].tolist()), time)
     elif tensor.size == 1 and np.issubdtype(tensor.dtype, np.number):
-        logged.scalar(value.tag, step, float(tensor.reshape(())), time)
+        logged.add(value.tag, step, float(tensor.reshape(())), time)

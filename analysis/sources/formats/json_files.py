@@ -12,13 +12,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.sources.formats.csv_files import STEPS
-from analysis.sources.log import BadImport, Log
+from analysis.sources.formats.event_files import Logged, as_log
+from analysis.sources.log import BadImport, Log, called
 from analysis.sources.notation import number, whole
 from analysis.sources.source import (
     LoggedRun,
@@ -43,9 +44,11 @@ _BEGINNING = 20  # lines
 
 
 class Line(NamedTuple):
-    """A line of a log. values: by metric, those of nested objects with dots; time: in unix seconds, if it has one."""
+    """A line of a log. key: of its step; values: by metric, those of nested objects with dots; time: in unix seconds,
+    or None."""
 
     number: int
+    key: str
     step: int
     values: dict[str, Any]
     time: float | None
@@ -77,7 +80,6 @@ class JsonFiles:
             log = _log(path, step, problems)
             if problems:
                 continue
-            log.resolve(step)
             beside = without_ending(path)
             # a folder's configuration says nothing where the folder holds the files of several runs
             config = configuration_in([beside, path.parent] if together[path.parent] == 1 else [beside], keys)
@@ -122,7 +124,7 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                 rule, fix = "must be a whole number, 0 or more", "remove this line, or name another key by --step"
                 problems.add(f"{where}: {key}", line[key], rule, fix, path)
                 continue
-            yield Line(place, at, *_values(line, key))
+            yield Line(place, key, at, *_values(line, key))
     if key is None and without:
         rule = f"no key is known to count steps; the keys are {some(list(without), _LISTED)}"
         problems.add(str(path), KEY_ALONE, rule, "give --step KEY")
@@ -149,7 +151,7 @@ def _body(text: bytes) -> bytes:
 
 
 def _key(line: Mapping[str, Any], step: str | None) -> str | None:
-    return next((key for key in (*STEPS, step) if key in line), None)
+    return next((key for key in STEPS if key in line), called(step, line))
 
 
 def _values(line: dict[str, Any], key: str) -> tuple[dict[str, Any], float | None]:
@@ -191,21 +193,41 @@ def _problem(path: Path, step: str | None) -> str | None:
 
 
 def _log(path: Path, step: str | None, problems: Diagnostics) -> Log:
-    """The rows of a log; in the order of their steps where several processes wrote the file, as those of prime-rl."""
+    """The rows that count; in the order of their steps where several processes wrote the file, as those of prime-rl,
+    and resumed metric by metric if such a file has several attempts."""
     for in_order in (True, False):
         log, now, of_file = Log(path), (0, 0), Diagnostics()
-        rows = _attempts(lines(path, step, log.unused, of_file))
-        for attempt, line in rows if in_order else sorted(rows, key=lambda row: (row[0], row[1].step)):
+        rows: Iterable[tuple[int, Line]] = _attempts(lines(path, step, log.unused, of_file))
+        if not in_order:
+            rows = list(rows)
+            if rows[-1][0] > 0:
+                log = _by_metric(log, [line for _, line in rows], step)
+                break
+            rows.sort(key=lambda row: row[1].step)
+        for attempt, line in rows:
             if (attempt, line.step) < now:
                 break
             if attempt > now[0]:
                 log.begin()
-            now = attempt, line.step
+            now, log.by = (attempt, line.step), line.key
             log.add(line.step, line.values, f"line {line.number}", line.time)
         else:
+            if not of_file:
+                log.resolve(step)
             break
     problems += of_file
     return log
+
+
+def _by_metric(log: Log, rows: Sequence[Line], step: str | None) -> Log:
+    logged, before = Logged(log.unused), 0
+    for line in rows:
+        logged.part, before = logged.part + (line.step < before), line.step
+        for metric, value in line.values.items():
+            logged.add(metric, line.step, value, line.time)
+    resolved = as_log(log.place, logged, None if step == rows[0].key else step)
+    resolved.by = rows[0].key if resolved.by == "step" else resolved.by
+    return resolved
 
 
 def _attempts(rows: Iterable[Line]) -> Iterator[tuple[int, Line]]:

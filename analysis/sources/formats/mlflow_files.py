@@ -14,7 +14,7 @@ from analysis.sources.formats.event_files import Logged, as_log
 from analysis.sources.formats.trackio_files import query, tables
 from analysis.sources.log import BadImport
 from analysis.sources.naming import level_of
-from analysis.sources.source import LoggedRun, below, names, source
+from analysis.sources.source import LoggedRun, below, names, pass_over, source
 from analysis.spec.validation import KEY_ALONE, Diagnostics
 from launcher.files import load_yaml
 
@@ -30,7 +30,8 @@ _TEXTS = ("params", "tags")  # folders of a run, and tables of a database
 
 @source
 class MlflowFiles:
-    """A run's id is its key, its parameters are its configuration, its tags its labels. Deleted runs are left out."""
+    """A run's id is its key, its parameters are its configuration, its tags its labels. Deleted runs are left out, and
+    those without a metric in which others are nested."""
 
     kind, files, beats = "MLflow", (".db",), ("verl's console", "CSV")
 
@@ -42,25 +43,31 @@ class MlflowFiles:
         return found | names(place, runs)
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
-        problems = Diagnostics()
+        problems, parents, empty = Diagnostics(), set[str](), dict[Path, LoggedRun]()
         for path, name in places.items():
             for title, run_id, status, experiment, rows, params, tags in _runs(path, name, problems):
-                logged, last_steps, first_steps = Logged(), dict[str, int](), [0]  # by metric; of each attempt
+                logged, last = Logged(), 0
                 for time, metric, at, value in rows:
                     if value is None:  # the last line of a file, which a crash cut off
                         logged.unused["incomplete last line"] += 1
                         continue
-                    if at < last_steps.get(metric, 0):  # the steps of a metric go back: a new attempt begins here
-                        first_steps.append(at)
-                        last_steps = {}
-                    last_steps[metric] = at
-                    logged.attempt = max(number for number, first in enumerate(first_steps, start=1) if first <= at)
-                    logged.scalar(metric, at, float(value), time / 1000)
+                    logged.part, last = logged.part + (at < last), at
+                    logged.add(metric, at, float(value), time / 1000)
                 config = {key: level_of(value) for key, value in params.items()}
                 why = None if status == "FINISHED" else f"its status is {status}"
                 labels, commit = {**tags, "mlflow.experiment": experiment}, tags.get("mlflow.source.git.commit", "")
                 log = as_log(path, logged, step)
-                yield LoggedRun(self.kind, title, config, log, labels, why, key=run_id, commit=commit, texts=params)
+                run = LoggedRun(self.kind, title, config, log, labels, why, key=run_id, commit=commit, texts=params)
+                parents.add(tags.get("mlflow.parentRunId", ""))
+                if log:
+                    yield run
+                else:
+                    empty[path if path.is_dir() else path / run_id] = run
+        for path, run in empty.items():
+            if run.key in parents:
+                pass_over(path, "it has no metric, and other runs are nested in it")
+            else:
+                yield run
         problems.raise_any(BadImport)
 
 

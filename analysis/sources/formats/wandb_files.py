@@ -64,6 +64,7 @@ def _run(kind: str, key: str, paths: Sequence[Path], step: str | None) -> Logged
     """A run from its files; those after the first are what its resumes logged."""
     run: Any = None
     log, config = Log(paths[-1]), dict[str, Any]()
+    log.by = _STEP
     for path in paths:
         log.begin()
         exit_code, now, of_file = None, None, dict[str, Any]()
