@@ -90,8 +90,9 @@ class Logged:
 
 @source
 class EventFiles:
-    """A run is a folder. A folder with hyperparameters and at most one step below another run's folder belongs to that
-    run, as torch's SummaryWriter.add_hparams leaves it; so does one without scalars below or above a run's folder."""
+    """A run is a folder. Below another run's folder, one with hyperparameters and at most one step belongs to that run,
+    as torch's SummaryWriter.add_hparams leaves it, and one of add_scalars, which is called TAG_NAME and has the tag TAG
+    alone: its metric is TAG/NAME. So does one without scalars below or above a run's folder."""
 
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
@@ -100,11 +101,19 @@ class EventFiles:
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         of_parent: dict[Path, dict[str, Any]] = {}
+        lines: dict[Path, list[LoggedValue]] = {}
         held: dict[Path, LoggedRun] = {}
         empty: dict[Path, LoggedRun] = {}
         logged_some: set[Path] = set()
         for folder, name in reversed(list(places.items())):  # what is below a folder comes before it
             logged = _read(folder)
+            tag, *others = {value.metric for value in logged.values} or [""]
+            start = f"{tag.replace('/', '_')}_"
+            if tag and not others and folder.parent in places and folder.name.startswith(start):
+                metric = f"{tag}/{folder.name.removeprefix(start)}"
+                lines.setdefault(folder.parent, []).extend(value._replace(metric=metric) for value in logged.values)
+                continue
+            logged.values += lines.pop(folder, [])
             config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
             run = LoggedRun(self.kind, name, config, as_log(folder, logged, step), started=logged.started)
             if logged.hparams and folder.parent in places and len({value.step for value in logged.values}) <= 1:
