@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -146,6 +147,48 @@ def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):
 def test_what_is_no_score_fails_the_run_with_the_prompt(returned, worded):
     scorer = rewards.Scorer("mine", lambda *_: returned)
     worded(refusal(lambda: scorer("said", "asked", "right", {}), rewards.RewardFailed))
+
+
+def test_a_reward_that_ends_the_process_fails_the_run_with_the_prompt():
+    said = refusal(lambda: rewards.Scorer("mine", lambda *_: sys.exit(7))("said", "asked", "right", {}))
+    assert said == "the reward of task mine failed: SystemExit: 7; prompt 'asked', response 'said', answer 'right'"
+
+
+def reward_of(own, parameters, returned, made="of"):
+    """A task with a reward of these parameters."""
+    code = f"import functools\ndef of({parameters}): return len({returned})\nclass Own:\n"
+    (own / "mine.py").write_text(
+        f"{code}    def __call__(self, {parameters}): return len({returned})\ngiven = {made}\n"
+    )
+    path = jsonl(own / "a.jsonl", {"prompt": "a", "answer": "four"})
+    return {**SECTION, "train_path": path, "reward": f"{own}/mine.py:given"}
+
+
+@pytest.mark.parametrize(
+    "parameters, returned",
+    [
+        ("solution_str, ground_truth, data_source=None, extra_info=None", "solution_str"),
+        ("*, data_source, solution_str, ground_truth, extra_info", "solution_str"),
+        ("solution_str, ground_truth, **others", "solution_str"),
+        ("data_source, solution_str, ground_truth, extra_info, weight=1", "solution_str"),
+        ("*given, **named", "named['solution_str']"), ("where, said, right, info=None", "said"),
+        ("where, said, *others, **named", "said"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("made", ["of", "functools.partial(of)", "Own()"])
+def test_a_reward_gets_its_values_by_verls_names_or_in_verls_order(own, made, parameters, returned):
+    asked = reward_of(own, parameters, returned, made)
+    assert not check_task(asked, True, True).objections
+    assert tasks.scorer(asked)("a response", "", "", {}).value == len("a response")
+    assert rewards.file_of(tasks.reward(asked)) == own / "mine.py"
+
+
+@pytest.mark.parametrize("parameters", ["where, solution_str, ground_truth, extra_info", "solution_str, ground_truth"])
+def test_a_reward_with_some_of_verls_names_is_refused(own, parameters, worded):
+    asked = reward_of(own, parameters, "solution_str")
+    said = refusal(lambda: tasks.scorer(asked))
+    assert [str(one) for one in check_task(asked, True, True).objections] == [said]
+    worded(said)
 
 
 def in_thread(call):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -145,8 +146,9 @@ def test_both_backends_give_the_model_the_messages(folder, section):
     [
         (lambda asked: [0.0, math.nan], r"it is nan, and must be finite; prompt 'kind 1\?', response 'b'"),
         (lambda asked: 1 / 0, r"ZeroDivisionError: division by zero; .* 2 responses, .* 'a' to .* 'kind 1\?'"),
+        (lambda asked: sys.exit(7), r"SystemExit: 7; of 2 responses, .* 'a' to .* 'kind 1\?'"),
     ],
-    ids=["a number that is not finite", "an error"],
+    ids=["a number that is not finite", "an error", "an end of the process"],
 )
 def test_a_reward_model_that_fails_names_a_prompt_and_a_response(scores, said):
     class Broken(rewards.Together):

@@ -113,7 +113,7 @@ def _asked(
             raise Objection(error.key, None, error.rule, error.fix, error.file or _file(module)) from error
     row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
-    given = function, section["name"], row.ground_truth, row.ground_truth, info
+    given = rewards.called(function), section["name"], row.ground_truth, row.ground_truth, info
     try:
         returned = rewards.within(section.get("reward_timeout_s"), *given)
         return frozenset(map(str, rewards.score(returned).metrics))

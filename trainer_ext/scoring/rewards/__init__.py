@@ -1,9 +1,9 @@
 """Rewards of responses: what a task's function returns, functions in files of the user's, and rewards for text.
 
-A reward has verl's signature, `function(data_source, solution_str, ground_truth, extra_info)`. It returns a number, or
-a mapping whose `score` is the reward and whose other numbers are logged as `reward/NAME`, means over a step's
-responses, and as `eval/reward/NAME`, means over an evaluation's. A reward that is not a function of one response is a
-`Together`.
+A reward has verl's signature, `function(data_source, solution_str, ground_truth, extra_info)`, and gets these values by
+name, as from verl. It returns a number, or a mapping whose `score` is the reward and whose other numbers are logged as
+`reward/NAME`, means over a step's responses, and as `eval/reward/NAME`, means over an evaluation's. A reward that is
+not a function of one response is a `Together`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import re
@@ -22,6 +23,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
@@ -40,6 +42,7 @@ reward = Part("reward", inputs=4, section="task", group="rlsweep.tasks")
 Result = TypeVar("Result")
 
 SCORE = "score"
+ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 _SHOWN = 200  # characters of a prompt or a response in an error
@@ -76,6 +79,7 @@ class Scorer:
 
     def __init__(self, data_source: str, function: Callable[..., Any] | Together, timeout_s: float | None = None):
         self._data_source, self._function, self._timeout_s = data_source, function, timeout_s
+        self._called = None if isinstance(function, Together) else called(function)
 
     @property
     def parallel(self) -> int:
@@ -94,7 +98,7 @@ class Scorer:
         failed = f"the reward of task {self._data_source} failed:"
         try:
             values = self._function.scores(asked)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = f"{type(error).__name__}: {error}"
             messages, response = asked[0]
             first = f"the first is {response[:_SHOWN]!r} to the prompt {messages[-1]['content'][:_SHOWN]!r}"
@@ -114,14 +118,14 @@ class Scorer:
         prompt: for the error, and in the place of messages that are not given. RewardFailed: the function raises,
         returns something else than a score, or does not return in time.
         """
-        if self.together:
+        if self._called is None:
             return self.many([(messages or [{"role": "user", "content": prompt}], response)])[0]
         began = time.perf_counter()
         try:
-            function: Any = self._function
-            returned = within(self._timeout_s, function, self._data_source, response, ground_truth, dict(extra_info))
+            given = self._data_source, response, ground_truth, dict(extra_info)
+            returned = within(self._timeout_s, self._called, *given)
             return replace(score(returned), seconds=time.perf_counter() - began)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = str(error) if isinstance(error, TooSlow) else f"{type(error).__name__}: {error}"
             raise RewardFailed(
                 f"the reward of task {self._data_source} failed: {what}; prompt {prompt[:_SHOWN]!r}, "
@@ -279,9 +283,28 @@ def _no_function(spec: str, rule: str) -> Objection:
     return Objection("task.reward", spec, rule, fix)
 
 
+def called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for ARGUMENTS in this order. It gets them by name, or in this order if it has none of the names.
+
+    Objection: it has some of the names, and cannot be called with all of them.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions in C have none
+        return function
+    with suppress(TypeError):
+        signature.bind(**dict.fromkeys(ARGUMENTS))
+        return lambda *given: function(**dict(zip(ARGUMENTS, given, strict=True)))
+    if not {*ARGUMENTS} & {*signature.parameters}:
+        return function
+    rule = f"its parameters are {signature}, and a reward is called with {', '.join(ARGUMENTS)} by name, as by verl"
+    fix = "take these four names, or none of them: then their values come in this order"
+    raise Objection(getattr(function, "__name__", "task.reward"), None, rule, fix, str(file_of(function)))
+
+
 def file_of(function: Callable[..., Any] | Together) -> Path:
     """The file that a reward stands in."""
-    return Path(sys.modules[function.__module__].__file__ or "")
+    return Path(sys.modules[getattr(function, "func", function).__module__].__file__ or "")  # func: of a partial
 
 
 def _load(file: Path) -> ModuleType:
