@@ -167,6 +167,37 @@ def test_an_answer_without_tests_is_refused(answer, worded):
     worded(refusal(lambda: unit_tests.tests_of(answer)))
 
 
+WRONG_TESTS = (
+    {"calls": [[[2], 4], [2, 4]], "entry_point": "f"}, {"calls": [[[2]]], "entry_point": "f"}, {"calls": [[[2], 4]]},
+    {"stdio": ["2", "4"]}, {"stdio": [["2"]]}, {"stdio": [["2", 4]]}, {"tests": "assert f(1)"}, ["assert f(1)"], {},
+    {"tests": ["assert f(1)", "assert ("]}, {"tests": ["f(1)"], "setup": "def f("}, {"test": ["assert f(1)"]},
+    {"tests": ["assert f(1)"], "test": 1}, {"tests": ["assert f(1)"], "entry_point": "f g"},
+)  # fmt: skip
+
+
+def test_a_plan_refuses_tests_of_any_row_that_cannot_be_used(tmp_path, monkeypatch, worded):
+    monkeypatch.setattr(unit_tests, "run", lambda *_: sandbox.Verdict(1, 1))
+    right = {"tests": ["assert f(1)"], "setup": "x = '\\d'", "calls": None, "entry_point": "f"}
+    for number, tests in enumerate([right, *WRONG_TESTS]):
+        lines = [{"prompt": f"{line}?", "tests": tests if line == 2 else right} for line in range(3)]
+        own = section("unit_tests", train_path=jsonl(tmp_path / f"{number}.jsonl", *lines))
+        refused = preflight.check_task(own, local=True, runs_here=True).objections
+        assert len(refused) == bool(number)
+        if number:
+            worded(str(refused[0]))
+
+
+@pytest.mark.namespaces
+def test_a_plan_names_the_row_whose_setup_raises(tmp_path):
+    tests = {"tests": ["assert f(1)"], "setup": "1 / 0"}
+    own = section("unit_tests", train_path=jsonl(tmp_path / "own.jsonl", {"prompt": "1?", "tests": tests}))
+    (objection,) = preflight.check_task(own, local=True, runs_here=True).objections
+    assert (objection.file, objection.key) == (
+        str(tmp_path / "own.jsonl"),
+        "line 1",
+    ) and "setup raises" in objection.rule
+
+
 @pytest.mark.parametrize("change", [{"score": "half"}, {"sandbox": {"seconds": 1}}, {"isolation": "container"}])
 def test_settings_that_cannot_be_or_are_missing_are_refused(functions, change, worded):
     if "isolation" in change:

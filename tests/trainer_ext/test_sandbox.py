@@ -66,6 +66,12 @@ def test_functions_are_called_with_data_and_return_data():
     source = "class Solution:\n    def turn(self, a):\n        return tuple(reversed(a))"
     assert verdict(source, calls=calls, entry_point="turn").passed == 3
     assert verdict("def f(x): return {1: x}", calls=[[[2], {"1": 2}], [[3], {"1": [3]}]], entry_point="f").passed == 1
+    for value, same, others in (
+        (1, [1, 1.0], [True]),
+        ({"a": (True, 0)}, [{"a": [True, 0.0]}], [{"a": [1, 0]}, [True, 0]]),
+    ):
+        calls = [[[], one] for one in (*same, *others)]
+        assert verdict(f"def f(): return {value}", calls=calls, entry_point="f").passed == len(same)
 
 
 def test_tests_see_what_a_program_defines_and_its_exceptions():
@@ -217,9 +223,18 @@ def test_a_case_that_takes_the_time_leaves_those_before_it():
     assert verdict(RIGHT).right  # the next program is tested as before
 
 
-@pytest.mark.parametrize("tests", [{"tests": ["assert ("]}, {"tests": ["1"], "setup": "1 / 0"}, {"tests": []}])
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"tests": ["assert ("]},
+        {"tests": ["1"], "setup": "1 / 0"},
+        {"tests": []},
+        {"calls": [[[3], 9]]},
+        {"stdio": ["3"]},
+    ],
+)
 def test_wrong_tests_are_no_verdict(tests):
-    with pytest.raises(ValueError):
+    with pytest.raises(sandbox.BadTests):
         sandbox.run(LIMITS, [RIGHT], tests)
 
 

@@ -115,8 +115,14 @@ def _asked(
     info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
     given = rewards.called(function), section["name"], row.ground_truth, row.ground_truth, info
     try:
+        for row in rows if hasattr(function, "check") else ():
+            function.check(row.ground_truth)
+        row = rows[0]
         returned = rewards.within(section.get("reward_timeout_s"), *given)
         return frozenset(map(str, rewards.score(returned).metrics))
+    except sandbox.BadTests as error:
+        fix = "correct the tests of this prompt (docs/code-tasks.md)"
+        raise tasks.bad_row(row.where or f", prompt {rows.index(row) + 1}", one_line(str(error)), fix) from error
     except sandbox.Unavailable as error:
         if not runs_here:
             return frozenset(getattr(function, "numbers", ()))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_ext.objection import Objection
 from trainer_ext.scoring import rewards
-from trainer_ext.scoring.sandbox import CASES, ISOLATIONS, Limits, parallel, run
+from trainer_ext.scoring.sandbox import ISOLATIONS, BadTests, Limits, check, parallel, run
 
 NAME = "unit_tests"
 #: Values of task.score.
@@ -37,7 +38,7 @@ def score(
 ) -> dict[str, float]:
     """1.0 when the program in a response passes all tests, else 0.0; with score=fraction, the share that it passes.
 
-    Further numbers: `passed`, the share of tests passed; `timed_out` and `syntax_error`, 1.0 or 0.0. ValueError: the
+    Further numbers: `passed`, the share of tests passed; `timed_out` and `syntax_error`, 1.0 or 0.0. BadTests: the
     answer is not JSON with tests, or the tests cannot run. sandbox.Unavailable: see there.
     """
     tests = tests_of(ground_truth)
@@ -66,6 +67,7 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
 
     unit_tests.parallel = parallel()  # type: ignore[attr-defined]
     unit_tests.numbers = NUMBERS  # type: ignore[attr-defined]
+    unit_tests.check = check_answer  # type: ignore[attr-defined]
     return unit_tests
 
 
@@ -82,14 +84,27 @@ def _limits(settings: Mapping[str, Any]) -> Limits:
 
 
 def tests_of(answer: str) -> Mapping[str, Any]:
-    """The tests in the answer of a prompt. ValueError: it has none."""
+    """The tests in the answer of a prompt; keys that are null are left out. BadTests: it has none, or wrong ones."""
     try:
         tests = json.loads(answer)
     except ValueError as error:
-        raise ValueError(f"the answer of a prompt must be JSON with tests (docs/code-tasks.md): {error}") from error
-    if not isinstance(tests, dict) or not any(tests.get(kind) for kind in CASES):
-        raise ValueError(f"the answer of a prompt must be a JSON mapping with tests: {', '.join(CASES)}")
+        raise BadTests(f"the answer of a prompt must be JSON with tests: {error}") from error
+    if not isinstance(tests, dict):
+        raise BadTests(f"the answer of a prompt must be a JSON mapping with tests; it is {answer:.100}")
+    tests = {key: value for key, value in tests.items() if value is not None}  # as Parquet fills what a row lacks
+    check(tests)
     return tests
+
+
+def check_answer(answer: str) -> None:
+    """BadTests: as in `tests_of`, or the tests are not Python. Nothing is executed."""
+    tests = tests_of(answer)
+    for key, text in [("setup", tests.get("setup", "")), *(("tests", text) for text in tests.get("tests", ()))]:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                compile(text, key, "exec", dont_inherit=True)
+        except Exception as error:
+            raise BadTests(f"{text!r:.100} is not Python: {error}") from error
 
 
 def programs(response: str, tests: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@
 A program and its tests run in two processes that share nothing (`guest`), which a small server starts (`server`). Of
 `tests`, a mapping, all keys may be left out: `stdio`, pairs of a standard input and the output; `calls`, pairs of a
 list of arguments and the result of the function `entry_point`; `setup`, Python code, and `tests`, pieces of Python
-code that call what the program defines. Each pair and each piece is a case.
+code that call what the program defines. Each pair and each piece is a case. `prompt` is the caller's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -36,10 +36,27 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "HOME": "/tmp", "L
 #: The keys of tests that are lists of cases.
 CASES = ("stdio", "calls", "tests")
 ISOLATIONS = (server.NAMESPACES, "process")
+_TEXT: tuple[str, Callable[[Any], bool]] = "a text", lambda one: isinstance(one, str)
+#: What is allowed for each key of tests, or for each of its cases.
+_FORMS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "stdio": ("[INPUT, OUTPUT], two texts", lambda one: isinstance(one, list) and [*map(type, one)] == [str, str]),
+    "calls": (
+        "[[ARGUMENT, ...], RESULT]",
+        lambda one: isinstance(one, list) and len(one) > 1 and isinstance(one[0], list),
+    ),
+    "tests": _TEXT,
+    "setup": _TEXT,
+    "entry_point": ("the name of a function", lambda one: isinstance(one, str) and one.isidentifier()),
+    "prompt": _TEXT,
+}
 
 
 class Unavailable(RuntimeError):
     """This machine cannot isolate programs as configured; the message says which step the kernel refuses."""
+
+
+class BadTests(ValueError):
+    """Tests that do not have the form above, or cannot run."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +88,38 @@ class Verdict:
         return self.passed == self.cases
 
 
+def check(tests: Mapping[str, Any]) -> None:
+    """BadTests: tests do not have the form above; it names the key, the value and what is allowed."""
+    for key, value in tests.items():
+        if key not in _FORMS:
+            raise BadTests(f"{key}: there is no such key; those of tests are {', '.join(_FORMS)}")
+        form, fits = _FORMS[key]
+        if key in CASES and not isinstance(value, list):
+            raise BadTests(f"{key}: must be a list, each {form}; it is {value!r:.100}")
+        for one in value if key in CASES else [value]:
+            if not fits(one):
+                raise BadTests(f"{key}: must be {form}; it is {one!r:.100}")
+    if not any(tests.get(kind) for kind in CASES):
+        raise BadTests(f"there is no test; give {', '.join(CASES)}, or some of them")
+    if tests.get("calls") and "entry_point" not in tests:
+        raise BadTests("calls: the key entry_point, the name of the function that is called, is missing")
+
+
 def run(limits: Limits, sources: Sequence[str], tests: Mapping[str, Any]) -> Verdict:
     """The verdict on a program: the first of `sources` that is valid Python.
 
-    Threads may call this at the same time. Unavailable: this machine cannot isolate it so. ValueError: there are no
-    tests, or they are not valid Python, their setup raises, or they do not fit into the memory.
+    Threads may call this at the same time. Unavailable: this machine cannot isolate it so. BadTests: see `check`, or
+    they are not valid Python, their setup raises, or they do not fit into the memory.
     """
+    check(tests)
     cases = sum(len(tests.get(kind, ())) for kind in CASES)
-    if not cases:
-        raise ValueError("there is no test")
     with _lock:  # a fork does not share the servers of its parent
         idle, turns = _servers.setdefault((os.getpid(), limits), ([], threading.BoundedSemaphore(parallel())))
     with turns:
         answer = _answered(limits, idle, json.dumps(list(sources)).encode(), json.dumps(dict(tests)).encode())
     events = answer["events"]
     if "T" in events:
-        raise ValueError("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
+        raise BadTests("the tests are not valid Python, their setup raises, or they do not fit into memory_mb")
     # What tests cannot report comes from a program whose code they have run.
     passed = events.count("P") if re.fullmatch(f"B(S|[PF]{{0,{cases}}})E?", events) else 0
     return Verdict(passed, cases, answer["timed_out"], "S" in events)

@@ -96,7 +96,7 @@ def bad_row(
 ) -> Objection:
     """What is wrong in a file of prompts. where: "FILE, line N", as tables.lines has it."""
     file, _, line = where.rpartition(", ")
-    return Objection(line, None, rule, fix, file)
+    return Objection(line, None, rule, fix, file or None)
 
 
 def files(section: Mapping[str, Any]) -> list[Path]:

@@ -48,7 +48,7 @@ def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> 
         solutions = _json(row.get("solutions") or "[]", f"{where}: solutions")
         worked = f"```python\n{solutions[0].strip()}\n```" if solutions else ""
         metadata = {"problem_id": str(row.get("problem_id", "")), "difficulty": str(row.get("difficulty") or "")}
-        rows.append(Row(prompt, json.dumps(tests), split, worked, metadata=metadata))
+        rows.append(Row(prompt, json.dumps(tests), split, worked, metadata=metadata, where=where))
     if without:
         print(f"{path}: {without} of {without + len(rows)} problems have no tests and are left out", file=sys.stderr)
     return rows

@@ -29,7 +29,7 @@ def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
     instruction: what stands before each. Objection names the line or row of a prompt that cannot be read.
     """
     rows = []
-    for _, row in tables.lines_with(_COLUMNS, path, "test"):
+    for where, row in tables.lines_with(_COLUMNS, path, "test"):
         prompt, entry_point = row["prompt"], row["entry_point"]
         tests = {
             "prompt": prompt,
@@ -41,5 +41,5 @@ def read(path: str, instruction: str | None, split: str | None) -> list[Row]:
         solution = prompt + row["canonical_solution"]
         worked = row["canonical_solution"] if instruction is None else f"```python\n{solution.strip()}\n```"
         metadata = {"task_id": row["task_id"]}
-        rows.append(Row(asked, json.dumps(tests), split, worked, metadata=metadata))
+        rows.append(Row(asked, json.dumps(tests), split, worked, metadata=metadata, where=where))
     return rows
