@@ -102,6 +102,16 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"prompt": "q", "answer": "a", "worked_answer": "how", "system_prompt": "Be short."},
     ),
     "file, as verl prepares it": ("file", {"a.parquet": [OF_VERL]}, {"answer": "reward_model.ground_truth"}),
+    "file, parts of columns": (
+        "file",
+        {"a.jsonl": [{"m": {"q": "2+2?", "a": 4, "level": 1}, "n": {"a": "x"}, "extra_info": {"how": "add", "b": 2}}]},
+        {"prompt": "m.q", "answer": "n.a", "worked_answer": "extra_info.how"},
+    ),
+    "file, an empty message of the system": (
+        "file", {"a.jsonl": [{"prompt": [TURNS[0] | {"content": ""}, *TURNS[1:]], "answer": "4"}]},
+        {"system_prompt": "Be short."},
+    ),
+    "file, two messages of the system": ("file", {"a.jsonl": [{"prompt": [TURNS[0], *TURNS], "answer": "4"}]}, {}),
     "file, messages": (
         "file", {"a.jsonl": [{"prompt": TURNS, "answer": "4"}, {"prompt": TURNS[-1:], "answer": "4"}]},
         {"system_prompt": "Be short."},

@@ -113,6 +113,13 @@ def test_prepared_prompts_carry_the_metadata_and_are_made_again_with_another_rew
     assert tasks.prepare(section, SHARES, own / "cache") != folder
 
 
+def test_columns_index_and_split_reach_the_reward(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "a", "answer": "", "index": "k7", "split": "hard"})
+    asked = {**SECTION, "train_path": path, "reward": "exact_match"}
+    (row,) = tasks.read(tasks.prepare(asked, SHARES, tmp_path), tasks.TRAIN)
+    assert row["extra_info"] == {"index": "k7", "split": "hard"}
+
+
 WRONG = ("exact", "none.py:graded", "rewards.py:grade", "rewards.py:CONSTANT", "rewards.py", "no.such.module:graded")
 
 

@@ -112,7 +112,7 @@ def _asked(
         except Objection as error:
             raise Objection(error.key, None, error.rule, error.fix, error.file or _file(module)) from error
     row, name, file = rows[0], str(getattr(function, "__name__", "reward")), shown_path(str(rewards.file_of(function)))
-    info = {**row.metadata, "index": 0, "split": row.split or tasks.TRAIN}
+    info = {"index": 0, "split": row.split or tasks.TRAIN, **row.metadata}
     given = rewards.called(function), section["name"], row.ground_truth, row.ground_truth, info
     try:
         for row in rows if hasattr(function, "check") else ():

@@ -51,8 +51,8 @@ class Row:
 
     split: one of SPLITS, or None: the prompt's content decides. worked_answer: an answer to learn from, if the data has
     one. system: the system's message; before: earlier messages, each with `role` and `content`. metadata: what the
-    reward gets in `extra_info` beside the prompt's `index` and `split`; of plain values, one type for each key. where:
-    its place in a file, as tables.lines has it.
+    reward gets in `extra_info` beside the prompt's `index` and `split`, unless it has keys of these names; of plain
+    values, one type for each key. where: its place in a file, as tables.lines has it.
     """
 
     prompt: str
@@ -253,7 +253,7 @@ def write(folder: Path, name: str, divided: Mapping[str, Sequence[Row]]) -> None
                 "prompt": row.messages,
                 "ability": name,
                 "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
-                "extra_info": {**row.metadata, "index": index, "split": split},
+                "extra_info": {"index": index, "split": split, **row.metadata},
             }
             for index, row in enumerate(rows)
         ]
@@ -299,6 +299,6 @@ def schema(rows: Sequence[Row]) -> Any:
             "prompt": pa.list_(pa.struct({"role": text, "content": text})),
             "ability": text,
             "reward_model": pa.struct({"style": text, "ground_truth": text}),
-            "extra_info": pa.struct({**own, "index": pa.int64(), "split": text}),
+            "extra_info": pa.struct({"index": pa.int64(), "split": text, **own}),
         }
     )

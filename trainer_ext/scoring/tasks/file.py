@@ -32,8 +32,9 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
     for where, line in tables.lines(task[key], "train"):
         values = {name: _at(line, column, where, f"task.{name}") for name, column in columns.items()}
         system, before, prompt = _messages(values["prompt"], f"{where}: {columns['prompt']}")
-        used = {column.partition(".")[0] for column in columns.values()}
-        metadata = {name: value for name, value in line.items() if name not in used}
+        metadata = dict(line)
+        for column in columns.values():
+            metadata = _without(metadata, _parts(line, column))
         if isinstance(metadata.get(_EXTRA), Mapping):
             metadata |= metadata.pop(_EXTRA)
         yield Row(
@@ -41,16 +42,28 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
             ground_truth=_text(values.get("answer", ""), where, "answer"),
             split=split,
             worked_answer=_text(values.get("worked_answer", ""), where, "worked_answer"),
-            system=system or task["system_prompt"] or "",
+            system=(task["system_prompt"] or "") if system is None else system,
             before=before,
             metadata=metadata,
             where=where,
         )
 
 
+def _parts(line: Mapping[str, Any], column: str) -> list[str]:
+    """The names that lead to what a key of the section task names."""
+    return [column] if column in line else column.split(".")
+
+
+def _without(line: Mapping[str, Any], parts: list[str]) -> dict[str, Any]:
+    """A line without what these names lead to, and without a mapping that has nothing else."""
+    first, *rest = parts
+    kept = _without(line[first], rest) if rest and first in line else {}
+    return {name: kept if name == first else value for name, value in line.items() if name != first or kept}
+
+
 def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     value: Any = line
-    for name in [column] if column in line else column.split("."):
+    for name in _parts(line, column):
         if not isinstance(value, Mapping) or name not in value:
             raise bad_row(where, f"{key}={column}, which it does not have; it has {', '.join(line)}")
         value = value[name]
@@ -59,8 +72,9 @@ def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     return value
 
 
-def _messages(value: Any, where: str) -> tuple[str, Sequence[Mapping[str, str]], str]:
-    """The system's message or nothing, the messages before the last one, and the last one, which is the user's."""
+def _messages(value: Any, where: str) -> tuple[str | None, Sequence[Mapping[str, str]], str]:
+    """The system's message if there is one, the messages before the last one, and the last one, which is the user's. An
+    empty message of the system is among those before the last one, so that the chat template reads it."""
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     known = isinstance(value, Sequence) and all(
@@ -69,9 +83,9 @@ def _messages(value: Any, where: str) -> tuple[str, Sequence[Mapping[str, str]],
     if not known or not value or value[-1]["role"] != "user" or not value[-1]["content"].strip():
         rule = "a prompt is text, or a list of messages with role (system, user or assistant) and content"
         raise bad_row(where, f"{rule}, the last of them the user's and not empty; it is {value!r:.200}")
-    first = value[0]["content"] if value[0]["role"] == "system" else ""
+    first = value[0]["content"] if value[0]["role"] == "system" else None
     between = [{"role": one["role"], "content": one["content"]} for one in value[bool(first) : -1]]
-    if any(one["role"] == "system" for one in between):
+    if any(one["role"] == "system" for one in value[1:]):
         raise bad_row(where, "only the first message may be the system's")
     return first, between, value[-1]["content"]
 
