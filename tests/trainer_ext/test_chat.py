@@ -1,4 +1,4 @@
-"""Plans count a prompt's tokens without torch, and find as many as transformers does in a run."""
+"""Plans find a prompt's tokens without torch, and those that transformers finds in a run."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ CONVERSATIONS = [
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])  # GPT-NeoX has a tokenizer of GPT-2's kind
 @pytest.mark.parametrize("template", [None, *TEMPLATES.values()], ids=["no template", *TEMPLATES])
-def test_a_plan_counts_the_tokens_that_a_run_has(family, template, tmp_path):
+def test_a_plan_finds_the_tokens_that_a_run_has(family, template, tmp_path):
     tokenizer = tokenizer_of(family)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(tmp_path)
-    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
+    loaded, encode = AutoTokenizer.from_pretrained(tmp_path), chat.encoder(tmp_path).encode
     for messages in CONVERSATIONS:
-        assert count(messages) == len(tokens_of(loaded, messages))
+        assert encode(messages) == tokens_of(loaded, messages)
 
 
 @pytest.mark.parametrize("model", ["gpt2", "pythia_1_4b", "pythia_6_9b", "llama_7b", "llama_13b", "llama_30b"])
@@ -55,8 +55,8 @@ def test_a_base_model_has_its_template_from_its_file(model, tmp_path):
     loaded = load_tokenizer(str(tmp_path), {"trust_remote_code": False, **settings})
     text = loaded.apply_chat_template(CONVERSATIONS[1], add_generation_prompt=True, tokenize=False)
     assert text == "<s>Human: é – 数\n\nAssistant: 2\n\nHuman: Why?\n\nAssistant:"
-    count = chat.counter(tmp_path, settings["custom_chat_template"])
-    assert count(CONVERSATIONS[1]) == len(tokens_of(loaded, CONVERSATIONS[1]))
+    encoder = chat.encoder(tmp_path, settings["custom_chat_template"])
+    assert encoder.encode(CONVERSATIONS[1]) == tokens_of(loaded, CONVERSATIONS[1])
 
 
 def test_a_model_without_a_template_of_its_file_keeps_its_own(tmp_path):
@@ -72,21 +72,22 @@ def test_templates_in_the_settings_and_special_tokens_of_older_versions_are_read
     given = template if isinstance(given, str) else [{**one, "template": template} for one in given[1:]] + given[:1]
     begins = {"content": "<s>", "lstrip": False, "__type": "AddedToken"}
     edit(tmp_path / "tokenizer_config.json", chat_template=given, bos_token=begins)
-    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
+    loaded, encode = AutoTokenizer.from_pretrained(tmp_path), chat.encoder(tmp_path).encode
     assert loaded.chat_template is not None
-    assert count(CONVERSATIONS[0]) == len(tokens_of(loaded, CONVERSATIONS[0]))
+    assert encode(CONVERSATIONS[0]) == tokens_of(loaded, CONVERSATIONS[0])
 
 
 def test_a_tokenizer_that_cuts_and_fills_counts_whole_prompts(tmp_path):
     """Files of models for other purposes say that texts have a certain length."""
-    assert chat.counter(tmp_path) is None  # there is no tokenizer yet
+    assert chat.encoder(tmp_path) is None  # there is no tokenizer yet
     tokenizer_of("gpt2").save_pretrained(tmp_path)
     core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     core.enable_truncation(4)
     core.enable_padding(length=4)
     core.save(str(tmp_path / "tokenizer.json"))
-    loaded, count = AutoTokenizer.from_pretrained(tmp_path), chat.counter(tmp_path)
-    assert count(CONVERSATIONS[0]) == len(tokens_of(loaded, CONVERSATIONS[0])) > 4
+    loaded, encode = AutoTokenizer.from_pretrained(tmp_path), chat.encoder(tmp_path).encode
+    assert encode(CONVERSATIONS[0]) == tokens_of(loaded, CONVERSATIONS[0])
+    assert len(encode(CONVERSATIONS[0])) > 4
 
 
 def test_a_template_that_refuses_a_role_says_so(tmp_path):
@@ -94,4 +95,4 @@ def test_a_template_that_refuses_a_role_says_so(tmp_path):
     tokenizer.chat_template = REFUSES + TURNS
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(Objection, match="System role not supported"):
-        chat.counter(tmp_path)([{"role": "system", "content": "Count."}, *CONVERSATIONS[0]])
+        chat.encoder(tmp_path).encode([{"role": "system", "content": "Count."}, *CONVERSATIONS[0]])

@@ -209,6 +209,24 @@ def test_the_tokens_of_a_chat_template_count_and_its_refusals_are_named(tmp_path
     assert f"the shortest of 1 has {twice} tokens" in lines[0]
 
 
+def test_prompts_that_a_model_cannot_read_or_tell_apart_are_refused(tmp_path, worded):
+    model, tokenizer = tmp_path / "model", tokenizer_of("qwen2")
+    known = len(tokenizer)
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(model)
+    data = jsonl(
+        tmp_path / "a.jsonl", *({"prompt": text, "answer": ""} for text in ("1?", "2?", "long <new>" * 9, "<new>?"))
+    )
+    words = f"method=ptrw task=file task.train_path={data} model=pretrained model.path={model} trainer.eval_every=0"
+    words += " trainer.split.test=0 trainer.split.validation=0 task.reward=exact_match"
+    template, config = model / "chat_template.jinja", model / "config.json"
+    own = template.read_text()
+    for text, vocabulary in (("", known), ("same", known), (own, known), (own, known + 1)):
+        template.write_text(text)
+        config.write_text(json.dumps({"vocab_size": vocabulary}))
+        worded(next(refusals(f"{words} verl.data.max_prompt_length=40")))
+
+
 def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path, worded):
     initialise(EMBEDDED, 0, tmp_path)
     words = f"method=q_star task=sorting method.target_path={tmp_path}"

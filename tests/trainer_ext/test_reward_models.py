@@ -269,6 +269,7 @@ def test_its_weights_count_as_memory(own, section):
     [
         "epoch=2", "epochs=two", "epochs=0", "lr=0", "max_length=65", "task.train_path={own}/none.jsonl",
         "task.answer=answer", "task.train_path={own}/asked.jsonl", "task.train_path={own}/lists.jsonl",
+        "task.train_path={own}/same.jsonl",
         "trainer.split.test=0.0", "--model {own}/empty", "--model {own}/nosuch", "--to {own}/empty",
     ],
 )  # fmt: skip
@@ -276,6 +277,8 @@ def test_what_cannot_be_trained_is_named_and_there_is_no_folder(words, folder, t
     (tmp_path / "empty").mkdir()
     (tmp_path / "asked.jsonl").write_text('{"prompt": "cat?"}\n{"prompt": "kind?"}\n{"prompt": "1"}\n{"prompt": "2"}\n')
     (tmp_path / "lists.jsonl").write_text('{"prompt": "1", "chosen": ["a"], "rejected": ["b"]}\n' * 2)
+    lines = [{"prompt": f"{n}", "chosen": "a", "rejected": "a" if n > 2 else None} for n in range(9)]
+    jsonl(tmp_path / "same.jsonl", *lines)
     path = write_preferences(tmp_path / "pairs.jsonl", 60)
     given = ["train", "file", "--to", f"{tmp_path}/to", "--model", str(folder), f"task.train_path={path}"]
     given += ["task.answer=null", "max_length=64", *words.replace("{own}", str(tmp_path)).split()]

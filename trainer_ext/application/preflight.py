@@ -212,14 +212,15 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
-    """Whether each split that a run reads has a prompt of at most `longest` tokens; None: it has.
+    """Whether each split that a run reads has a prompt of at most `longest` tokens, and the model can read them; None:
+    it has, and can.
 
-    The task's data are on this machine. Without a model's tokenizer here, lengths are not known.
+    The task's data are on this machine. Without a model's tokenizer here, tokens are not known.
     """
     section, trainer = config["task"], config["trainer"]
     if "split" not in trainer:  # a trainer of the user's, or of an older version, which divides no prompts
         return None
-    module, count = tasks.get(section["name"]), _counter(config["model"], chat_template(config))
+    module, encoder = tasks.get(section["name"]), _encoder(config["model"], chat_template(config))
     try:
         divided = tasks.divide(_rows(module, section), trainer["split"])
     except Objection as error:
@@ -232,13 +233,12 @@ def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
                 return Objection("rows", None, empty.rule, empty.fix, files)
             value = section["name"] if split == tasks.TRAIN else trainer["split"][split]
             return Objection(empty.key, value, empty.rule, empty.fix)
-        if count is None:
+        if encoder is None:
             continue
         try:
-            for row in {tuple(message["role"] for message in row.messages): row for row in divided[split]}.values():
-                count(row)  # a template may refuse an order of roles
-            if not any(count(row) <= longest for row in divided[split]):
-                too_long.append((min(map(count, divided[split])), split))
+            _check_tokens(divided[split], encoder, longest, config["model"].get("path"))
+            if not any(len(encoder.encode(row.messages)) <= longest for row in divided[split]):
+                too_long.append((min(len(encoder.encode(row.messages)) for row in divided[split]), split))
         except Objection as refused:
             return refused
     if not too_long:
@@ -255,13 +255,36 @@ def chat_template(config: Mapping[str, Any]) -> str | None:
     return model.get("custom_chat_template")
 
 
-def _counter(model: Mapping[str, Any], template: str | None) -> Callable[[Row], int] | None:
-    """Counts the tokens of a row's messages, as the run does; None without a tokenizer here. Raises what
-    that raises."""
+def _encoder(model: Mapping[str, Any], template: str | None) -> chat.Encoder | None:
+    """Encodes messages as the run does; None without a tokenizer here. Raises what that raises."""
     if model.get("kind") == "embedded":  # one token for each character
-        return lambda row: sum(len(message["content"]) for message in row.messages)
-    count = chat.counter(Path(os.path.expanduser(str(model.get("path")))), template)
-    return None if count is None else lambda row: count(row.messages)
+        return chat.Encoder(lambda messages: [ord(sign) for one in messages for sign in one["content"]], {})
+    return chat.encoder(Path(os.path.expanduser(str(model.get("path")))), template)
+
+
+def _check_tokens(rows: Sequence[Row], encoder: chat.Encoder, longest: int, path: Any) -> None:
+    """Objection: the model at `path` cannot read the tokens of a prompt, or cannot tell prompts apart.
+
+    Only a tokenizer with tokens that the model does not know is asked for all prompts: it takes 0.1 ms for each.
+    """
+    of_roles = {tuple(message["role"] for message in row.messages): row for row in rows}  # which a template may refuse
+    rule, fix = "", "correct its chat template, or choose another model"
+    for row in rows if encoder.unknown else of_roles.values():
+        tokens = encoder.encode(row.messages)
+        unknown = sorted(encoder.unknown.keys() & tokens)
+        if not tokens:
+            rule = f"its chat template makes no token of the prompt {row.text!r:.100}"
+        elif unknown and len(tokens) <= longest:
+            rule = (
+                f"the prompt {row.text!r:.100} has the token {encoder.unknown[unknown[0]]!r}, whose id {unknown[0]} is "
+            )
+            rule += "not below vocab_size of its config.json"
+            fix = "resize the model's embeddings (resize_token_embeddings), or save the model's own tokenizer there"
+        if rule:
+            raise Objection("model.path", path, rule, fix)
+    others = [row for row in rows if row.text != rows[0].text]
+    if others and all(encoder.encode(row.messages) == encoder.encode(rows[0].messages) for row in others):
+        raise Objection("model.path", path, "its chat template makes the same tokens of all prompts", fix)
 
 
 def check_models(

@@ -1,11 +1,12 @@
-"""How many tokens the messages of a prompt are, by the files of a model's folder: without torch, as plans ask it."""
+"""The tokens of a prompt's messages, by the files of a model's folder: without torch, as plans ask it."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainer_ext.objection import Objection
 
@@ -17,11 +18,18 @@ def plain(messages: Messages) -> str:
     return "\n".join(message["content"] for message in messages) + "\n"
 
 
-def counter(folder: Path, template: str | None = None) -> Callable[[Messages], int] | None:
-    """Counts tokens as a run of the model does; None: the folder has no `tokenizer.json`.
+class Encoder(NamedTuple):
+    """encode: gives messages the tokens that a run gives them. unknown: texts of tokens that the model's embedding does
+    not have, by their ids. Objection, of encode: the chat template cannot be applied to the messages."""
 
-    template: the chat template that the run gives the model; None: the folder's own. Objection, of the counter:
-    the template cannot be applied to the messages.
+    encode: Callable[[Messages], list[int]]
+    unknown: Mapping[int, str]
+
+
+def encoder(folder: Path, template: str | None = None) -> Encoder | None:
+    """Encodes as a run of the model does; None: the folder has no `tokenizer.json`.
+
+    template: the chat template that the run gives the model; None: the folder's own.
     """
     if not (folder / "tokenizer.json").is_file():
         return None
@@ -31,14 +39,16 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
     tokenizer.no_truncation()  # a file may say that texts are cut; a run's prompts are not
     tokenizer.no_padding()
     template = template or _template(folder, _mapping(folder / "tokenizer_config.json"))
+    known = _mapping(folder / "config.json").get("vocab_size", math.inf)
+    unknown = {id: token.content for id, token in tokenizer.get_added_tokens_decoder().items() if id >= known}
     if template is None:
-        return lambda messages: len(tokenizer.encode(plain(messages)).ids)
+        return Encoder(lambda messages: list(tokenizer.encode(plain(messages)).ids), unknown)
     from transformers.utils import chat_template_utils
 
     render: Any = chat_template_utils.render_jinja_template  # its annotation says text, and it returns two lists
     named = special_tokens(folder)
 
-    def count(messages: Messages) -> int:
+    def encode(messages: Messages) -> list[int]:
         conversation = [dict(message) for message in messages]
         try:
             texts, _ = render([conversation], chat_template=template, add_generation_prompt=True, **named)
@@ -49,9 +59,9 @@ def counter(folder: Path, template: str | None = None) -> Callable[[Messages], i
             if any(message["role"] == "system" for message in messages):
                 fix = "set task.system_prompt=null if the template reads no system message, or choose another model"
             raise Objection("model.path", str(folder), rule, fix) from error
-        return len(tokenizer.encode(texts[0], add_special_tokens=False).ids)
+        return list(tokenizer.encode(texts[0], add_special_tokens=False).ids)
 
-    return count
+    return Encoder(encode, unknown)
 
 
 def special_tokens(folder: Path) -> dict[str, str]:

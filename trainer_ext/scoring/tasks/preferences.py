@@ -80,7 +80,9 @@ def pairs_of(
     for split, of_split in pairs.items():
         if not of_split:
             total = sum(map(len, pairs.values()))
-            rule = f"none of the task's {total} pairs (rows with the metadata chosen and rejected) is a {split} pair"
+            rule = f"none of the task's {total} pairs (different chosen and rejected in the metadata) is a {split} pair"
+            without = ", ".join(f"{count} ({why})" for why, count in left_out.items() if count)
+            rule += f"; prompts that are left out: {without}" if without else ""
             fix = "add pairs to the task" + ("" if split == tasks.TRAIN else f", or raise trainer.split.{split}")
             raise ValueError(f"{rule}. Fix: {fix}")
     return pairs, dict(left_out)
