@@ -175,7 +175,7 @@ def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict
     return {
         **sized(ids, states, forecast.estimate(ids)),
         "done": sum(state == RunState.DONE for state in states.values()),
-        "spent_device_hours": forecast.spent,
+        "spent_device_hours": sum(forecast.spent_seconds[run_id] for run_id in ids) / lifecycle.HOUR_S,
         "unit": forecast.unit,
         "budget_device_hours": planned.budget,
         "slots": forecast.slots,
@@ -195,8 +195,8 @@ def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = 
 
 
 class Forecast:
-    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts;
-    spent_seconds: by run.
+    """The cost of those runs of a plan that are not done. `spent`: the device-hours until now, as its budget counts,
+    those of earlier plans of its experiments too; spent_seconds: by run.
 
     units: of each run, what device-hours count. taken_over: by run, the steps that it takes over from another one.
     left: what is expected of each run that is not done.
@@ -222,6 +222,8 @@ class Forecast:
                 self.taken_over[run.id] = state.prefix_step
             self.left[run.id] = self._history.expected(run, self.taken_over.get(run.id, 0))
         charged = {*planned.runs, *planned.charged}
+        if planned.budget is not None:
+            charged |= freeze.runs_of_all_plans(planned)
         self.spent_seconds = lifecycle.spent_seconds(planned.multirun, charged, time.time())
         self.spent = sum(self.spent_seconds.values()) / lifecycle.HOUR_S
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,17 @@ def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Seque
 def declaration_warnings(plan: Plan) -> list[str]:
     """A line for each experiment of which a launch changes what was declared, after results."""
     return [line for experiment in plan.experiments if (line := _warning(plan, experiment)) is not None]
+
+
+def runs_of_all_plans(plan: Plan) -> set[str]:
+    """The runs of a plan, and of those that its experiments have had at this scale, as far as records can be read."""
+    ids = {*plan.runs}
+    for experiment in plan.experiments:
+        folder = plan.multirun / experiment.name
+        with suppress(ValueError):  # which the launch refuses
+            plans = _plans(experiment.document(), frozen_plan(folder), _read_declarations(folder / DECLARATIONS))
+            ids |= {run["id"] for each in plans for run in each["runs"]}
+    return ids
 
 
 def _warning(plan: Plan, experiment: Experiment) -> str | None:

@@ -186,6 +186,17 @@ def test_plan_says_what_attempts_took_and_whether_the_budget_suffices(tmp_path, 
     assert (document["budget_device_hours"], document["spent_device_hours"]) == (5, 0.5)
 
 
+def test_the_budget_counts_what_runs_of_earlier_plans_took(tmp_path, said):
+    for steps, used in ((100, "0.00"), (50, "0.50"), (25, "1.00")):
+        words = [*SMALL.replace("100", str(steps)).split(), f"multirun={tmp_path}", "budget.device_hours=5"]
+        assert f"budget: 5 CPU-hours, {used} used; it suffices" in said(f"plan {' '.join(words)}")
+        planned = make(*words)
+        freeze.freeze(planned)
+        folder = run_folder(tmp_path, next(iter(planned.runs)))
+        write_state(folder, read_state(folder).replace(device_seconds={"1": 1800.0}))
+    assert "5 CPU-hours, 0.50 used" in said(f"plan {' '.join(words).replace('name=adhoc', 'name=other')}")
+
+
 @pytest.mark.processes
 def test_a_pool_stops_at_the_budget_and_goes_on_with_a_larger_one(sweeps):
     # A run is expected to take 12 s and takes 4.2 s or more, so that 13 s hold one run at least and three at most.
