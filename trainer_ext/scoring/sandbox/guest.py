@@ -382,7 +382,7 @@ def _lists(value: Any) -> Any:
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Whether two outputs have the same lines and words; numbers with a point may differ by 1e-6."""
+    """Whether two outputs have the same lines and words; numbers with a point may differ by 1e-6, or that share."""
     ours = [line.split() for line in printed.strip().splitlines()]
     theirs = [line.split() for line in expected.strip().splitlines()]
     if ours == theirs:
