@@ -93,12 +93,10 @@ def check(tests: Mapping[str, Any]) -> None:
     for key, value in tests.items():
         if key not in _FORMS:
             raise BadTests(f"{key}: there is no such key; those of tests are {', '.join(_FORMS)}")
-        form, fits = _FORMS[key]
-        if key in CASES and not isinstance(value, list):
-            raise BadTests(f"{key}: must be a list, each {form}; it is {value!r:.100}")
-        for one in value if key in CASES else [value]:
-            if not fits(one):
-                raise BadTests(f"{key}: must be {form}; it is {one!r:.100}")
+        (form, fits), listed = _FORMS[key], key in CASES
+        for one in value if listed and isinstance(value, list) else [value]:
+            if not fits(one) or (listed and not isinstance(value, list)):
+                raise BadTests(f"{key}: must be {'a list, each ' * listed}{form}; found {one!r:.100}")
     if not any(tests.get(kind) for kind in CASES):
         raise BadTests(f"there is no test; give {', '.join(CASES)}, or some of them")
     if tests.get("calls") and "entry_point" not in tests:

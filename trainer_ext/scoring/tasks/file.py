@@ -34,7 +34,7 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
         system, before, prompt = _messages(values["prompt"], f"{where}: {columns['prompt']}")
         metadata = dict(line)
         for column in columns.values():
-            metadata = _without(metadata, _parts(line, column))
+            metadata = _without(metadata, [column] if column in line else column.split("."))
         if isinstance(metadata.get(_EXTRA), Mapping):
             metadata |= metadata.pop(_EXTRA)
         yield Row(
@@ -49,21 +49,16 @@ def _read(task: Mapping[str, Any], key: str, split: str | None) -> Iterator[Row]
         )
 
 
-def _parts(line: Mapping[str, Any], column: str) -> list[str]:
-    """The names that lead to what a key of the section task names."""
-    return [column] if column in line else column.split(".")
-
-
-def _without(line: Mapping[str, Any], parts: list[str]) -> dict[str, Any]:
+def _without(line: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """A line without what these names lead to, and without a mapping that has nothing else."""
-    first, *rest = parts
+    first, *rest = names
     kept = _without(line[first], rest) if rest and first in line else {}
     return {name: kept if name == first else value for name, value in line.items() if name != first or kept}
 
 
 def _at(line: Mapping[str, Any], column: str, where: str, key: str) -> Any:
     value: Any = line
-    for name in _parts(line, column):
+    for name in [column] if column in line else column.split("."):
         if not isinstance(value, Mapping) or name not in value:
             raise bad_row(where, f"{key}={column}, which it does not have; it has {', '.join(line)}")
         value = value[name]
