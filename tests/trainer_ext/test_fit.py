@@ -221,9 +221,10 @@ def test_prompts_that_a_model_cannot_read_or_tell_apart_are_refused(tmp_path, wo
     words += " trainer.split.test=0 trainer.split.validation=0 task.reward=exact_match"
     template, config = model / "chat_template.jinja", model / "config.json"
     own = template.read_text()
-    for text, vocabulary in (("", known), ("same", known), (own, known), (own, known + 1)):
+    sizes = [f'{{"vocab_size": {vocabulary}}}' for vocabulary in (known, known, known, known + 1, "null")]
+    for text, said in zip(("", "same", own, own, own, own), (*sizes, "{"), strict=True):
         template.write_text(text)
-        config.write_text(json.dumps({"vocab_size": vocabulary}))
+        config.write_text(said)
         worded(next(refusals(f"{words} verl.data.max_prompt_length=40")))
 
 

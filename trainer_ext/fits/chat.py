@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,9 @@ def encoder(folder: Path, template: str | None = None) -> Encoder | None:
     tokenizer.no_truncation()  # a file may say that texts are cut; a run's prompts are not
     tokenizer.no_padding()
     template = template or _template(folder, _mapping(folder / "tokenizer_config.json"))
-    known = _mapping(folder / "config.json").get("vocab_size", math.inf)
+    known = math.inf
+    with suppress(KeyError, TypeError, ValueError):  # what is wrong in this file is said of the model
+        known = int(_mapping(folder / "config.json")["vocab_size"])
     unknown = {id: token.content for id, token in tokenizer.get_added_tokens_decoder().items() if id >= known}
     if template is None:
         return Encoder(lambda messages: list(tokenizer.encode(plain(messages)).ids), unknown)
