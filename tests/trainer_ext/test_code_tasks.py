@@ -143,6 +143,12 @@ def test_a_result_of_apps_may_be_in_a_list(problems):
         assert values == [float(wrapped in (4, [4])), float(wrapped == [4]), float(wrapped == [4, 4])]
 
 
+def test_a_problem_of_apps_whose_function_gets_no_list_has_no_tests():
+    for inputs, has in (([[2], [3]], True), ([[2], 3], False)):
+        tests = apps._tests(json.dumps({"fn_name": "f", "inputs": inputs, "outputs": [4, 6]}), "here")
+        assert (tests is not None) == has
+
+
 @pytest.mark.namespaces
 def test_own_prompts_have_tests_as_their_answers(tmp_path):
     tests = {"setup": "limit = 4", "tests": ["assert twice(2) == limit", "assert twice(-1) == -2"]}

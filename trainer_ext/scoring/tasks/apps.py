@@ -55,12 +55,12 @@ def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> 
 
 
 def _tests(text: str, where: str) -> dict[str, Any] | None:
-    """The tests in the column input_output; None: it has none."""
+    """The tests in the column input_output; None: it has none, or none that call its function with a list."""
     given = _json(text or "{}", f"{where}: input_output")
     inputs, outputs = given.get("inputs") or [], given.get("outputs") or []
     if len(inputs) != len(outputs):
         raise bad_row(where, f"input_output has {len(inputs)} inputs and {len(outputs)} outputs; it needs as many")
-    if not inputs:
+    if not inputs or (given.get("fn_name") and not all(isinstance(one, list) for one in inputs)):
         return None
     if given.get("fn_name"):
         either = ([one, *(one if isinstance(one, list) and len(one) == 1 else ())] for one in outputs)
