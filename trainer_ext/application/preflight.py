@@ -275,10 +275,9 @@ def _check_tokens(rows: Sequence[Row], encoder: chat.Encoder, longest: int, path
         if not tokens:
             rule = f"its chat template makes no token of the prompt {row.text!r:.100}"
         elif unknown and len(tokens) <= longest:
-            rule = (
-                f"the prompt {row.text!r:.100} has the token {encoder.unknown[unknown[0]]!r}, whose id {unknown[0]} is "
-            )
-            rule += "not below vocab_size of its config.json"
+            text = encoder.unknown[unknown[0]]
+            rule = f"the token {text!r} of the prompt {row.text!r:.100} has the id {unknown[0]}, and vocab_size of its "
+            rule += "config.json is no larger"
             fix = "resize the model's embeddings (resize_token_embeddings), or save the model's own tokenizer there"
         if rule:
             raise Objection("model.path", path, rule, fix)
