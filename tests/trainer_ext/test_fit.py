@@ -228,6 +228,17 @@ def test_prompts_that_a_model_cannot_read_or_tell_apart_are_refused(tmp_path, wo
         worded(next(refusals(f"{words} verl.data.max_prompt_length=40")))
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_tokenizer_that_cannot_be_read_is_named_once(name, tmp_path):
+    data = jsonl(tmp_path / "a.jsonl", {"prompt": "1?", "answer": ""})
+    initialise(EMBEDDED, 0, tmp_path)
+    character_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / name).write_text("{")
+    words = f"method=ptrw task=file task.train_path={data} model=pretrained model.path={tmp_path} trainer.eval_every=0"
+    (line,) = refused(*words.split(), "task.reward=exact_match")
+    assert f"model.path = {tmp_path}: transformers cannot load its tokenizer" in line
+
+
 def test_a_target_with_other_tokens_than_the_policy_is_refused(tmp_path, worded):
     initialise(EMBEDDED, 0, tmp_path)
     words = f"method=q_star task=sorting method.target_path={tmp_path}"

@@ -256,10 +256,13 @@ def chat_template(config: Mapping[str, Any]) -> str | None:
 
 
 def _encoder(model: Mapping[str, Any], template: str | None) -> chat.Encoder | None:
-    """Encodes messages as the run does; None without a tokenizer here. Raises what that raises."""
+    """Encodes messages as the run does; None without a tokenizer here that can be read."""
     if model.get("kind") == "embedded":  # one token for each character
         return chat.Encoder(lambda messages: [ord(sign) for one in messages for sign in one["content"]], {})
-    return chat.encoder(Path(os.path.expanduser(str(model.get("path")))), template)
+    try:
+        return chat.encoder(Path(os.path.expanduser(str(model.get("path")))), template)
+    except Exception:  # of a file that cannot be read; check_models says why
+        return None
 
 
 def _check_tokens(rows: Sequence[Row], encoder: chat.Encoder, longest: int, path: Any) -> None:
