@@ -150,7 +150,7 @@ class Compositions:
         self.parser = OverridesParser.create(config_loader=loader)
         self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
         # The same words come again in thousands of jobs.
-        for name in ("parsed", "replaceable", "options"):
+        for name in ("parsed", "replaceable", "chooses", "options"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def replaceable(self, word: str) -> bool:
@@ -164,12 +164,18 @@ class Compositions:
             and not isinstance(override.value(), (dict, list))
             and override.value() != MISSING
             and not interpolates(override.value())  # the word escapes it: wd=$\{lr\}
-            and not self.options(override.key_or_group)
+            and not self.chooses(word)
         )
 
+    def chooses(self, word: str) -> bool:
+        """Whether a word chooses from a configuration group, which Hydra does before it sets any value."""
+        override = self.parsed(word)
+        return not isinstance(override.value(), dict) and bool(self.options(override.key_or_group))
+
     def options(self, key: str) -> list[str]:
-        """The options of a configuration group; empty if the key names none."""
-        return list(self._loader.get_group_options(key))
+        """The options and folders of a configuration group; empty if the key names none."""
+        given = OmegaConf.to_container(self._master.hydra.overrides.hydra)  # which may set hydra.searchpath
+        return list(self._loader.get_group_options(key, None, self._master.hydra.job.config_name, given))
 
     def parsed(self, word: str) -> Override:
         """One word of a command line."""
@@ -177,18 +183,40 @@ class Compositions:
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
         """The whole configuration of one job, with Hydra's own section."""
-        return self._loader.load_sweep_config(self._master, list(overrides))
+        try:
+            return self._loader.load_sweep_config(self._master, list(overrides))
+        except (HydraException, OmegaConfBaseException):
+            raise
+        except Exception as error:  # as for a group that is null
+            raise HydraException(f"{type(error).__name__}: {error}") from error
+
+    def composed(self) -> list[Composition]:
+        """The compositions that jobs share."""
+        return [made for made in self._cache.values() if not made.nested]
 
     def unstable(self) -> list[str]:
         """The keys of the jobs whose resolvers give another value each time."""
-        return sorted(set().union(*(composition.unstable for composition in self._cache.values())))
+        return sorted(set().union(*(composition.unstable for composition in self.composed())))
 
-    def compose(self, shared: tuple[str, ...], replaced: frozenset[str]) -> Composition:
-        """Compose these words once. The values of the keys `replaced` are filled in for each job."""
-        at = (shared, replaced)
+    def compose(self, words: Level, varied: Sequence[str]) -> tuple[Composition, list[str]]:
+        """The composition of a job's words, and the keys of `varied` whose plain values are filled in for each job:
+        not of those that a later word changes, because Hydra sets values in the order of the words."""
+        later, replaced = list[str](), list[str]()
+        for key, word in reversed(list(words.items())):
+            name = self.parsed(word).key_or_group
+            related = key in varied and (is_within(name, later) or any(is_within(other, [name]) for other in later))
+            if key in varied and not related and self.replaceable(word):
+                replaced.insert(0, key)
+            elif not self.chooses(word):
+                later.append(name)
+        shared = tuple(word for key, word in words.items() if key not in replaced)
+        at = (shared, frozenset(replaced))
         if at not in self._cache:
-            self._cache[at] = Composition(self.whole(shared), replaced, self._ignore)
-        return self._cache[at]
+            self._cache[at] = Composition(self.whole(shared), at[1], self._ignore)
+        made = self._cache[at]
+        if made.nested:
+            return self.compose(words, [key for key in varied if key not in made.nested])
+        return made, replaced
 
 
 class Composition:
@@ -203,6 +231,10 @@ class Composition:
         kept = [key for key in config if key != "hydra"]
         tree = OmegaConf.to_container(OmegaConf.masked_copy(config, kept), resolve=False, enum_to_str=True)
         assert isinstance(tree, dict)
+        #: The keys of `replaced` that hold a mapping or are in a list: Hydra sets them in its own way.
+        self.nested = {key for key in replaced if _is_nested(tree, key)}
+        #: The ignored keys that a job has.
+        self.ignored = set[str]()
         given = [tuple(key.split(".")) for key in replaced]
         leaves = [
             (path, text)
@@ -263,7 +295,9 @@ class Composition:
         self._read(self._dynamic)
         tree = self._tree
         for key in self._ignore:
-            tree = _without(tree, key)
+            if lookup(tree, key)[0]:
+                self.ignored.add(key)
+                tree = _without(tree, key)
         return tree
 
     def _read(self, leaves: Iterable[_Leaf]) -> None:
@@ -343,6 +377,13 @@ def _plain(value: Any) -> Any:
     if _ADDRESS.search(str(value)):
         raise UnsupportedValueType(f"{value} is another text in each process")
     return str(value)
+
+
+def _is_nested(tree: Any, key: str) -> bool:
+    """Whether a dotted key holds a mapping or a list, or is in a list."""
+    for step in key.split("."):
+        tree = tree.get(step) if isinstance(tree, Mapping) else tree
+    return isinstance(tree, (Mapping, list))
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[_Leaf]:
@@ -468,6 +509,7 @@ def jobs(
     if not problems:
         known = {key.lstrip("+") for axis in (*groups.values(), *(axis[0] for axis in factors)) for key in axis}
         _check_exclusions(section.experiment, sorted(known), frozen.used, swept, problems)
+        _check_ignored(section.ignore, compositions, words, result, problems)
     if not result.jobs and not problems:
         rule = "the sweep has no job, because this leaves out each"
         problems.add(PROGRAM, "hydra.sweeper.experiment.exclude", None, rule, "remove some of it")
@@ -521,6 +563,19 @@ def _check_exclusions(
             problems.add(PROGRAM, at, brief(exclusion), rule, "correct its levels, or remove it")
 
 
+def _check_ignored(
+    ignore: Sequence[str], compositions: Compositions, words: Sequence[str], made: Jobs, problems: Diagnostics
+) -> None:
+    """Add a problem for each ignored key that no job has. A word may delete it, and a group may be off."""
+    had = {compositions.parsed(word).key_or_group for word in words}
+    had = had.union(*(composition.ignored for composition in compositions.composed()))
+    known = [name for run in [*made.runs.values()][:1] for name, _ in leaves(run.settled["config"])]
+    for key in ignore:
+        if known and key not in had and not compositions.options(key.partition(".")[0]):
+            rule = "no job's configuration has this key"
+            problems.add(PROGRAM, "hydra.sweeper.ignore", key, rule, closest(key, known))
+
+
 def _factors(section: Sweep, swept: Mapping[str, Sequence[str]]) -> list[list[Level]]:
     """The axes of a sweep: those declared, without the keys that the command line sets, then the command line's."""
     experiment = section.experiment
@@ -549,9 +604,7 @@ def _add(
     frozen: _Frozen,
 ) -> None:
     """Compose one job and add it with its run, unless an exclusion leaves it out."""
-    replaced = [key for key in varied if compositions.replaceable(chosen[key])]
-    shared = tuple(word for key, word in chosen.items() if key not in replaced)
-    composition = compositions.compose(shared, frozenset(replaced))
+    composition, replaced = compositions.compose(chosen, varied)
     if refused := composition.replace({key: compositions.parsed(chosen[key]) for key in replaced}):
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values

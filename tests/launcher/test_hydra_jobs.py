@@ -46,7 +46,8 @@ class Typed:
 
 FILES = {
     "config": """
-        defaults: [_self_, db: mysql, optim: adam, typed: base]
+        defaults: [_self_, db: mysql, optim: adam, typed: base, model: mlp, data: image/cifar]
+        hydra: {searchpath: ["file://FOLDER/extra"]}
         seed: 0
         lr: 0.1
         name: ${db.name}-${optim.name}-${lr}
@@ -65,6 +66,10 @@ FILES = {
     "db/sqlite": "name: sqlite\nfile: ${name}.db",
     "optim/adam": "name: adam\nlr: ${lr}",
     "optim/sgd": "name: sgd\nlr: ${lr}\nmomentum: 0.9",
+    "extra/model/mlp": "layers: 2",
+    "extra/model/cnn": "channels: ${seed}",
+    "data/image/cifar": "size: 32",
+    "data/text/imdb": "words: 100",
 }
 PROGRAM: dict[str, Any] = {KEY: NAME, "name": "train", "task": "train.py:main"}
 
@@ -81,8 +86,8 @@ def compositions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compositi
     conf = tmp_path_factory.mktemp("conf")
     for name, text in FILES.items():
         path = conf / f"{name}.yaml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(yaml.safe_load(text), sort_keys=False))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(yaml.safe_load(text.replace("FOLDER", str(conf))), sort_keys=False))
     before = HydraConfig.instance().cfg
     ConfigStore.instance().store(group="typed", name="base", node=Typed)
     with initialize_config_dir(str(conf), version_base=None, job_name="train"):
@@ -143,6 +148,11 @@ def _plain(value: Any) -> Any:
         ["relative=5,null", "lr=1,2"],
         ["missing=1,???", "seed=1,2"],
         ["+optim.extra=a,b", "optim=sgd", "seed=1,2"],
+        ["model=mlp,cnn", "seed=1,2", "data=image/cifar,text/imdb"],
+        ["lr=1,2", "relative.a=1,2", "relative={a:3},{c:4}"],
+        ["relative={a:3},{c:4}", "relative.a=1,2"],
+        ["optim.lr=1,2", "++optim.lr=3,${seed}", "optim=adam,sgd"],
+        ["listed.0=5,6", "lr=1,2"],
         [],
     ],
 )
@@ -153,6 +163,11 @@ def test_every_job_is_what_hydra_composes(compositions: Compositions, words: lis
         frozen = made.runs[job.run].config
         own = as_hydra_composes(compositions, job.overrides, frozen["start"]["number"])
         assert {key: value for key, value in frozen["config"].items() if key != "out"} == own, job.overrides
+
+
+def test_jobs_that_differ_in_plain_values_alone_are_composed_once(compositions: Compositions) -> None:
+    words = ["lr=range(20)", "optim={name:x}", "seed=0,1", "model.layers=1,2", "missing=1,2"]
+    assert len(planned(compositions, words).bases) == 1
 
 
 def test_jobs_come_in_the_order_of_hydras_own_sweeper(compositions: Compositions) -> None:
@@ -175,6 +190,7 @@ def test_what_changes_no_number_changes_no_run(compositions: Compositions, folde
     def ids(*words: str, **section: Any) -> list[str]:
         return [job.run for job in planned(compositions, words, **section).jobs]
 
+    assert ids("lr=1e-4", "~path", ignore=["path", "db.url", "data"]) != ids("lr=1e-4")
     assert ids("lr=1e-4") == ids("lr=0.0001") == ids("lr=1.0e-4") == ids("lr=1e-4", resources={"gpus": 8})
     assert ids("relative.a=1") == ids("relative.a=1.0") != ids("relative.a=2")
     before = ids("lr=1")
@@ -237,6 +253,12 @@ def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> N
     [
         (["nope=1,2", "typed.n=1,x"], {}, ["nope = 1", "nope = 2", "typed.n = x"]),
         (["db=mysql,oracle"], {}, ["oracle"]),
+        (["db=mysql,null"], {}, ["db=null: ValueError: Config group override must be"]),
+        (
+            ["lr=1"],
+            {"ignore": ["relative.d", "q"]},
+            ["ignore = relative.d: no job's configuration has", "ignore = q: no job's"],
+        ),
         (["lr=interval(0,1)"], {}, ["interval"]),
         (["lr=1,2"], {"resources": {"time": 5}}, ["hydra.sweeper.resources.time = 5"]),
         ([], {"experiment": {"zip": {"z": {"lr": [1, 2], "typed.n": [1]}}}}, ["each key of a zip must have the same"]),
