@@ -43,6 +43,12 @@ def root(folder: Path | None = None) -> Path:
     return folder
 
 
+def copied(path: str) -> Path | None:
+    """The copy that the launch has made of a file, or of what a run imports from a folder; None: it has made none."""
+    copy = COPIES / path.lstrip("/")
+    return copy if copy.exists() else None
+
+
 def multirun() -> Path:
     """Where runs and reports go: RLSWEEP_MULTIRUN, else multirun/ of the project that the working directory is in."""
     named = os.environ.get("RLSWEEP_MULTIRUN")

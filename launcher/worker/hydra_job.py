@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import inspect
 import json
+import linecache
 import os
 import pickle
 import sys
@@ -20,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing import spawn
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO, cast
@@ -35,7 +37,7 @@ from launcher import files
 from launcher.application import KEY
 from launcher.config import content
 from launcher.config.identity import INPUTS
-from launcher.project import COPIES, ROOT
+from launcher.project import COPIES, ROOT, copied
 from launcher.run.folder import (
     attempt_folder,
     base_path,
@@ -294,8 +296,8 @@ def link(composed: DictConfig, folder: Path) -> bool:
 def _loaded(start: Mapping[str, Any]) -> Task:
     """The program's function, in a process that was not forked from it."""
     setup_globals()
-    file = _copied(start["file"]) or Path(start["file"])
-    sys.path[:0] = filter(None, [str(_copied(start["path"]) or "")])
+    file = Path(start["file"])
+    sys.path[:0] = filter(None, [str(copied(start["path"]) or "")])
     copies = [at for at, place in enumerate(sys.path, 1) if COPIES.exists() and Path(place).is_relative_to(ROOT)]
     sys.path.insert(max(copies, default=0), start["path"])
     sys.argv = [str(file)]
@@ -319,20 +321,19 @@ def _named(names: Mapping[str, Any], name: str) -> Any:
     return function if wrapper is None else wrapper.__wrapped__
 
 
-def _copied(path: str) -> Path | None:
-    """The copy that the launch has made of a file, or of what a run imports from a folder; None: it has made none."""
-    copy = COPIES / path.lstrip("/")
-    return copy if copy.exists() else None
-
-
 def _main(file: Path, name: str | None) -> ModuleType:
     """The main module, known as `__main__` to pickled configurations. name: of a module that was run by `python -m`.
 
+    It is executed as the launch has copied it, in its original place: beside it are files that were not copied.
     Processes that it spawns find it as those of the program do: by this name, or by the path of a script, which has no
     spec.
     """
-    spec = importlib.util.spec_from_file_location("__mp_main__", file)
-    assert spec is not None and spec.loader is not None
+    spec, prepared = importlib.util.spec_from_file_location("__mp_main__", file), spawn.get_preparation_data
+    assert spec is not None
+    copy = copied(str(file)) or file
+    source = copy.read_bytes()
+    linecache.cache[str(file)] = len(source), None, importlib.util.decode_source(source).splitlines(True), str(file)
+    spawn.get_preparation_data = lambda name: {**prepared(name), "init_main_from_path": str(copy)}
     module = importlib.util.module_from_spec(spec)
     module.__spec__ = None if name is None else importlib.util.spec_from_file_location(name, file)
     if name is not None:
@@ -342,7 +343,7 @@ def _main(file: Path, name: str | None) -> ModuleType:
     # Without the guard, the program calls it.
     runs, hydra_main._run_hydra = hydra_main._run_hydra, lambda *_, **__: None
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     finally:
         hydra_main._run_hydra = runs
     return module

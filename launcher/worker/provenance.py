@@ -27,7 +27,7 @@ from launcher.application import application, packages
 from launcher.config import content, installed_parts
 from launcher.config.identity import INPUTS
 from launcher.files import content_digest
-from launcher.project import COPIES, ROOT, output_of, root
+from launcher.project import COPIES, ROOT, copied, output_of, root
 from launcher.run import code, launch_record
 from launcher.run.code import Code, hashes, hub_commit, read, versions
 from launcher.run.folder import multirun_of
@@ -39,7 +39,7 @@ _LIBRARY_FOLDERS = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", 
 #: the hashes of the first call of `note` after its import, whatever happens to its file later. Forks inherit them.
 _noted: dict[str, tuple[str, str, str]] = {}
 _seen: set[str] = set()  # of sys.modules
-_by_path: set[Path] = set()  # the folders of files that were loaded by their path
+_by_path: set[str] = set()  # the folders of files that were loaded by their path
 
 
 def note() -> None:
@@ -60,7 +60,7 @@ def note() -> None:
             continue
         with suppress(OSError):  # it was deleted since its import
             place = _place(name, path)
-            _noted[name] = (place, *hashes(path, parsed=code.computes(place)))
+            _noted[name] = (place, *hashes(copied(file) or path, parsed=code.computes(place)))
 
 
 def loaded_code(config: Mapping[str, Any], hub: Mapping[str, str] | None = None) -> Code:
@@ -112,8 +112,8 @@ def _place(name: str, path: Path) -> str:
     """
     parts = name.split(".")
     if name == "__main__" or path.stem not in (parts[-1], "__init__"):
-        _by_path.add(path.parent)
-    if path.parent in _by_path:
+        _by_path.add(_shown(path.parent))
+    if _shown(path.parent) in _by_path:
         return _shown(path)
     return "/".join([*parts, path.name] if path.stem == "__init__" else [*parts[:-1], path.name])
 

@@ -558,7 +558,7 @@ def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(
     tmp_path: Path, program: list[str], profiled: bool
 ) -> None:
     before = """
-        import dataclasses, multiprocessing
+        import dataclasses, inspect, multiprocessing
         import jaxlib
 
         @dataclasses.dataclass
@@ -570,6 +570,8 @@ def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(
     """
     task = """
         values = []
+        Path(__file__).write_text("edited")
+        assert sys.argv[0] == __file__ and "value ** 2" in inspect.getsource(squared)
         for method in ("spawn", "forkserver"):
             with multiprocessing.get_context(method).Pool(1) as pool:
                 values += pool.map_async(squared, [Number(2), Number(3)]).get(timeout=60)
@@ -580,9 +582,14 @@ def test_a_job_that_is_no_fork_spawns_processes_that_know_its_main_module(
     write_program(folder, task, before if folder == tmp_path else f"{textwrap.dedent(before)}from . import other\n")
     (folder / "other.py").touch()
     (tmp_path / "jaxlib.py").touch()
-    sweep(tmp_path, program=[*(["-m", "cProfile", "-o", "profile"] if profiled else []), *program])
+    program = [*(["-m", "cProfile", "-o", "profile"] if profiled else []), *program]
+    script = folder / "train.py"
+    text = script.read_text()
+    sweep(tmp_path, program=program)
     (run,) = runs(tmp_path)
-    assert returned(run) == [4, 9, 4, 9]
+    assert returned(run) == [4, 9, 4, 9] and script.read_text() == "edited"
+    script.write_text(text)
+    assert "train: 1 of 1 runs are done" in sweep(tmp_path, program=program)
 
 
 MAIN = "hydra.main(version_base=None, config_path=None)"
