@@ -39,6 +39,7 @@ from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, EXIT_FINE, ROOT
 from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_summary, run_folder
 from launcher.run.lifecycle import RunState, State, find_state, read_state
+from launcher.schedulers.local.pool import visible_devices
 from launcher.secrets import mask
 from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication
@@ -76,6 +77,10 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     master: the configuration of the sweep, with its section hydra.sweeper; results: gets those of all jobs in Hydra's
     order, in the batches that BasicSweeper makes, although no batch waits for another.
     """
+    if not str(master.hydra.launcher.get("_target_")).endswith(".BasicLauncher"):
+        chosen, rule = master.hydra.runtime.choices.get("hydra/launcher"), "rlsweep starts the jobs of a program itself"
+        fix = "write hydra/launcher=basic, and hydra.sweeper.cluster=slurm or ray to use a cluster"
+        raise InvalidPlan([Objection("hydra/launcher", chosen, rule, fix, PROGRAM)])
     given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
     assert isinstance(given, dict)
     asked = {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
@@ -116,18 +121,24 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
 
 def _link(master: DictConfig, plan: Plan, jobs: Jobs) -> None:
     """Link the directories that hydra.sweep names to the folders of their jobs, also of those done by earlier launches
-    and of equal ones."""
-    before, config = HydraConfig.instance().cfg, copy.deepcopy(master)
+    and of equal ones; print which cannot be links."""
+    before, config, in_the_way = HydraConfig.instance().cfg, copy.deepcopy(master), list[str]()
     for number, job in enumerate(jobs.jobs):
         folder = run_folder(plan.multirun, job.run) / hydra_job.FOLDER
         if folder.exists():
-            hydra_job.link(hydra_job.numbered(config, {"overrides": job.overrides, "number": number}), folder)
+            other = hydra_job.link(hydra_job.numbered(config, {"overrides": job.overrides, "number": number}), folder)
+            in_the_way += [] if other is None else [str(other)]
     HydraConfig.instance().cfg = before
+    if in_the_way:
+        them = f"{', '.join(in_the_way[:3])}{' ...' if len(in_the_way) > 3 else ''}"
+        print(f"Other files are in the way of links to {plan.multirun}/runs/ID/job: {them}", flush=True)
 
 
 def _show(runs: Mapping[str, PlannedRun], out: TextIO, run_ids: Sequence[str]) -> Callable[[str], None]:
     """Print what each job of a launch has printed as Hydra's basic launcher does: whole, and in the order of jobs."""
     _log.info(f"Launching {len(run_ids)} jobs locally")
+    if visible_devices() and not any(runs[run_id].config["resources"]["gpus"] for run_id in run_ids):
+        print("The jobs see no GPU; hydra.sweeper.resources.gpus=1 gives each one", flush=True)
     left, ended = deque(run_ids), set[str]()
 
     def show(run_id: str) -> None:

@@ -56,7 +56,7 @@ class ReconcilingSweeper:
                 self._conf = Path(source.path)
             elif source.schema == "file":  # --config-dir, and those of installed packages
                 self._more.append(Path(source.path))
-        if config.hydra.launcher.get("_target_") != BASIC:
+        if self._arguments is not None and config.hydra.launcher.get("_target_") != BASIC:
             from hydra.core.plugins import Plugins
 
             self._plugin = Plugins.instance().instantiate_launcher(

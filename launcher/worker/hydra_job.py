@@ -160,7 +160,7 @@ def _called(
     """Call the function in the folder of the launch's command; the summary."""
     attempt = job.attempt
     os.chdir(config["start"]["cwd"])
-    if not link(composed, job.folder):
+    if link(composed, job.folder) is not None:
         with read_write(composed.hydra), open_dict(composed.hydra):
             composed.hydra.sweep.dir, composed.hydra.sweep.subdir = str(job.folder.parent), job.folder.name
     began = time.monotonic()
@@ -277,9 +277,9 @@ def numbered(composed: DictConfig, start: Mapping[str, Any], folder: str | None 
     return composed
 
 
-def link(composed: DictConfig, folder: Path) -> bool:
-    """Let the directory that Hydra's own launcher would give the job lead to its folder; False: a directory that is
-    there already belongs to something else."""
+def link(composed: DictConfig, folder: Path) -> Path | None:
+    """Let the directory that Hydra's own launcher would give the job lead to its folder; if one that is there already
+    belongs to something else, return it."""
     HydraConfig.instance().set_config(composed)
     place = Path(str(composed.hydra.sweep.dir)) / str(composed.hydra.sweep.subdir)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -289,8 +289,8 @@ def link(composed: DictConfig, folder: Path) -> bool:
     try:
         place.symlink_to(folder)
     except FileExistsError:
-        return False
-    return True
+        return place
+    return None
 
 
 def _loaded(start: Mapping[str, Any]) -> Task:

@@ -517,6 +517,7 @@ def test_exclusions_leave_out_jobs_by_any_key_of_the_sweep(folder: Path, words: 
         ("hydra.sweeper.experiment.exclude=[{lr:0.9}]", "exclude[0].lr: the sweep sets no such key; it sets seed"),
         ("seed=+4,5", "write all seeds, such as seed=0,1,4,5"),
         ("hydra.sweeper.ignore=[steps] steps=1,2", "steps = 1,2: its levels are the same runs"),
+        ("hydra/launcher=joblib", "hydra/launcher = joblib: rlsweep starts the jobs of a program itself. Fix: write"),
     ],
 )
 def test_what_leaves_out_or_adds_nothing_is_refused(folder: Path, word: str, said: str) -> None:
