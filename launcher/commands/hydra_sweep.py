@@ -17,12 +17,13 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.types import HydraContext
@@ -32,17 +33,19 @@ from launcher import project
 from launcher.config import content, identity
 from launcher.errors import InvalidPlan, Objection, Usage
 from launcher.execution import sweep
-from launcher.files import load_yaml
+from launcher.files import BadRunFolder, load_yaml
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, EXIT_FINE, ROOT
-from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_summary, run_folder
+from launcher.run import catalog
+from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_config, read_summary, run_folder
 from launcher.run.lifecycle import RunState, State, find_state, read_state
 from launcher.schedulers.local.pool import visible_devices
 from launcher.secrets import mask
 from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication
+from launcher.worker.hydra_job import OWN
 
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 # The frames of a traceback that are not the program's.
@@ -180,18 +183,19 @@ def _plan(
     jobs: Jobs, section: Sweep, program: Mapping[str, Any], words: Sequence[str], cluster: Mapping[str, Any]
 ) -> Plan:
     declared, groups = section.experiment, list(dict.fromkeys(entry.group for entry in jobs.entries))
-    name = declared.name or _name(program["name"], words, section.seed_key)
+    name = declared.name or _name(program, words, section.seed_key)
     if not can_be_named(name):
         rule = f"it is the name of a folder in multirun/, which cannot be {', '.join(RESERVED)}"
         fix = "give the sweep another name by this key"
         raise InvalidPlan([Objection("hydra.sweeper.experiment.name", name, rule, fix, PROGRAM)])
+    _check_program(name, program["task"])
     asked = section.analysis if (section.analysis.get("primary") or {}).get("metric") else {}
     hydra_jobs.check_analysis(asked, groups, declared.baseline)
     if not asked:
         print(f"{name}: no report, because hydra.sweeper.analysis.primary.metric names no metric", flush=True)
     experiment = Experiment(
         experiment=name,
-        command=_command(),
+        command=_command(program),
         baseline=declared.baseline,
         steps=1,
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
@@ -214,20 +218,34 @@ def _plan(
     )
 
 
-def _command() -> str:
+def _check_program(name: str, task: str) -> None:
+    """Refuse the name of a plan whose runs belong to another program than `task`. Raises InvalidPlan."""
+    with suppress(Usage, BadRunFolder):
+        first = next(iter(catalog.entries(catalog.read_plan(project.multirun(), name))), "")
+        other = read_config(run_folder(project.multirun(), first)).get("program") or "another program"
+        if other.partition(OWN)[0] != task.partition(OWN)[0]:
+            rule = f"the plan of this name has runs of {other}, not of {task}"
+            fix = "choose another name: hydra.sweeper.experiment.name=..."
+            raise InvalidPlan([Objection("hydra.sweeper.experiment.name", name, rule, fix, PROGRAM)])
+
+
+def _command(program: Mapping[str, Any]) -> str:
     """The present command, to be repeated in the project's folder; without what is chosen about code for this once."""
-    words = [word for word in sys.argv[1:] if not word.startswith("hydra.sweeper.code=")]
+    words = [word for word in program["arguments"] if not word.startswith("hydra.sweeper.code=")]
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    program = ["-m", spec.name] if spec is not None else [sys.argv[0]]
+    started = ["-m", spec.name] if spec is not None else [sys.argv[0]]
     below = Path(os.path.relpath(Path.cwd(), project.root()))
     place = "" if below == Path() else f"cd {shlex.quote(str(below))} && "
-    return mask(f"{place}{shlex.join(['python', *program, *words])}")
+    return mask(f"{place}{shlex.join(['python', *started, *words])}")
 
 
-def _name(program: str, words: Sequence[str], seed_key: str) -> str:
-    """The name of a sweep that declares none: the program's, with a hash of what else but seeds the words choose."""
+def _name(program: Mapping[str, Any], words: Sequence[str], seed_key: str) -> str:
+    """The name of a sweep that declares none: the program's, with a hash of what else but seeds the command chooses."""
     rest = sorted(word for word in words if word.partition("=")[0].lstrip("+") != seed_key)
-    return f"{program}-{identity.content_hash(repr(rest))[:6]}" if rest else program
+    given = vars(get_args_parser().parse_known_args(sys.argv[1:])[0])
+    rest += [f"{key}={given[key]}" for key in ("config_name", "config_path", "config_dir") if given[key] is not None]
+    rest += filter(None, [program["task"].partition(OWN)[2]])
+    return f"{program['name']}-{identity.content_hash(repr(rest))[:6]}" if rest else program["name"]
 
 
 class _JobReturn(JobReturn):  # type: ignore[misc]

@@ -16,6 +16,7 @@ import json
 import linecache
 import os
 import pickle
+import shlex
 import sys
 import time
 import traceback
@@ -53,6 +54,8 @@ from launcher.worker.hydra_app import NAME
 
 #: The folder of a job in its run's. What Hydra calls its output directory, by hydra.sweep, is a link to it.
 FOLDER = "job"
+#: In what names a program, before the arguments that it takes itself.
+OWN = " -- "
 
 Task = Callable[[DictConfig], Any]
 # The function, what Hydra has told about it, and standard output, in the process that launched the sweep and its forks.
@@ -80,10 +83,14 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
     source = inspect.getsourcefile(inspect.unwrap(task)) if named else script
     file = Path(source).absolute() if source else Path()
     shown = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
+    begin = spec.name.removesuffix(".__main__") if spec is not None and sys.argv[0] == script else sys.argv[0]
+    whole = [] if begin == "-c" else sys.orig_argv  # with the interpreter's own options
+    arguments = whole[whole.index(begin) + 1 :] if begin in whole else sys.argv[1:]
+    own = [word for word in arguments if word not in sys.argv]  # the program has taken them before Hydra saw them
     return {
         KEY: NAME,
         "name": JobRuntime.instance().get("name"),
-        "task": f"{shown}:{name}",
+        "task": f"{shown}:{name}" + (f"{OWN}{shlex.join(own)}" if own else ""),
         "file": str(file),
         "function": name,
         "object": None if named else _pickled(task),
@@ -91,6 +98,7 @@ def program(task: Task, context: HydraContext, root: Path) -> dict[str, Any]:
         "main": of_main,
         "path": str(beside),
         "cwd": os.getcwd(),
+        "arguments": arguments,
     }
 
 
@@ -300,7 +308,7 @@ def _loaded(start: Mapping[str, Any]) -> Task:
     sys.path[:0] = filter(None, [str(copied(start["path"]) or "")])
     copies = [at for at, place in enumerate(sys.path, 1) if COPIES.exists() and Path(place).is_relative_to(ROOT)]
     sys.path.insert(max(copies, default=0), start["path"])
-    sys.argv = [str(file)]
+    sys.argv = [str(file), *start.get("arguments", ())]
     module = _main(file, start["module"]) if start["main"] else importlib.import_module(start["module"])
     JobRuntime.instance().set("name", start["name"])
     if start["object"] is not None:

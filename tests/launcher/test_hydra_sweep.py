@@ -489,6 +489,49 @@ def test_each_launch_links_all_its_jobs(folder: Path) -> None:
     for place, jobs in (("a", [one, other, one]), ("b", [other, one]), ("c", [one])):
         made = {path.name: path.resolve() for path in (folder / "swept" / place).iterdir() if path.is_symlink()}
         assert made == {str(number): job.resolve() for number, job in enumerate(jobs)}
+    (folder / "swept/d/1").mkdir(parents=True)
+    said = sweep(folder, "x=2,1", "hydra.sweep.dir=swept/d")
+    assert f"Other files are in the way of links to {folder}/multirun/runs/ID/job: swept/d/1\n" in said
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_launch_says_that_its_jobs_see_no_gpu(folder: Path, gpus: int) -> None:
+    process = start(folder, f"hydra.sweeper.resources.gpus={gpus}", more={"CUDA_VISIBLE_DEVICES": "0"})
+    assert ("The jobs see no GPU; hydra.sweeper.resources.gpus=1" in process.communicate()[0]) == (gpus == 0)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("library", ["enum", "jaxlib"])  # of which no job is a fork
+def test_a_command_counts_with_its_options_and_those_of_the_program(tmp_path: Path, library: str) -> None:
+    before = f"""
+        import argparse, {library}
+        own = argparse.ArgumentParser(add_help=False)
+        own.add_argument("--reward", default="dense")
+        options, sys.argv[1:] = own.parse_known_args()
+        importlib.import_module("hydra.core.config_store").ConfigStore.instance().store("other", {{"x": 2}})
+    """
+    task = """
+        if not Path("go").exists():
+            raise ValueError
+        return [config.x, options.reward]
+    """
+    write_program(tmp_path, task, before, {"x": 1})
+    (tmp_path / "jaxlib.py").touch()
+    program = ["-X", "utf8", "train.py"]
+    for more in ([], ["--reward", "sparse"], ["--config-name", "other"]):
+        sweep(tmp_path, code=1, program=[*program, *more])
+    (tmp_path / "go").touch()
+    plans = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "multirun").glob("*/plan.json")}
+    commands = {plan["command"].removesuffix(" -m hydra/sweeper=rlsweep") for plan in plans.values()}
+    assert commands == {f"python train.py{more}" for more in ("", " --reward sparse", " --config-name other")}
+    assert "train" in plans  # without options, as before
+    command(tmp_path, "resume", *plans)
+    assert sorted(map(returned, runs(tmp_path))) == [[1, "dense"], [1, "sparse"], [2, "dense"]]
+    write(tmp_path / "a", {"train.py": (tmp_path / "train.py").read_text(), "jaxlib.py": ""})
+    refused = "the plan of this name has runs of train.py:main, not of a/train.py:main. Fix: choose another name"
+    (tmp_path / "rlsweep.toml").touch()
+    assert refused in sweep(tmp_path, program=["a/train.py"], code=2)
+    assert len(runs(tmp_path)) == 3
 
 
 @pytest.mark.parametrize(
