@@ -350,17 +350,21 @@ def choosing(planned: Mapping[str, Collection[int]], paired: bool) -> dict[str, 
 def best(values: Values, factors: Collection[str], seeds: Sequence[int], sign: float | None) -> Selected:
     """A group at its best level of the factors that it has: the highest mean of sign x value over these seeds.
 
-    A level is chosen only if each of these seeds has a result there in all cells of the other factors. sign: None if
-    neither direction is better. Without a choice, the group keeps all of its levels and seeds.
+    Levels are compared in those cells of the other factors that the plan has at each level; factors that go together,
+    so that there is no such cell, are chosen together. A level is chosen only if it has all results there. sign: None
+    if neither direction is better. Without a choice, the group keeps all of its levels and seeds.
     """
-    labels = tuple(dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors))
+    labels = _together(
+        values, tuple(dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors))
+    )
     levels = tuple(dict.fromkeys(part(cell, labels) for _, cell in values))
     if len(levels) < 2:
         places = {(seed, cell): _without(cell, labels) for seed, cell in values}
         return Selected(keep({(seed, places[seed, cell]): value for (seed, cell), value in values.items()}), places)
-    others = dict.fromkeys(_without(cell, labels) for _, cell in values)
-    at = {(seed, part(cell, labels), _without(cell, labels)): value for (seed, cell), value in values.items()}
-    known = {level: [at.get((seed, level, other)) for seed in seeds for other in others] for level in levels}
+    of_level = grouped((part(cell, labels), ((s, _without(cell, labels)), values[s, cell])) for s, cell in values)
+    at = {level: {place: value for place, value in runs if place[0] in seeds} for level, runs in of_level.items()}
+    shared = set.intersection(*map(set, at.values()))
+    known = {level: [value for place, value in runs.items() if place in shared] for level, runs in at.items()}
     means = {
         level: float(np.mean([value for value in results if value is not None]))
         for level, results in known.items()
@@ -381,6 +385,16 @@ def best(values: Values, factors: Collection[str], seeds: Sequence[int], sign: f
     kept = keep({(seed, places[seed, cell]): values[seed, cell] for seed, cell in places})
     lost = {**kept.lost, **dict.fromkeys(seeds, "it chose the level")}
     return Selected(replace(kept, lost=dict(sorted(lost.items()))), places, replace(choice, level=level))
+
+
+def _together(values: Values, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """These factors, and others that have no level in common at all levels of these, as factors of a zip."""
+    more = dict.fromkeys(label for _, cell in values for label, _ in cell if label not in labels)
+    for label in more:
+        apart = grouped((part(cell, labels), part(cell, (label,))) for _, cell in values)
+        if len(apart) > 1 and not set.intersection(*map(set, apart.values())):
+            labels = (*labels, label)
+    return labels
 
 
 def _without(cell: Cell, labels: Collection[str]) -> Cell:

@@ -7,7 +7,7 @@ nothing: the levels hold whether or not a futile comparison is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -43,8 +43,8 @@ class Standing:
 
     look: its number, from 1 to `looks`; 0 if no look is finished. seeds: the number of seeds that the look has, of at
     most `most`. level: the largest unadjusted p that decides at this look; 0 if no p does. spent: the share of alpha
-    that all looks up to this one may use. chance: that the comparison is decided in favour of the group when it has
-    `most` seeds; None if it is not predicted.
+    that all looks up to this one may use. chance: that the comparison is decided in favour of the group, or of a claim
+    about it, when it has `most` seeds; None if it is not predicted.
     """
 
     group: str
@@ -136,15 +136,15 @@ def asked(
     sweep: Sweep,
     settings: Settings,
     test: str,
-    sign: float | None,
+    sides: Callable[[str], Collection[float]],
     against: Mapping[str, str],
     paired_at: Callable[[str, frozenset[int]], Pairs],
     stops: bool,
 ) -> dict[str, ComparedSeeds]:
     """Each group of `against` compared with the one that it names, at the look at which it is judged.
 
-    paired_at(group, seeds): its pairs on these seeds. sign: of a difference that is better, None if neither is. stops:
-    whether a comparison that is decided ends there, as those of the primary measure do.
+    sides(group): the signs of its difference that someone hopes for, 1 or -1. paired_at(group, seeds): its pairs on
+    these seeds. stops: whether a comparison that is decided ends there, as those of the primary measure do.
     """
     last = {group: looks.last(sweep, group, other) for group, other in against.items()}
 
@@ -176,7 +176,7 @@ def asked(
         if p is not None and p <= alpha:
             status = Status.DECIDED
         elif status is Status.CONTINUE and look:
-            chance = _chance(looks, contrast, alpha, sign)
+            chance = _chance(looks, contrast, alpha, sides(group))
             status = Status.FUTILE if chance is not None and chance < FUTILE else status
         standing = Standing(
             group=group, baseline=against[group], look=look, looks=len(looks.sizes),
@@ -187,8 +187,8 @@ def asked(
     return result
 
 
-def _chance(looks: Schedule, contrast: Contrast, alpha: float, sign: float | None) -> float | None:
-    """The chance that the last look decides in favour of the group, or either way if neither is better."""
+def _chance(looks: Schedule, contrast: Contrast, alpha: float, sides: Collection[float]) -> float | None:
+    """The chance that the last look decides for the likelier of these signs of the difference."""
     if contrast.look is None or contrast.t is None:
         return None
     now = contrast.look.sizes[-1]
@@ -196,5 +196,4 @@ def _chance(looks: Schedule, contrast: Contrast, alpha: float, sign: float | Non
     more = [size - looks.sizes[done - 1] for size in looks.sizes[done:]]
     sizes = (*contrast.look.sizes, *((now[0] + new, now[1] + new) for new in more))
     at_last = Look(contrast.test, sizes, looks.spent).level(alpha)
-    sides = (1.0, -1.0) if sign is None else (sign,)
     return max(sequential.chance(contrast.test, side * contrast.t, now, sizes[-1], at_last) for side in sides)

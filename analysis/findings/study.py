@@ -487,6 +487,17 @@ def time_to(sweep: Sweep, settings: Settings, common: CommonRange, target: Targe
     return Measure(target.metric, "time_to", direction, threshold, origin, settings.axis)
 
 
+def _sides(settings: Settings, measure: Measure, group: str, other: str) -> set[float]:
+    """The signs of a difference of two groups that are hoped for: that of the better, or both where neither is better,
+    and those that hypotheses claim."""
+    sides = {1.0, -1.0} if measure.better is None else {float(measure.sign)}
+    for h in settings.hypotheses:
+        same = (*h.metrics, h.summary) == (measure.metric, measure.summary) and {h.group, *h.against} == {group, other}
+        if same and h.kind in ("greater", "less"):
+            sides.add(1.0 if (h.kind == "greater") == (h.group == group) else -1.0)
+    return sides
+
+
 def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measure, baseline: str | None) -> Block:
     """Summarise every group on one measure, and compare it with the baseline, and if asked every further two groups."""
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
@@ -517,7 +528,7 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
             asked[both] = pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed), None
     else:
         looked_at = interim.asked(
-            schedule, sweep, settings, test, None if measure.better is None else measure.sign, against,
+            schedule, sweep, settings, test, lambda group: _sides(settings, measure, group, against[group]), against,
             lambda group, seeds: paired(
                 (group, against[group]), dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")
             ),

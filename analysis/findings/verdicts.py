@@ -391,9 +391,9 @@ def _comparison(measured: Block, group: str) -> Comparison:
 
 
 def _would_decide(contrasts: Sequence[Contrast], level: float, margin: float = 0.0) -> list[Ground]:
-    """How many seeds would decide, if mean and spread stay as they are, where the nearest of several bounds counts.
-    margin: below which a difference is equivalent to none; 0 for none. Empty where the number of seeds is not what is
-    in the way: a stricter level, or another metric, is."""
+    """How many seeds would decide with 80% power, if mean and spread stay as they are, where the nearest of several
+    bounds counts. margin: below which a difference is equivalent to none; 0 for none. Empty where the number of seeds
+    is not what is in the way: a stricter level, or another metric, is."""
     counts = [_seeds_to_tell(contrast, level, margin) for contrast in contrasts]
     needed = max((count for count in counts if count is not None), default=0)
     return _needing(needed) if level > 0 and needed > max(contrast.n for contrast in contrasts) else []
@@ -405,8 +405,8 @@ def _needing(seeds: float | None) -> list[Ground]:
 
 def _seeds_to_tell(contrast: Contrast, level: float, margin: float = 0.0) -> float | None:
     """How many seeds would tell the difference at this level from 0, or from the margin if it is below; infinite above
-    power.MOST_SEEDS, None without spread."""
-    if contrast.effect is None or contrast.spread is None:
+    power.MOST_SEEDS, None without spread, and where seeds are added: the level is then another at each look."""
+    if contrast.effect is None or contrast.spread is None or contrast.look is not None:
         return None
     counts = [power.seeds_to_find(contrast.test, contrast.effect, level)]
     if (room := margin / contrast.spread - contrast.effect) > 0:

@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.data.mixed_code import mixed_code, unknown_content
 from analysis.data.sweep import Run, Sweep
-from analysis.findings.study import Comparison, Outcome, Study, as_declared, collapse, registered
+from analysis.findings.study import Comparison, Outcome, Reason, Study, as_declared, collapse, registered
 from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
@@ -329,7 +329,9 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
         p = "" if p_is_told or leader.adjusted is None else f"p {wording.equals(leader.adjusted, alpha)}"
         adjusted = f"adjusted for {size} comparisons" if leader.adjusted is not None and size > 1 else ""
         detail = ": ".join(filter(None, (adjusted, p)))
-        by = f"{wording.test_name(test)} " if leader.outcome is Outcome.INCONCLUSIVE and not p_is_told else ""
+        futile = leader.ground is not None and leader.ground.reason is Reason.FUTILE
+        told = p_is_told or futile or leader.outcome is not Outcome.INCONCLUSIVE
+        by = "" if told else f"{wording.test_name(test)} "
         text = f"How sure: {by}{outcome}{f' ({detail})' if detail else ''}."
     others = [f"{study.sweep.label(c.group)} {_outcome(study, c)}" for c in decided if c is not leader]
     return f"{text} Also decided: {'; '.join(others)}." if others else text

@@ -450,7 +450,7 @@ def _ground(ground: Ground, sweep: Sweep, h: Hypothesis | None, alpha: float | N
     if ground.reason is Reason.WOULD_DECIDE:
         if ground.needed > power.MOST_SEEDS:
             return f"more than {power.MOST_SEEDS} seeds would be needed if mean and spread stay as they are"
-        return f"about {ground.needed:g} seeds would decide if mean and spread stay as they are"
+        return f"about {ground.needed:g} seeds would decide with 80% power, if mean and spread stay as they are"
     labels = [sweep.label(name) for name in ground.groups]
     if ground.reason is Reason.TIMES_CUT:
         return times_cut(ground.n)

@@ -58,6 +58,22 @@ def test_the_judging_seeds_have_no_say_in_the_choice() -> None:
         assert levels[0] == levels[1] and levels[0] is not None and levels[0].level is not None
 
 
+def test_levels_are_compared_in_the_cells_that_each_has_and_factors_of_a_zip_are_chosen_together() -> None:
+    planned = [(lr, wd) for lr in (1, 2, 3) for wd in (0, 1) if (lr, wd) != (3, 1)]  # excluded
+    height = {(1, 0): 5, (2, 0): 6, (3, 0): 7, (1, 1): 99, (2, 1): 1}
+    values = {(seed, (("lr", lr), ("wd", wd))): float(height[lr, wd]) for seed in range(4) for lr, wd in planned}
+    found = cells.best(values, ("lr",), (0, 1), 1.0)
+    assert found.choice.level == (("lr", 3),) and not found.choice.lacking
+    assert found.kept.seeds == {seed: {(("wd", 0),): 7.0} for seed in (2, 3)}
+    gone = {place: None if place[1] == (("lr", 3), ("wd", 0)) else value for place, value in values.items()}
+    found = cells.best(gone, ("lr",), (0, 1), 1.0)
+    assert (found.choice.level, found.choice.lacking) == ((("lr", 2),), ((("lr", 3),),))
+    zipped = {(seed, (("bs", bs), ("lr", lr), ("task", task))): lr % 3 * 1.0
+              for seed in range(4) for lr, bs in ((1, 32), (2, 32), (3, 64)) for task in "xy"}  # fmt: skip
+    found = cells.best(zipped, ("lr",), (0, 1), 1.0)
+    assert found.choice.level == (("bs", 32), ("lr", 2)) and {*found.kept.cells} == {(("task", "x"),), (("task", "y"),)}
+
+
 @pytest.mark.parametrize(
     ("at", "seeds", "sign", "reason"),
     [({0.1: [1, 2], 0.2: [3, 4]}, (0,), None, Unchosen.NO_DIRECTION),

@@ -239,6 +239,14 @@ def test_a_method_that_cannot_win_is_not_supported_and_never_worse() -> None:
     assert said.startswith("not supported: futile at 4 of at most 10 seeds")
     verdict = judge(found.settings.hypotheses[0], found)
     assert verdict.verdict is Outcome.INCONCLUSIVE and verdict.grounds == ()
+    # what a hypothesis claims is hoped for, too
+    below = {"claim": "B is below A.", "kind": "less", "group": "B", "metric": UP, "against": "A"}
+    for side in (below, {**claim, "group": "A", "against": "B"}):
+        hopeful = studied({"A": a, "B": b}, hypotheses={"H": side})
+        assert compared(hopeful).standing.status is not Status.FUTILE
+        assert Reason.WOULD_DECIDE not in {
+            ground.reason for ground in judge(hopeful.settings.hypotheses[0], hopeful).grounds
+        }
     # futility binds nothing: with its further seeds, a futile comparison may be decided
     more = compared(studied({"A": a + luck(11, 6, 0.1), "B": b + [x + 9 for x in luck(12, 6, 0.1)]}))
     assert more.outcome is Outcome.HIGHER
