@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis.sources.log import ASKED, ATTEMPTS, BadImport, written
-from analysis.sources.naming import Named, Naming, in_names, is_planned, name, refuse_several_logs, with_seeds
+from analysis.sources.naming import (
+    Named,
+    Naming,
+    counted_apart,
+    in_names,
+    is_planned,
+    name,
+    refuse_several_logs,
+    with_seeds,
+)
 from analysis.sources.source import PASSED, LoggedRun, pass_over, sources
 from analysis.spec.cell import grouped, key_of
 from analysis.spec.metric_catalog import CLOCKS
@@ -254,6 +263,8 @@ def _named(
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
+    if recounted := _section(request)["pairing"] == "none" and (made := counted_apart(named)) != named:
+        named = made
     _check_steps(request.step, [member.run for member in named])
     # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
     # there is no other
@@ -269,6 +280,8 @@ def _named(
         plan["not_read"] = unread
         names = some(unread, _DIFFER)
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
+    if recounted:
+        plan["notes"].append("No seed is in two cells, so the seeds of each cell are counted from 1.")
     plan["notes"] += [*_copies(named), *_formats(named), *_same_levels(named)]
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")

@@ -234,6 +234,17 @@ def _counted(named: Sequence[Named]) -> list[Named]:
     return made
 
 
+def counted_apart(named: Sequence[Named]) -> list[Named]:
+    """The runs with seeds that count those of each cell, if groups have several cells of two or more runs and no seed
+    is in two cells, so that seeds tell nothing of runs in different cells; else as they are."""
+    of_cell = grouped(((each.group, repr(sorted(each.factors.items()))), each.seed) for each in named)
+    cells = Counter(group for group, _ in of_cell)
+    several = min(cells.values(), default=0) > 1 and min(map(len, of_cell.values())) > 1
+    if not several or len({(each.group, each.seed) for each in named}) < len(named):
+        return [*named]
+    return _counted([replace(each, seed=0) for each in named])
+
+
 def _together(problems: Diagnostics) -> Diagnostics:
     """The objections, those of several runs that differ in nothing else as one."""
     shared = grouped((str(replace(each, key=each.key.partition(": ")[2])), each) for each in problems)

@@ -316,6 +316,20 @@ def test_levels_that_are_written_in_several_ways_are_one_and_named(capsys: pytes
     assert {level for run in read_sweep(INTO).runs for _, level in run.cell} == {0.1, "nan", "0_1"}
 
 
+def test_seeds_that_are_in_one_cell_each_are_counted_in_each(capsys: pytest.CaptureFixture[str]) -> None:
+    for file, step in (("same", 0), ("distinct", 4)):  # the same runs, whose seeds are 0 to 3 in each task, or 0 to 19
+        rows = [f"{group},{seed + step * task},{task}:{0.1 * task + 0.05 * (group == 'b') + 0.01 * seed * (task % 2)}"
+                for group in "ab" for task in range(5) for seed in range(4)]  # fmt: skip
+        table(f"{file}.csv", "algo,seed,task,step,acc", *rows)
+        words = ("--group", "algo", "--seed", "seed", "--factor", "task", "--metric", "acc", "--into", f"{file}/x")
+        assert report(f"{file}.csv", *words) == 0
+    same, distinct = capsys.readouterr().out.split("Report: same/x")
+    note = "No seed is in two cells, so the seeds of each cell are counted from 1."
+    assert note in distinct and note not in same
+    assert [line for line in same.splitlines() if line.startswith(("a ", "b "))] == [
+        line for line in distinct.splitlines() if line.startswith(("a ", "b "))]  # fmt: skip
+
+
 def test_texts_of_a_configuration_are_levels_as_those_of_tables(capsys: pytest.CaptureFixture[str]) -> None:
     for place, lr in enumerate(("1e-3", "0.001", "1e-3", "0.001")):  # YAML reads the first as a text
         percent(f"logs/r{place}/progress.csv", 0.1 * place)
