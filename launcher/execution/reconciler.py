@@ -308,7 +308,8 @@ class Reconciler:
         ):
             self.outcome.states[run_id] = state
             self._display.released(run_id)
-            self._display.say(f"{run_id} {state.failure_kind or state.state}: {state.message}; resuming it")
+            if state.state != RunState.PLANNED:  # it was not withdrawn
+                self._display.say(f"{run_id} {state.failure_kind or state.state}: {state.message}; resuming it")
             self._queue.append(run_id)
         else:
             self._end(run_id, state)

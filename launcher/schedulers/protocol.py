@@ -46,7 +46,7 @@ class Scheduler(Protocol):
         """How many more runs it takes now."""
 
     def submit(self, folder: Path) -> None:
-        """Start a run. SchedulerError: no run can start."""
+        """Start a run, which comes back once by `poll`, also if it is withdrawn. SchedulerError: no run can start."""
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """The jobs that ended since the last call; waits at most `timeout` seconds for one."""

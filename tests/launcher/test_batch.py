@@ -250,6 +250,20 @@ def test_a_closed_launch_does_not_wait_for_runs_that_it_will_not_start(tmp_path,
     assert [ended.folder.name for ended in launched.poll()] == ["a0", "a1"]
 
 
+@pytest.mark.parametrize("how", ["cancel", "withdraw"])
+def test_a_run_comes_back_once_whether_it_runs_or_waits_in_the_queue_or_for_its_submission(tmp_path, held, how):
+    launched = Launched(tmp_path, held, 3, {"a2": Shape(cpus=2, time_s=60)}, max_running=1)
+    launched.poll()
+    assert [array.size for array in held.arrays] == [2]
+    write_state(launched.folders[0], read_state(launched.folders[0]).replace(state=RunState.RUNNING))
+    getattr(launched.scheduler, how)()
+    for place in (0, 1):
+        held.show(f"0_{place}", phase=Phase.ENDED)
+    ended = [ended.folder.name for _ in range(3) for ended in launched.poll()]
+    assert sorted(ended) == ["a0", "a1", "a2"]
+    assert [read_state(folder).state for folder in launched.folders[1:]] == [RunState.PLANNED] * 2
+
+
 @pytest.mark.processes
 def test_a_scheduler_of_another_package_runs_a_sweep(fake, tmp_path, monkeypatch):
     """It brings an entry point and a file of conf/cluster, and nothing of this project names it."""

@@ -116,9 +116,10 @@ class BatchScheduler:
         return ended
 
     def withdraw_collected(self) -> int:
-        """Withdraw the runs that are in no array yet; how many."""
+        """Withdraw the runs that are in no array yet, and report them; how many."""
         for folder in self._collected:
             lifecycle.withdraw(folder)
+            self._ended.append(Ended(folder, None))
         count, self._collected = len(self._collected), []
         return count
 
