@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,16 +195,32 @@ def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, submitting,
         system.refusal(array(tmp_path))
     fake_sbatch(tmp_path, "exit 2")
     assert system.refusal(array(tmp_path)) == "exit code 2 without a message"
+    fake_sbatch(tmp_path, "echo 'AssocMaxSubmitJobLimit: Job violates policy (job submit limit, ...)' >&2; exit 1")
+    assert system.refusal(array(tmp_path)) is None, "a launch waits until other jobs have ended"
 
 
-def test_a_launcher_in_a_job_of_slurm_keeps_its_variables_from_the_jobs(tmp_path, submitting, monkeypatch):
-    """Options of its own job would be those of the jobs that it submits."""
-    fake_sbatch(tmp_path, f"/usr/bin/env > {tmp_path}/env; echo Submitted batch job 9")
-    for name in ("SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"):
+@pytest.mark.parametrize("job", [True, False])
+def test_the_users_options_of_slurms_commands_and_the_launchers_own_job_are_kept_from_them(
+    tmp_path, submitting, monkeypatch, capsys, job
+):
+    """They would replace the options that the launcher gives."""
+    end = f"/usr/bin/env >> {tmp_path}/env"
+    fake_sbatch(tmp_path, f"{end}; echo Submitted batch job 9")
+    for name in ("squeue", "scancel", "sacct"):
+        program(tmp_path / "bin" / name, end)
+    options = {"SBATCH_QOS", "SBATCH_EXPORT", "SQUEUE_STATES", "SCANCEL_QOS", "SACCT_FORMAT", "SLURM_EXPORT_ENV"}
+    names = {*options, "RANK", "SLURM_CONF", "RANKING", *(["SLURM_JOB_ID"] if job else [])}
+    for name in names:
         monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("LOGNAME", "another")
     assert system.submit(array(tmp_path)) == ["9"]
-    kept = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
-    assert kept & {"SLURM_JOB_ID", "SLURM_CONF", "SBATCH_QOS", "RANK", "RANKING"} == {"SLURM_CONF", "RANKING"}
+    assert system.jobs("rlsweep-") == system.ended({"9": "rlsweep-0-0"}) == {}
+    system.cancel({"9": "rlsweep-0-0"}, waiting=True)
+    kept = [line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()]
+    assert sorted(names.intersection(kept)) == ["RANKING", "SLURM_CONF"] and kept.count("RANKING") == 4
+    cluster.check_here(SimpleNamespace(cluster={"sbatch": None, "detach": False}, runs={}), [])
+    said = "SBATCH_EXPORT, SBATCH_QOS: not used; give cluster.partition, account, qos, constraint or sbatch instead\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +17,6 @@ from launcher.schedulers.batch.scheduler import PREFIX
 from launcher.schedulers.batch.system import Array, Unanswered
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.schedulers.slurm import system
-from launcher.text import one_line
 
 _FILE = "conf/cluster/slurm.yaml"
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -23,6 +24,9 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Refuse options and time limits that no SLURM accepts. Raises InvalidPlan."""
+    if ignored := sorted(name for name in os.environ if name.startswith("SBATCH_")):
+        keys = "cluster.partition, account, qos, constraint or sbatch"
+        print(f"{', '.join(ignored)}: not used; give {keys} instead", file=sys.stderr, flush=True)
     Diagnostics(_problems(plan, run_ids)).raise_any()
 
 
@@ -68,11 +72,10 @@ def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Obje
         fix = "try again when `sbatch --test-only` returns, or choose another cluster"
         raise SchedulerError(f"{error}. Fix: {fix}") from error
     if refusal is not None and not system.limits():
-        last = one_line(refusal.splitlines()[-1])
-        rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {last}"
+        rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {refusal}"
         fix = "try again when `scontrol ping` says UP, correct $SLURM_CONF, or choose another cluster"
         yield Objection("cluster.name", "slurm", rule, fix, _FILE)
     elif refusal is not None:
         fix = "change model.resources.*, or cluster.partition and the other options"
-        rule = f"sbatch would refuse it: {one_line(refusal)}"
+        rule = f"sbatch would refuse it: {refusal}"
         yield Objection("model.resources", shape, rule, fix, cluster.files(plan, run_ids))

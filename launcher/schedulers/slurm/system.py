@@ -1,4 +1,4 @@
-"""SLURM as a batch system: sbatch by submitit, squeue, sacct if there is accounting, and scancel.
+"""SLURM as a batch system: sbatch with submitit's scripts, squeue, sacct if there is accounting, and scancel.
 
 slurmctld may not answer for a while, and slurmdbd may not exist. These functions then return None or nothing.
 """
@@ -6,7 +6,6 @@ slurmctld may not answer for a while, and slurmdbd may not exist. These function
 from __future__ import annotations
 
 import errno
-import getpass
 import math
 import os
 import re
@@ -17,13 +16,9 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from submitit.core.utils import FailedJobError, FailedSubmissionError
-from submitit.helpers import clean_env
 from submitit.slurm.slurm import SlurmExecutor
 
 from launcher.project import output_of
@@ -45,6 +40,11 @@ OURS = frozenset(
 )
 # While slurmctld is down, its commands wait for longer than the launcher may.
 _ASK_S = 10.0
+# Variables that are options of SLURM's commands or tell of a launcher's own job; the others only say where SLURM is.
+_OPTIONS = re.compile(
+    r"(SBATCH|SCANCEL|SACCT|SCONTROL|SLURM|SLURMD|SQUEUE|SRUN|SUBMITIT)_.*|MASTER_(ADDR|PORT)|(LOCAL_)?(RANK|WORLD_SIZE)"
+)
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # The exit codes of `timeout`; the last two if it had to kill the command.
 _TIMED_OUT = (124, 137, -9)
 # In these states a job has ended for good.
@@ -76,34 +76,32 @@ _SUBMIT_LIMIT = "SubmitJob"
 
 def submit(array: Array) -> list[str]:
     """Submit jobs; their ids: 12, or 12_3 in an array."""
-    executor = _executor(array)
-    try:
-        with _calling():
-            job = executor._submit_command(_command(array)).job_id
-    except (FailedJobError, FailedSubmissionError, OSError) as error:
-        code = getattr(error.__cause__, "returncode", None)
-        _raise_if_timed_out(code)
-        why = one_line(str(error)) or f"exit code {code} without a message"
-        raise Refused(why, _refusal(why)) from error
-    return [f"{job}_{index}" for index in range(array.size)] if array.size > 1 else [job]
+    script = _script(array)
+    (array.logs / f"{array.name}.sh").write_text(script, encoding="utf-8")  # for the user
+    said = _sbatch(script)
+    match = re.search(r"job (\d+)", said)
+    if match is None:
+        raise Refused(f'Could not make sense of sbatch output "{one_line(said)}"')
+    return [f"{match[1]}_{index}" for index in range(array.size)] if array.size > 1 else [match[1]]
 
 
 def refusal(array: Array) -> str | None:
-    """What sbatch says when it would refuse an array, or None if it would accept it. Submits nothing.
+    """What sbatch says when it would refuse an array, or None if it would accept it, now or when other jobs have ended.
 
-    Unanswered: it does not return.
+    Submits nothing. Unanswered: it does not return.
     """
-    text = _executor(array)._make_submission_file_text(_command(array), "test")
-    with _calling():
-        done = subprocess.run(_sbatch("--test-only"), input=text, capture_output=True, text=True, check=False)
-    _raise_if_timed_out(done.returncode)
-    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode} without a message"
+    try:
+        _sbatch(_script(array), "--test-only")
+    except Refused as refused:
+        temporary = refused.refusal == Refusal.TOO_MANY or (refused.refusal == Refusal.NOW and limits())
+        return None if temporary else str(refused)
+    return None
 
 
 def jobs(prefix: str) -> dict[str, Job] | None:
     """By id, the user's jobs whose names begin with `prefix`, for some minutes also ended ones."""
     shown = "--format=%i|%j|%T|%N|%r"
-    output = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", shown])
+    output = ask(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}", shown])
     if output is None:
         return None
     rows = (line.split("|", 4) for line in output.splitlines())
@@ -139,13 +137,6 @@ def cancel(names: Mapping[str, str], waiting: bool) -> None:
 # ---------------------------------------------------------------- sbatch
 
 
-class _Executor(SlurmExecutor):
-    """Submits a command instead of a function. sbatch is ended if it does not return."""
-
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return _sbatch(str(submission_file_path))
-
-
 def parameters(array: Array) -> dict[str, Any]:
     """submitit's parameters for an array, apart from the number of its jobs."""
     settings, shape = array.settings, array.shape
@@ -176,12 +167,13 @@ def parameters(array: Array) -> dict[str, Any]:
     }
 
 
-def _executor(array: Array) -> _Executor:
-    executor = _Executor(array.logs)
+def _script(array: Array) -> str:
+    """What sbatch is given."""
+    executor = SlurmExecutor(array.logs)
     executor.update_parameters(**parameters(array))
     if array.size > 1:
         executor.parameters["map_count"] = array.size
-    return executor
+    return executor._make_submission_file_text(_command(array), "")
 
 
 def _command(array: Array) -> str:
@@ -199,32 +191,23 @@ def _log(array: Array) -> str:
     return str(array.logs / ("%A_%a.log" if array.size > 1 else "%j.log"))
 
 
-def _sbatch(*arguments: str) -> list[str]:
-    """sbatch, which is ended after LIMIT_S, with what it has started."""
-    timeout = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}") or "timeout"
-    return [timeout, "-k", "5", str(LIMIT_S), "sbatch", *arguments]
-
-
-def _raise_if_timed_out(code: int | None) -> None:
-    if code in _TIMED_OUT:
-        raise Unanswered(f"sbatch did not return within {LIMIT_S:g} s")
-
-
-@contextmanager
-def _calling() -> Iterator[None]:
-    """While sbatch is called: say what the launcher waits for if it takes long, and keep the variables of the
-    launcher's own job of SLURM, if there is one, from it."""
+def _sbatch(script: str, *options: str) -> str:
+    """What sbatch says, which is ended after LIMIT_S, with what it has started. Raises Refused and Unanswered."""
     words = f"waiting for sbatch, which has not returned for {TELL_S:g} s; it is ended after {LIMIT_S:g} s"
     timer = threading.Timer(TELL_S, lambda: print(words, file=sys.stderr, flush=True))
     timer.start()
-    configuration = os.environ.get("SLURM_CONF")
+    timeout = shutil.which("timeout", path=f"{os.environ.get('PATH', '')}:{os.defpath}") or "timeout"
+    command = [timeout, "-k", "5", str(LIMIT_S), "sbatch", *options]
     try:
-        with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext():
-            if configuration:
-                os.environ["SLURM_CONF"] = configuration
-            yield
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False, env=environment())
     finally:
         timer.cancel()
+    if done.returncode in _TIMED_OUT:
+        raise Unanswered(f"sbatch did not return within {LIMIT_S:g} s")
+    if done.returncode != 0:
+        why = one_line(done.stderr) or f"exit code {done.returncode} without a message"
+        raise Refused(why, _refusal(why))
+    return done.stdout
 
 
 def _refusal(why: str) -> Refusal:
@@ -248,9 +231,14 @@ def _job(id: str, name: str, state: str, node: str, reason: str) -> Job:
     return Job(id, name, int(id.partition("_")[2] or 0), phase, kind, words, node)
 
 
+def environment() -> dict[str, str]:
+    """The variables of SLURM's commands: the user's, without those that would replace the launcher's options."""
+    return {name: value for name, value in os.environ.items() if name in _KEPT or not _OPTIONS.fullmatch(name)}
+
+
 def ask(command: Sequence[str], timeout: float = _ASK_S) -> str | None:
     """The output of one of SLURM's commands; None when it failed or did not answer in time."""
-    output = output_of(command, timeout)
+    output = output_of(command, timeout, environment())
     return None if output is None else output.decode()
 
 
