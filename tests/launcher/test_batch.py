@@ -180,6 +180,17 @@ def test_a_node_on_which_jobs_fail_before_they_begin_is_left_out_of_later_arrays
     assert held.arrays[-1].exclude == {"n1", "n2", "n3"}
 
 
+def test_a_failure_on_an_excluded_node_or_without_one_is_a_loss_so_that_the_attempts_end(tmp_path, held):
+    launched = Launched(tmp_path, held, 1)
+    kinds = []
+    for number, node in enumerate(("n1", "n1", "")):
+        launched.poll()
+        held.show(f"{number}_0", phase=Phase.FAILED, node=node)
+        kinds += [end.failure_kind for end in launched.poll()]
+        launched.scheduler.submit(launched.folders[0])
+    assert kinds == ["node_failure", "lost", "lost"]
+
+
 @pytest.mark.parametrize(
     ("shown", "kind", "message"),
     [

@@ -108,6 +108,7 @@ def test_a_run_under_ray_starts_on_this_machine_only_with_as_many_gpus(monkeypat
         "cluster=ray model.resources.devices=1",
         "cluster=slurm model.resources.time=00:02:00",
         "cluster=slurm cluster.sbatch={gpus-per-node:1}",
+        "cluster=slurm cluster.sbatch={job-nam:x,p:a,qos:b,exclud:n1,exclude:n2,gpus:1,comment:c}",
         "multirun={file}",
         "multirun={file}/below",
     ],

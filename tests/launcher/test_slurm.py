@@ -223,6 +223,13 @@ def test_the_users_options_of_slurms_commands_and_the_launchers_own_job_are_kept
     assert capsys.readouterr().err == said
 
 
+def test_the_users_excluded_nodes_and_the_bad_ones_are_all_left_out(tmp_path):
+    given = array(tmp_path, settings={**SETTINGS, "sbatch": {"exclude": "n[1-3]"}}, exclude=frozenset({"n7", "n5"}))
+    assert system.parameters(given)["exclude"] == "n[1-3],n5,n7"
+    assert "exclude" not in system.parameters(given)["additional_parameters"]
+    assert "exclude" not in system.parameters(array(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [

@@ -46,14 +46,15 @@ _MISSING_CHECKS = 2
 class _Submitted:
     """A run with a job, which is known by its id and its name: a system may use an id again.
 
-    `token` is that of the launch which submitted it. `missed`: how many checks in a row did not show the job; the check
-    in which it is submitted cannot.
+    `token` is that of the launch which submitted it; `excluded`: the nodes that it left out. `missed`: how many checks
+    in a row did not show the job; the check in which it is submitted cannot.
     """
 
     folder: Path
     job: str
     name: str
     token: str
+    excluded: frozenset[str] = frozenset()
     missed: int = -1
 
     def among(self, jobs: Mapping[str, Job]) -> Job | None:
@@ -216,7 +217,7 @@ class BatchScheduler:
         jobs = self._system.submit(array)
         self._throttle[_array(jobs[0])] = throttle
         for folder, job in zip(runs, jobs, strict=True):
-            self._submitted[job] = _Submitted(folder, job, array.name, self._record.stem)
+            self._submitted[job] = _Submitted(folder, job, array.name, self._record.stem, array.exclude)
         launch_record.add_jobs(self._record, dict(zip(names, jobs, strict=True)))
         submitted = set(names)
         self._collected = [folder for folder in self._collected if folder.name not in submitted]
@@ -379,7 +380,8 @@ class BatchScheduler:
             log = record.with_suffix("") / "jobs" / f"{job.id}.log"
             message = f"its job {job.id} failed{where} before the run began; see {log}"
             self._bad_nodes.update([job.node] if job.node else [])
-            kind = FailureKind.NODE_FAILURE if 0 < len(self._bad_nodes) <= _BAD_NODES else FailureKind.LOST
+            blamed = job.node and job.node not in run.excluded and len(self._bad_nodes) <= _BAD_NODES
+            kind = FailureKind.NODE_FAILURE if blamed else FailureKind.LOST
         self._end(run, kind, message)
 
     def _end(self, run: _Submitted, kind: FailureKind | None = None, message: str | None = None) -> None:

@@ -19,6 +19,8 @@ from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.schedulers.slurm import system
 
 _FILE = "conf/cluster/slurm.yaml"
+# Options of sbatch that cluster.sbatch may not have, apart from `exclude`, to which the launcher adds bad nodes.
+_TAKEN = (*sorted(system.OURS), "account", "constraint", "exclude", "partition", "qos")
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 
@@ -49,10 +51,18 @@ def start(order: Order) -> StartedScheduler:
 
 
 def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
-    for key in sorted(system.OURS & set(plan.cluster["sbatch"] or {})):
+    for key, value in sorted((plan.cluster["sbatch"] or {}).items()):
+        option = next((option for option in _TAKEN if option.startswith(key)), key)  # sbatch takes abbreviations
+        if option not in _TAKEN or key in ("exclude", "gpus"):
+            continue
         rule = "the launcher sets this option itself"
         fix = "remove it; resources are model.resources.*, the warning is cluster.signal_delay_s"
-        yield Objection(f"cluster.sbatch.{key}", plan.cluster["sbatch"][key], rule, fix, _FILE)
+        if option not in system.OURS:
+            rule = "this option has a key of its own"
+            fix = f"give cluster.{'sbatch.' if option == 'exclude' else ''}{option}"
+        if option != key:
+            rule = f"sbatch takes it for {option}"
+        yield Objection(f"cluster.sbatch.{key}", value, rule, fix, _FILE)
     yield from cluster.problems(plan, run_ids, _FILE)
     for shape, runs in cluster.shapes(plan, run_ids).items():
         if not shape.time_s:

@@ -146,11 +146,11 @@ def parameters(array: Array) -> dict[str, Any]:
         given["gpus_per_node"] = f"{kind}{shape.devices}"
     if shape.memory_gb:
         given["mem"] = f"{math.ceil(shape.memory_gb * 1e9 / 2**20)}M"
-    if array.exclude:
-        given["exclude"] = ",".join(sorted(array.exclude))
     if array.after:
         given["dependency"] = f"afterany:{':'.join(array.after)}"
     extras = {key: value for key, value in (settings["sbatch"] or {}).items() if value is not False}
+    if exclude := [*map(str, filter(None, [extras.pop("exclude", None)])), *sorted(array.exclude)]:
+        given["exclude"] = ",".join(exclude)
     return {
         **given,
         "job_name": array.name,
