@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -221,6 +222,15 @@ def test_the_users_options_of_slurms_commands_and_the_launchers_own_job_are_kept
     cluster.check_here(SimpleNamespace(cluster={"sbatch": None, "detach": False}, runs={}), [])
     said = "SBATCH_EXPORT, SBATCH_QOS: not used; give cluster.partition, account, qos, constraint or sbatch instead\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(("size", "name"), [(1, "%j.log"), (2, "%A_%a.log")])
+def test_a_folder_with_a_percent_sign_is_no_pattern_of_slurm(tmp_path, size, name):
+    given = replace(array(tmp_path / "a%j"), size=size)
+    log = f"{tmp_path}/a%%j/{name}"
+    assert system.parameters(given)["additional_parameters"]["output"] == log and f"--output {log} " in (
+        system._command(given)
+    )
 
 
 def test_the_users_excluded_nodes_and_the_bad_ones_are_all_left_out(tmp_path):

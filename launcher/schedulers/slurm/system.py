@@ -188,7 +188,8 @@ def _command(array: Array) -> str:
 
 
 def _log(array: Array) -> str:
-    return str(array.logs / ("%A_%a.log" if array.size > 1 else "%j.log"))
+    """A pattern of SLURM, in which %% stands for %."""
+    return str(array.logs).replace("%", "%%") + ("/%A_%a.log" if array.size > 1 else "/%j.log")
 
 
 def _sbatch(script: str, *options: str) -> str:
