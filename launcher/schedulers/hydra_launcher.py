@@ -22,6 +22,7 @@ from launcher.run import launch_record, lifecycle, stop_request
 from launcher.run.folder import run_folder
 from launcher.run.lifecycle import FailureKind, RunState, read_state
 from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.text import one_line
 from launcher.worker import process as worker_process
 
 #: The key under which a job finds its run; it is not a key of the root configuration.
@@ -74,7 +75,11 @@ class HydraLauncher:
         if over:
             error, self._batch = self._batch.exception(), None
             if error is not None:
-                raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {error!r}") from error
+                for folder in ended:
+                    lifecycle.withdraw(folder)
+                why = one_line(str(error)) or repr(error)
+                fix = "change hydra.launcher.*, and repeat the command"
+                raise SchedulerError(f"the launcher {type(self._plugin).__name__} failed: {why}. Fix: {fix}") from error
         return [Ended(folder, None) for folder in ended]
 
     def withdraw(self) -> int:

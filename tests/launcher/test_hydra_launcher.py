@@ -15,7 +15,10 @@ from hydra.core.plugins import Plugins
 from hydra.test_utils.launcher_common_tests import BatchedSweeperTestSuite, IntegrationTestSuite, LauncherTestSuite
 
 from launcher.run.folder import run_folder
+from launcher.run.lifecycle import RunState, read_state
 from launcher.schedulers.hydra_launcher import KEY, HydraLauncher
+from launcher.schedulers.protocol import SchedulerError
+from tests.launcher.made import make_run
 from tests.results import learned, states
 from tests.waiting import ended, until
 
@@ -47,6 +50,21 @@ def test_a_job_gets_its_names_as_they_are_even_where_they_look_like_numbers(tmp_
     ((job,),) = batches
     with initialize(version_base="1.3", config_path=None):
         assert compose(overrides=job)[KEY] == {"run": digits, "record": str(record)}
+
+
+def test_runs_that_a_plugin_refuses_do_not_stay_in_a_queue(tmp_path: Path) -> None:
+    class Plugin:
+        def launch(self, batch: list[list[str]], initial_job_idx: int) -> None:
+            raise RuntimeError("invalid partition\nspecified")
+
+    scheduler = HydraLauncher(Plugin(), tmp_path / "launches/ab.json")
+    folder = make_run(tmp_path, "ab12", RunState.SUBMITTED, steps=0)
+    scheduler.submit(folder)
+    with pytest.raises(
+        SchedulerError, match=r"Plugin failed: invalid partition specified\. Fix: change hydra\.launcher"
+    ):
+        scheduler.poll(60)
+    assert read_state(folder).state == RunState.PLANNED
 
 
 @pytest.fixture(scope="module")
