@@ -103,4 +103,6 @@ def _is_locked(file: Path) -> bool:
 
 
 def _progress(run: RunningRun) -> str:
-    return f"{run.step}/{run.steps}" if run.step else "preparing"
+    if not run.step:
+        return "preparing"
+    return f"{run.step}/{run.steps}" if run.steps > 1 else f"step {run.step}"

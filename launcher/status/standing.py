@@ -396,9 +396,12 @@ def remaining_seconds(standings: Sequence[Standing]) -> float | None:
 
 
 def _left(row: Row | None, steps: int, pace: float | None) -> float | None:
-    """The seconds that a run still computes, or None while no step was measured."""
+    """The seconds that a run still computes, or None while no step was measured.
+
+    A job of a program is planned as one step and logs as many as it likes: its length is not known.
+    """
     seconds = (row.step_seconds if row else None) or pace
-    return None if seconds is None else max(0, steps - (row.step if row else 0)) * seconds
+    return None if seconds is None or steps == 1 else max(0, steps - (row.step if row else 0)) * seconds
 
 
 def _wall(work: float | None, running: Sequence[float | None]) -> float | None:

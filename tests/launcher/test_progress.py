@@ -17,6 +17,7 @@ from launcher.execution.progress import Display
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import cache_folder, runs_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
+from launcher.status import standing
 from launcher.status.standing import Index, remaining_seconds, stand
 from tests.launcher.conftest import ROOT
 from tests.launcher.made import make_plan, make_run
@@ -67,6 +68,19 @@ def test_without_a_queue_a_run_that_was_submitted_has_started(look, tmp_path, ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "aa started  title of aa" and "queued" not in "".join(lines)
     assert lines[-1] == "aa done     title of aa  [1/3]"
+
+
+def test_a_job_of_a_program_which_logs_as_many_steps_as_it_likes_has_no_total_and_no_time_left(
+    look, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(standing, "planned_steps", lambda _: 1)
+    plan = tmp_path / "study/plan.json"
+    plan.write_text(plan.read_text().replace('"steps": 10', '"steps": 1'))
+    document = look()[0].document()
+    assert document["work_seconds"] is document["remaining_seconds"] is None
+    shown(Display(3, tmp_path, look, True))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "0/3 ended; 1 queued; running: title of aa step 4, title of bb preparing"
 
 
 def test_what_a_run_builds_for_the_others_is_named_once(look, tmp_path, capsys):
