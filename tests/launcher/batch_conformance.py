@@ -89,6 +89,17 @@ def test_a_cancellation_of_waiting_jobs_leaves_the_running_ones(batch: Batch) ->
     assert job.failure_kind == FailureKind.EXTERNALLY_CANCELLED
 
 
+def test_a_cancellation_of_a_waiting_job_leaves_the_others_of_its_array(batch: Batch) -> None:
+    first, (before,) = batch.submit("sleep 600")
+    name, ids = batch.submit(f"touch ran.${INDEX}", size=3, after=[before])
+    batch.system.cancel({ids[1]: name}, waiting=True)
+    until(lambda: (job := batch.job(ids[1], name)) is None or job.over)
+    batch.system.cancel({before: first}, waiting=False)
+    for id in (ids[0], ids[2]):
+        assert batch.wait(id, name, Phase.ENDED, Phase.FAILED).failure_kind != FailureKind.EXTERNALLY_CANCELLED
+    assert sorted(path.name for path in batch.folder.glob("ran.*")) == ["ran.0", "ran.2"]
+
+
 def test_a_job_of_another_name_is_neither_cancelled_nor_told(batch: Batch) -> None:
     name, (id,) = batch.submit("sleep 600")
     batch.wait(id, name, Phase.RUNNING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from launcher.run import launch_record
 from launcher.run.folder import run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, read_state, write_state
+from launcher.schedulers.batch import cluster
 from launcher.schedulers.batch import scheduler as batch_scheduler
 from launcher.schedulers.batch.scheduler import BatchScheduler
 from launcher.schedulers.batch.system import Phase, Refusal, Refused, Unanswered
@@ -53,10 +55,13 @@ class Held:
         self.table, self.arrays, self.cancelled = {}, [], []
         self.refusing: Exception | None = None
         self.takes = True
+        self.room = 1000
         self.away = False
 
     def submit(self, array):
         ids = [f"{len(self.arrays)}_{index}" for index in range(array.size)]
+        if array.size > self.room - len(self.table):
+            raise Refused("MaxSubmitJobs", Refusal.TOO_MANY)
         if self.refusing is None or isinstance(self.refusing, Unanswered):
             self.arrays.append(array)
             if self.takes:
@@ -74,6 +79,8 @@ class Held:
 
     def cancel(self, names, waiting):
         self.cancelled.append((names, waiting))
+        if self.room < 1000:
+            self.table = {id: job for id, job in self.table.items() if id not in names}
 
     def show(self, id, **more):
         self.table[id] = replace(self.table[id], **more)
@@ -273,6 +280,29 @@ def test_a_run_comes_back_once_whether_it_runs_or_waits_in_the_queue_or_for_its_
     ended = [ended.folder.name for _ in range(3) for ended in launched.poll()]
     assert sorted(ended) == ["a0", "a1", "a2"]
     assert [read_state(folder).state for folder in launched.folders[1:]] == [RunState.PLANNED] * 2
+
+
+@pytest.mark.parametrize(("room", "left", "more"), [(4, 3, 0), (3, 2, 1), (2, 1, 2), (1, 1, -1)])
+def test_a_detached_launch_submits_what_a_limit_leaves_beside_the_job_of_its_report(
+    tmp_path, held, monkeypatch, room, left, more
+):
+    monkeypatch.setattr(cluster, "_PAUSE_S", 0)
+    held.room = room
+    launched = Launched(tmp_path, held, 3)
+    order = SimpleNamespace(plan=SimpleNamespace(experiments=(), multirun=tmp_path, cluster=SETTINGS))
+
+    def detach():
+        return cluster._detach(launched.scheduler, held, order, tmp_path / "code", cluster.REPORT)
+
+    if more < 0:
+        with pytest.raises(SchedulerError, match="the runs are in the queue, but Held refused their report: MaxSubmit"):
+            detach()
+    else:
+        said = detach()
+        assert (f"Held did not accept {more} run" if more else "report follows them") in said
+        assert held.arrays[-1].name == "rlsweep-report" and len(held.table) == room
+    states = [read_state(folder).state for folder in launched.folders]
+    assert (states.count(RunState.SUBMITTED), states.count(RunState.PLANNED)) == (left, 3 - left)
 
 
 @pytest.mark.processes

@@ -15,6 +15,7 @@ import pytest
 
 from launcher.application import Shape
 from launcher.config import content
+from launcher.errors import InvalidPlan
 from launcher.planning import freeze
 from launcher.project import PACKAGES
 from launcher.run import launch_record, lifecycle
@@ -125,11 +126,15 @@ def test_jobs_are_read_with_what_slurm_says_of_them(tmp_path, submitting):
 
 
 def test_jobs_are_cancelled_by_id_and_name(tmp_path, submitting):
-    system.cancel({"7_0": "rlsweep-0-0", "8": "rlsweep-0-1"}, waiting=True)
-    system.cancel({"8": "rlsweep-0-1"}, waiting=False)
-    lines = (tmp_path / "scancel").read_text().splitlines()
-    waiting = [f"--name=rlsweep-0-{number} --state=PENDING {id}" for number, id in ((0, "7_0"), (1, "8"))]
-    assert lines == [*waiting, "--name=rlsweep-0-1 8"]
+    """scancel itself would cancel a whole array for one of its waiting jobs if it were given a name or a state."""
+    states = {"7_0": "PENDING", "7_1": "PENDING", "7_2": "RUNNING", "8": "RUNNING", "9": "COMPLETED"}
+    lines = [f"{id}|rlsweep-0-{int('_' not in id)}|{state}||None" for id, state in states.items()]
+    (tmp_path / "squeue").write_text("\n".join(lines))
+    names = {"7_0": "rlsweep-0-0", "7_1": "rlsweep-0-9", "7_2": "rlsweep-0-0", "8": "rlsweep-0-1", "9": "rlsweep-0-1"}
+    system.cancel(names, waiting=True)
+    system.cancel({"8": "rlsweep-0-1", "9": "rlsweep-0-1"}, waiting=False)
+    system.cancel({"6": "rlsweep-0-1"}, waiting=False)
+    assert (tmp_path / "scancel").read_text().splitlines() == ["7_0", "8"]
 
 
 # It puts the job into squeue's file, and then does what {end} says.
@@ -200,6 +205,40 @@ def test_a_check_that_sbatch_does_not_answer_is_no_refusal(tmp_path, submitting,
     assert system.refusal(array(tmp_path)) is None, "a launch waits until other jobs have ended"
 
 
+PARTITIONS = """PartitionName=main Default=YES MaxTime=1-00:00:00 State=UP
+PartitionName=short Default=NO MaxTime=00:30:00 State=UP
+PartitionName=long Default=NO MaxTime=UNLIMITED State=UP"""
+
+
+@pytest.mark.parametrize(
+    ("partition", "longest"),
+    [(None, 86400), ("short", 1800), ("short,main", 86400), ("short,long", None), ("no", None)],
+)
+def test_the_longest_time_of_a_partition_is_asked(tmp_path, submitting, partition, longest):
+    program(tmp_path / "bin/scontrol", f"echo '{PARTITIONS}'")
+    assert system.longest_s(partition) == longest
+
+
+def test_what_a_partition_would_never_start_is_refused_and_the_job_of_the_report_is_asked_for_too(tmp_path, submitting):
+    program(tmp_path / "bin/scontrol", f'case "$*" in *config) echo "X = 1";; *) echo "{PARTITIONS}"; esac')
+    mem = "while read -r line; do case \"$line\" in *--mem=7630M) echo 'too much' >&2; exit 1; esac; done"
+    program(tmp_path / "bin/sbatch", mem)
+    words = ("method=c0_grpo", "cluster=slurm", "cluster.detach=true", "model.resources.time=02:00:00")
+    planned = make(*words, "cluster.partition=short")
+    with pytest.raises(InvalidPlan) as refused:
+        cluster.check(planned, list(planned.runs))
+    late, report = map(str, refused.value.problems)
+    assert "model.resources.time = 7200 s: the partition allows 1800 s, so SLURM would never start the runs" in late
+    asked = "1 node, on each 1 CPUs and 8 GB, 1800 s"
+    assert (
+        f"cluster.detach = True: sbatch would refuse the job of the report, which asks for {asked}: too much" in report
+    )
+    program(tmp_path / "bin/sbatch", "")
+    for more in ("cluster.partition=main", "cluster.qos=long"):
+        planned = make(*words, "cluster.partition=short", more)
+        cluster.check(planned, list(planned.runs))
+
+
 @pytest.mark.parametrize("job", [True, False])
 def test_the_users_options_of_slurms_commands_and_the_launchers_own_job_are_kept_from_them(
     tmp_path, submitting, monkeypatch, capsys, job
@@ -216,9 +255,11 @@ def test_the_users_options_of_slurms_commands_and_the_launchers_own_job_are_kept
     monkeypatch.setenv("LOGNAME", "another")
     assert system.submit(array(tmp_path)) == ["9"]
     assert system.jobs("rlsweep-") == system.ended({"9": "rlsweep-0-0"}) == {}
+    (tmp_path / "squeue").write_text("9|rlsweep-0-0|PENDING||None")
+    program(tmp_path / "bin/squeue", f"{end}; /bin/cat {tmp_path}/squeue")
     system.cancel({"9": "rlsweep-0-0"}, waiting=True)
     kept = [line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()]
-    assert sorted(names.intersection(kept)) == ["RANKING", "SLURM_CONF"] and kept.count("RANKING") == 4
+    assert sorted(names.intersection(kept)) == ["RANKING", "SLURM_CONF"] and kept.count("RANKING") == 5
     cluster.check_here(SimpleNamespace(cluster={"sbatch": None, "detach": False}, runs={}), [])
     said = "SBATCH_EXPORT, SBATCH_QOS: not used; give cluster.partition, account, qos, constraint or sbatch instead\n"
     assert capsys.readouterr().err == said

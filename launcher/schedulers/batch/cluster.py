@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from launcher.errors import Objection
 from launcher.planning.plan import Plan
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.batch.scheduler import PREFIX, BatchScheduler
-from launcher.schedulers.batch.system import Array, Refused, System, Unanswered
+from launcher.schedulers.batch.system import Array, Refusal, Refused, System, Unanswered
 from launcher.schedulers.protocol import Order, SchedulerError, StartedScheduler
 from launcher.text import counted
 
-_REPORT = Shape(memory_gb=8, time_s=3600)
+#: What the job asks for that writes the reports of a detached launch.
+REPORT = Shape(memory_gb=8, time_s=3600)
+# A system counts a job that was cancelled for some seconds.
+_TRIES, _PAUSE_S = 10, 1.0
 
 
 def shapes(plan: Plan, run_ids: Sequence[str]) -> dict[Shape, list[str]]:
@@ -44,41 +48,63 @@ def problems(plan: Plan, run_ids: Sequence[str], file: str) -> Iterator[Objectio
         yield Objection("cluster.max_running", settings["max_running"], rule, f"give {count} or more", file)
 
 
-def start(order: Order, system: System, largest: int) -> StartedScheduler:
-    """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array."""
+def start(order: Order, system: System, largest: int, report: Shape = REPORT) -> StartedScheduler:
+    """Copy the code, and create the scheduler. largest: how many jobs the system accepts in an array; report: what the
+    job of a detached launch's report asks for."""
     settings, record = order.plan.cluster, order.record.absolute()
     code = code_snapshot.of_launch(order)
     kinds = shapes(order.plan, order.run_ids)
     shape_of = {run_id: asked for asked, runs in kinds.items() for run_id in runs}
     largest = min(settings["max_array"] or largest, largest)
     scheduler = BatchScheduler(system, record, settings, shape_of, code, largest)
-    detached = (lambda: _detach(scheduler, system, order, code)) if settings["detach"] else None
+    detached = (lambda: _detach(scheduler, system, order, code, report)) if settings["detach"] else None
     return StartedScheduler(scheduler, f"{system.NAME}, {counted(len(kinds), 'shape')} of resources", detached=detached)
 
 
-def _detach(scheduler: BatchScheduler, system: System, order: Order, code: Path) -> str:
-    """Submit all runs and a job for the reports; a message for the user. SchedulerError: nothing could be submitted."""
+def _detach(scheduler: BatchScheduler, system: System, order: Order, code: Path, shape: Shape) -> str:
+    """Submit as many runs as the system accepts beside a job for the reports; a message for the user.
+
+    SchedulerError: nothing could be submitted.
+    """
     scheduler.poll(0)
+    while scheduler.halves:
+        scheduler.poll(0)
     left = scheduler.withdraw_collected()
     jobs = scheduler.jobs
     if not jobs:
         raise SchedulerError("no run could be submitted now; repeat the command to try again")
-    report = [sys.executable, "-m", "analysis", "report", "--judge"]
+    command = [sys.executable, "-m", "analysis", "report", "--judge"]
     folders = [(order.plan.multirun / experiment.name).absolute() for experiment in order.plan.experiments]
-    lines = [f"{shlex.join([*report, str(folder)])} || code=$?" for folder in folders]
+    lines = [f"{shlex.join([*command, str(folder)])} || code=$?" for folder in folders]
     array = Array(
         name=f"{PREFIX}report",
         command=["sh", "-c", "\n".join([*lines, "exit ${code:-0}"])],
         size=1,
-        shape=_REPORT,
+        shape=shape,
         code=code,
         logs=code.with_name("jobs"),
         settings=order.plan.cluster,
         after=jobs,
     )
-    try:
-        (job,) = system.submit(array)
-    except (Refused, Unanswered) as error:
-        raise SchedulerError(f"the runs are in the queue, but {system.NAME} refused their report: {error}") from error
-    more = f"; {system.NAME} did not accept {left} runs; repeat the command later to submit them" if left else ""
+    job, taken = _submit_report(scheduler, system, array)
+    left += taken
+    later = "repeat the command later to submit the rest"
+    more = f"; {system.NAME} did not accept {counted(left, 'run')}; {later}" if left else ""
     return f"submitted as {', '.join(jobs)}; the report follows them as job {job}{more}"
+
+
+def _submit_report(scheduler: BatchScheduler, system: System, report: Array) -> tuple[str, int]:
+    """Submit the job of a report, and take a run back if a limit leaves no room; its id, and how many were taken."""
+    taken, tries = 0, _TRIES
+    while True:
+        try:
+            (job,) = system.submit(report)
+            return job, taken
+        except (Refused, Unanswered) as error:
+            tries -= 1
+            limited = isinstance(error, Refused) and error.refusal in (Refusal.LIMIT, Refusal.TOO_MANY)
+            if not (limited and tries and (taken or scheduler.take_back())):
+                why = f"the runs are in the queue, but {system.NAME} refused their report: {error}"
+                raise SchedulerError(why) from error
+        taken = 1
+        time.sleep(_PAUSE_S)

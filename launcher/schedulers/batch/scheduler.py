@@ -124,6 +124,21 @@ class BatchScheduler:
         count, self._collected = len(self._collected), []
         return count
 
+    @property
+    def halves(self) -> bool:
+        """Whether the next `poll` tries smaller arrays at once."""
+        return self._next_check == 0.0
+
+    def take_back(self) -> bool:
+        """Take back a run of this launch that has not started, unless it is the only one; whether that was done."""
+        own = [run for run in self._submitted.values() if run.token == self._record.stem]
+        for run in reversed(own[1:]):
+            if lifecycle.withdraw(run.folder):
+                self._cancel([run], waiting=False)
+                self._end(run)
+                return True
+        return False
+
     def withdraw(self) -> int:
         """Take back the runs that have not started; how many."""
         count = self.withdraw_collected()

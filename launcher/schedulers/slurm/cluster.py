@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.application import Shape
@@ -40,14 +41,14 @@ def check(plan: Plan, run_ids: Sequence[str]) -> None:
         fix = "start it on a host with sbatch, or choose cluster=local"
         raise InvalidPlan([Objection("cluster.name", "slurm", rule, fix, _FILE)])
     check_here(plan, run_ids)
-    shapes = cluster.shapes(plan, run_ids).items()
-    Diagnostics(problem for shape, runs in shapes for problem in _refusals(plan, shape, runs)).raise_any()
+    Diagnostics(_refusals(plan, run_ids)).raise_any()
 
 
 def start(order: Order) -> StartedScheduler:
     # SLURM's MaxArraySize is one more than the largest index, and indices begin at 0.
     size = re.match(r"\d+", system.limits().get("MaxArraySize", ""))
-    return cluster.start(order, system, max(1, int(size.group())) if size else 1000)
+    largest = max(1, int(size.group())) if size else 1000
+    return cluster.start(order, system, largest, _report(order.plan))
 
 
 def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
@@ -74,7 +75,32 @@ def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
             yield Objection("cluster.signal_delay_s", plan.cluster["signal_delay_s"], rule, fix, _FILE)
 
 
-def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Objection]:
+def _refusals(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
+    # SLURM may accept a time limit above a partition's, and never start the job; a QOS may lift it.
+    longest = system.longest_s(plan.cluster["partition"]) if plan.cluster["qos"] is None else None
+    for shape, runs in cluster.shapes(plan, run_ids).items():
+        if longest is not None and shape.time_s > longest:
+            rule = f"the partition allows {longest} s, so SLURM would never start the runs"
+            fix = "give less time, another cluster.partition, or the cluster.qos that allows more"
+            yield Objection("model.resources.time", f"{shape.time_s} s", rule, fix, cluster.files(plan, runs))
+        elif (why := _refusal(plan, shape)) is not None:
+            fix = "change model.resources.*, or cluster.partition and the other options"
+            rule = f"sbatch would refuse it: {why}"
+            yield Objection("model.resources", shape, rule, fix, cluster.files(plan, runs))
+    if plan.cluster["detach"] and (why := _refusal(plan, report := _report(plan))) is not None:
+        rule = f"sbatch would refuse the job of the report, which asks for {report}: {why}"
+        fix = "change cluster.partition and the other options, or wait for the runs: cluster.detach=false"
+        yield Objection("cluster.detach", True, rule, fix, _FILE)
+
+
+def _report(plan: Plan) -> Shape:
+    """What the job of a detached launch's report asks for: no more time than the partition allows."""
+    longest = system.longest_s(plan.cluster["partition"])
+    return replace(cluster.REPORT, time_s=min(cluster.REPORT.time_s, longest or cluster.REPORT.time_s))
+
+
+def _refusal(plan: Plan, shape: Shape) -> str | None:
+    """Why sbatch would refuse a job, or None. Raises InvalidPlan if SLURM does not answer, SchedulerError if sbatch."""
     here = Path("/")
     try:
         refusal = system.refusal(Array(f"{PREFIX}test", ["true"], 1, shape, here, here, plan.cluster))
@@ -84,8 +110,5 @@ def _refusals(plan: Plan, shape: Shape, run_ids: Sequence[str]) -> Iterator[Obje
     if refusal is not None and not system.limits():
         rule = f"SLURM's controller, slurmctld, does not answer; sbatch says: {refusal}"
         fix = "try again when `scontrol ping` says UP, correct $SLURM_CONF, or choose another cluster"
-        yield Objection("cluster.name", "slurm", rule, fix, _FILE)
-    elif refusal is not None:
-        fix = "change model.resources.*, or cluster.partition and the other options"
-        rule = f"sbatch would refuse it: {refusal}"
-        yield Objection("model.resources", shape, rule, fix, cluster.files(plan, run_ids))
+        raise InvalidPlan([Objection("cluster.name", "slurm", rule, fix, _FILE)])
+    return refusal

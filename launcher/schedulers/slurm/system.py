@@ -15,12 +15,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from submitit.slurm.slurm import SlurmExecutor
 
+from launcher.application import seconds
 from launcher.project import output_of
 from launcher.run.lifecycle import FailureKind
 from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, Unanswered
@@ -124,14 +124,14 @@ def ended(names: Mapping[str, str]) -> dict[str, Job]:
 
 
 def cancel(names: Mapping[str, str], waiting: bool) -> None:
-    """Cancel jobs by id and name. The list is cut, because a command line has a limited length."""
-    ids: dict[str, list[str]] = defaultdict(list)
-    for job, name in names.items():
-        ids[name].append(job)
-    options = ["--state=PENDING"] if waiting else []
-    for name, job_ids in ids.items():
-        for at in range(0, len(job_ids), 500):
-            ask(["scancel", f"--name={name}", *options, *job_ids[at : at + 500]])
+    """Cancel jobs by id and name. The list is cut, because a command line has a limited length.
+
+    scancel is given ids alone: with --name or --state it cancels all waiting jobs of an array for one of them.
+    """
+    shown = {id: job for id, job in (jobs("") or {}).items() if job.name == names.get(id) and not job.over}
+    ids = [id for id, job in shown.items() if not waiting or job.phase in (Phase.WAITING, Phase.STUCK)]
+    for at in range(0, len(ids), 500):
+        ask(["scancel", *ids[at : at + 500]])
 
 
 # ---------------------------------------------------------------- sbatch
@@ -255,6 +255,19 @@ def last_end(job: str) -> str | None:
     states = [line.split(" ")[0] for line in (ask(command) or "").splitlines()]
     known = [state for state in states if state in _OVER or state == "REQUEUED"]
     return known[-1] if known else None
+
+
+def longest_s(partition: str | None) -> int | None:
+    """The longest time limit of these partitions, or of the default; None if there is none, or it is not known."""
+    found = {}
+    for line in (ask(["scontrol", "--oneliner", "show", "partition"]) or "").splitlines():
+        fields = dict(re.findall(r"(\S+?)=(\S*)", line))
+        if fields["PartitionName"] in (partition or "").split(",") or (
+            partition is None and fields["Default"] == "YES"
+        ):
+            found[fields["PartitionName"]] = seconds(fields["MaxTime"])
+    known = [time for time in found.values() if time is not None]
+    return max(known) if known and len(known) == len(found) else None
 
 
 def limits() -> Mapping[str, str]:
