@@ -226,6 +226,16 @@ def test_a_system_that_does_not_answer_ends_nothing_and_is_asked_again(tmp_path,
     assert said.count("Held answers again") == 1
 
 
+def test_the_reason_is_said_once_for_which_jobs_do_not_start_by_themselves(tmp_path, held, capsys):
+    launched = Launched(tmp_path, held, 2)
+    launched.poll()
+    for id in ("0_0", "0_1"):
+        held.show(id, phase=Phase.HELD, state="PENDING (JobHeldUser)")
+    assert launched.poll() == launched.poll() == []
+    said = capsys.readouterr().err
+    assert said.count("by itself") == 1 and "Held does not start job 0_0 by itself: PENDING (JobHeldUser)" in said
+
+
 def test_a_limit_on_jobs_is_waited_for_with_smaller_arrays(tmp_path, held, capsys):
     held.refusing = Refused("QOSMaxSubmitJobPerUserLimit", Refusal.TOO_MANY)
     launched = Launched(tmp_path, held, 4)

@@ -112,12 +112,13 @@ def test_jobs_are_read_with_what_slurm_says_of_them(tmp_path, submitting):
         "7_3|rlsweep-0-0|FAILED|n1|NonZeroExitCode": ("failed", "lost"),
         "7_4|rlsweep-0-0|CANCELLED|n1|None": ("ended", "revoked"),
         "7_5|rlsweep-0-0|SUSPENDED|n1|None": ("running", "lost"),
+        "7_6|rlsweep-0-0|PENDING||PartitionTimeLimit": ("held", "lost"),
         "8|other|RUNNING|n1|None": None,
     }
     (tmp_path / "squeue").write_text("\n".join(lines))
     jobs = system.jobs("rlsweep-")
     assert [(job.phase, job.failure_kind) for job in jobs.values()] == [*lines.values()][:-1]
-    assert [(job.id, job.index) for job in jobs.values()] == [(f"7_{place}", place) for place in range(6)]
+    assert [(job.id, job.index) for job in jobs.values()] == [(f"7_{place}", place) for place in range(7)]
     assert (jobs["7_3"].state, jobs["7_3"].node) == ("FAILED (NonZeroExitCode)", "n1")
     past = "7_4|rlsweep-0-0|CANCELLED by 0|n1|0:15\n7_5|rlsweep-9-9|FAILED|n1|1:0\n7_[6-9]|rlsweep-0-0|PENDING||0:0\n"
     (tmp_path / "sacct").write_text(past)

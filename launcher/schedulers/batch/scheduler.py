@@ -90,6 +90,7 @@ class BatchScheduler:
         self._next_check = 0.0
         self._refused_alone: float | None = None  # since when, on the monotonic clock
         self._message: str | None = None
+        self._told: set[str] = set()  # why jobs do not start by themselves
         self._closing = False  # the launch is interrupted
         self._away = False  # the system did not answer the last time
 
@@ -365,6 +366,11 @@ class BatchScheduler:
         runs = list(self._submitted.values())
         shown = {run.job: run.among(known) for run in runs}
         self._cancel([run for run in runs if (job := shown[run.job]) is not None and job.phase == Phase.STUCK], False)
+        for job in filter(None, shown.values()):
+            if job.phase == Phase.HELD and job.state not in self._told:
+                self._told.add(job.state)
+                said = f"{self._system.NAME} does not start job {job.id} by itself: {job.state}"
+                print(said, file=sys.stderr, flush=True)
         for run in runs:
             run.missed = 0 if shown[run.job] is not None else run.missed + 1
         missing = {run.job: run.name for run in runs if run.missed >= _MISSING_CHECKS}

@@ -18,12 +18,12 @@ INDEX = "RLSWEEP_INDEX"
 
 
 class Phase(StrEnum):
-    """How far a job is. ENDING: its processes are being ended; it may wait again after that.
-
-    STUCK: the system could not start it and holds it. FAILED: it ended with an error.
+    """How far a job is. HELD: it waits, and does not start by itself. ENDING: its processes are being ended; it may
+    wait again after that. STUCK: the system could not start it and holds it. FAILED: it ended with an error.
     """
 
     WAITING = "waiting"
+    HELD = "held"
     RUNNING = "running"
     ENDING = "ending"
     STUCK = "stuck"

@@ -60,6 +60,11 @@ _OVER = {
     "REVOKED": FailureKind.EXTERNALLY_CANCELLED,
     "TIMEOUT": FailureKind.TIME_OUT,
 }
+# Why a job waits that somebody has to change before it starts.
+_HELD = (
+    *("AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "JobHeldAdmin", "JobHeldUser"),
+    *("PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed"),
+)
 # sbatch's words when a user may not have more jobs now.
 _LIMITED = ("submit limit", "MaxSubmit", "job count")
 # Its words when slurmctld is down, and when it ends during the request: SLURM's own for a message, the system's for a
@@ -129,7 +134,7 @@ def cancel(names: Mapping[str, str], waiting: bool) -> None:
     scancel is given ids alone: with --name or --state it cancels all waiting jobs of an array for one of them.
     """
     shown = {id: job for id, job in (jobs("") or {}).items() if job.name == names.get(id) and not job.over}
-    ids = [id for id, job in shown.items() if not waiting or job.phase in (Phase.WAITING, Phase.STUCK)]
+    ids = [id for id, job in shown.items() if not waiting or job.phase in (Phase.WAITING, Phase.HELD, Phase.STUCK)]
     for at in range(0, len(ids), 500):
         ask(["scancel", *ids[at : at + 500]])
 
@@ -227,6 +232,8 @@ def _job(id: str, name: str, state: str, node: str, reason: str) -> Job:
         phase = Phase.ENDED
     elif state == "PENDING" and "launch failed" in reason:
         phase, kind = Phase.STUCK, FailureKind.NODE_FAILURE
+    elif state == "PENDING" and reason in _HELD:
+        phase = Phase.HELD
     detail = f" ({reason})" if reason not in ("", "None") else ""
     words = "scancel" if state == "CANCELLED" else f"{state}{detail}"
     return Job(id, name, int(id.partition("_")[2] or 0), phase, kind, words, node)
