@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -213,7 +214,7 @@ PartitionName=long Default=NO MaxTime=UNLIMITED State=UP"""
 
 @pytest.mark.parametrize(
     ("partition", "longest"),
-    [(None, 86400), ("short", 1800), ("short,main", 86400), ("short,long", None), ("no", None)],
+    [(None, 86400), ("short", 1800), ("short,main", 86400), ("short,long", math.inf), ("no", math.inf)],
 )
 def test_the_longest_time_of_a_partition_is_asked(tmp_path, submitting, partition, longest):
     program(tmp_path / "bin/scontrol", f"echo '{PARTITIONS}'")

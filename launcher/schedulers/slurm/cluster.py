@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -77,10 +78,10 @@ def _problems(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
 
 def _refusals(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
     # SLURM may accept a time limit above a partition's, and never start the job; a QOS may lift it.
-    longest = system.longest_s(plan.cluster["partition"]) if plan.cluster["qos"] is None else None
+    longest = system.longest_s(plan.cluster["partition"]) if plan.cluster["qos"] is None else math.inf
     for shape, runs in cluster.shapes(plan, run_ids).items():
-        if longest is not None and shape.time_s > longest:
-            rule = f"the partition allows {longest} s, so SLURM would never start the runs"
+        if shape.time_s > longest:
+            rule = f"the partition allows {longest:.0f} s, so SLURM would never start the runs"
             fix = "give less time, another cluster.partition, or the cluster.qos that allows more"
             yield Objection("model.resources.time", f"{shape.time_s} s", rule, fix, cluster.files(plan, runs))
         elif (why := _refusal(plan, shape)) is not None:
@@ -96,7 +97,7 @@ def _refusals(plan: Plan, run_ids: Sequence[str]) -> Iterator[Objection]:
 def _report(plan: Plan) -> Shape:
     """What the job of a detached launch's report asks for: no more time than the partition allows."""
     longest = system.longest_s(plan.cluster["partition"])
-    return replace(cluster.REPORT, time_s=min(cluster.REPORT.time_s, longest or cluster.REPORT.time_s))
+    return replace(cluster.REPORT, time_s=int(min(cluster.REPORT.time_s, longest)))
 
 
 def _refusal(plan: Plan, shape: Shape) -> str | None:

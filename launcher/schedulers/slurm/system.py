@@ -44,7 +44,7 @@ _ASK_S = 10.0
 _OPTIONS = re.compile(
     r"(SBATCH|SCANCEL|SACCT|SCONTROL|SLURM|SLURMD|SQUEUE|SRUN|SUBMITIT)_.*|MASTER_(ADDR|PORT)|(LOCAL_)?(RANK|WORLD_SIZE)"
 )
-_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+_KEPT = ("SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # The exit codes of `timeout`; the last two if it had to kill the command.
 _TIMED_OUT = (124, 137, -9)
 # In these states a job has ended for good.
@@ -264,17 +264,13 @@ def last_end(job: str) -> str | None:
     return known[-1] if known else None
 
 
-def longest_s(partition: str | None) -> int | None:
-    """The longest time limit of these partitions, or of the default; None if there is none, or it is not known."""
-    found = {}
-    for line in (ask(["scontrol", "--oneliner", "show", "partition"]) or "").splitlines():
-        fields = dict(re.findall(r"(\S+?)=(\S*)", line))
-        if fields["PartitionName"] in (partition or "").split(",") or (
-            partition is None and fields["Default"] == "YES"
-        ):
-            found[fields["PartitionName"]] = seconds(fields["MaxTime"])
-    known = [time for time in found.values() if time is not None]
-    return max(known) if known and len(known) == len(found) else None
+def longest_s(partition: str | None) -> float:
+    """The longest time limit of these partitions, or of the default; infinite if there is none, or it is not known."""
+    lines = (ask(["scontrol", "--oneliner", "show", "partition"]) or "").splitlines()
+    shown = [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines]
+    names = partition.split(",") if partition else [one["PartitionName"] for one in shown if one["Default"] == "YES"]
+    times = (seconds(one["MaxTime"]) or math.inf for one in shown if one["PartitionName"] in names)
+    return max(times, default=math.inf)
 
 
 def limits() -> Mapping[str, str]:
