@@ -136,14 +136,14 @@ def asked(
     sweep: Sweep,
     settings: Settings,
     test: str,
-    sides: Callable[[str], Collection[float]],
+    sides: Mapping[str, Collection[float]],
     against: Mapping[str, str],
     paired_at: Callable[[str, frozenset[int]], Pairs],
     stops: bool,
 ) -> dict[str, ComparedSeeds]:
     """Each group of `against` compared with the one that it names, at the look at which it is judged.
 
-    sides(group): the signs of its difference that someone hopes for, 1 or -1. paired_at(group, seeds): its pairs on
+    sides: of each group, the signs of its difference that are hoped for, 1 or -1. paired_at(group, seeds): its pairs on
     these seeds. stops: whether a comparison that is decided ends there, as those of the primary measure do.
     """
     last = {group: looks.last(sweep, group, other) for group, other in against.items()}
@@ -176,7 +176,7 @@ def asked(
         if p is not None and p <= alpha:
             status = Status.DECIDED
         elif status is Status.CONTINUE and look:
-            chance = _chance(looks, contrast, alpha, sides(group))
+            chance = _chance(looks, contrast, alpha, sides[group])
             status = Status.FUTILE if chance is not None and chance < FUTILE else status
         standing = Standing(
             group=group, baseline=against[group], look=look, looks=len(looks.sizes),

@@ -527,8 +527,9 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
             pair = paired(both, {})
             asked[both] = pair, Contrast(test, np.array(pair.a), np.array(pair.b), settings.seed), None
     else:
+        sides = {both[0]: _sides(settings, measure, *both) for both in against.items()}
         looked_at = interim.asked(
-            schedule, sweep, settings, test, lambda group: _sides(settings, measure, group, against[group]), against,
+            schedule, sweep, settings, test, sides, against,
             lambda group, seeds: paired(
                 (group, against[group]), dict.fromkeys({*schedule.seeds} - seeds, "added after its last look")
             ),
