@@ -18,7 +18,7 @@ from launcher.commands import output, selection
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, lifecycle, whole
 from launcher.run.folder import attempt_folder, run_folder
-from launcher.run.lifecycle import RETRYABLE, RunState, State, read_state
+from launcher.run.lifecycle import RETRYABLE, RunState, State, known_state, read_state
 from launcher.status.standing import UNREADABLE, Index
 
 HELP = "show why a run failed, and the end of its output"
@@ -125,7 +125,8 @@ def _failed(multirun: Path, ids: Sequence[str], titles: Mapping[str, str]) -> li
     for run_id, row in Index(multirun).refresh(ids).items():
         damage = row.message if row.state == UNREADABLE else None
         folder = run_folder(multirun, run_id)
-        runs.append(_Run(folder, titles.get(run_id, ""), read_state(folder), damage))
+        state = known_state(folder) or State(run_id, RunState.FAILED)  # lost
+        runs.append(_Run(folder, titles.get(run_id, ""), state, damage))
     failed = [run for run in runs if run.present in (*RETRYABLE, RunState.LOST, UNREADABLE)]
     return sorted(failed, key=lambda run: -(run.state.finished or 0.0))
 

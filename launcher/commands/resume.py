@@ -26,7 +26,7 @@ from launcher.errors import InvalidPlan, Usage, print_problems
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import read_config, run_folder
-from launcher.run.lifecycle import RETRYABLE, RunState, find_state, write_state
+from launcher.run.lifecycle import RETRYABLE, RunState, find_state, known_state, write_state
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -68,8 +68,9 @@ def run_again(
     names = [name for name in given.names if name not in choices]
     if not names:
         raise Usage(f"{' '.join(choices)}: no experiment or run is named. Fix: name those that it is for")
-    ids = catalog.resolve(given.multirun, names)
-    commands = _commands(given.multirun, names, ids, choices)
+    multirun: Path = given.multirun
+    ids = catalog.resolve(multirun, names)
+    commands = _commands(multirun, names, ids, choices)
     chosen = [run_id for run_id in ids if is_chosen(run_id)]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
@@ -77,7 +78,13 @@ def run_again(
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
             for plan in plans:  # before any run is changed: InvalidPlan if code differs
-                states = lifecycle.find_states(plan.multirun, plan.runs)
+                # a run that begins anew need not have a state that can be read
+                states = {
+                    run_id: (known_state if anew and run_id in chosen else find_state)(
+                        run_folder(plan.multirun, run_id)
+                    )
+                    for run_id in plan.runs
+                }
                 checks.decide(plan, states, resumed=() if anew else chosen, anew=chosen if anew else ())
             for run_id in chosen:
                 if not any(run_id in plan.runs for plan in plans):
@@ -146,6 +153,10 @@ def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], choices:
             raise Usage(f"run {run_id}: no plan in {multirun} contains it, so no command would run it")
         if not set(planning) & set(chosen):
             chosen.append(planning[0])
+    for name in chosen:
+        if (other := plans[name]["experiment"]) != name:
+            path = multirun / name / "plan.json"
+            raise Usage(f"{path}: this is the plan of {other}. Fix: repeat the command of {name}, which writes its own")
     commands = {plans[name]["command"]: _command(multirun, plans[name], choices) for name in chosen}
     return list(commands.values())
 

@@ -4,10 +4,11 @@ another launcher.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from launcher.worker.process import handling
 
 _POLL_S = 0.2
 _CHECK_EVERY_S = 1.0
+# A run that is preempted so often in a row, so soon after each start, is not resumed: the next attempt would be, too.
+_AT_ONCE, _SHORT_S = 10, 60.0
 _STOPPING = "stopping: running runs save a checkpoint; press Ctrl-C again to kill them"
 # If several runs fail in a row for one of these kinds, the reason may concern the whole sweep.
 _COUNTED = frozenset({FailureKind.EXCEPTION, FailureKind.OUT_OF_MEMORY, FailureKind.LOST, FailureKind.STALLED})
@@ -107,6 +110,7 @@ class Reconciler:
         self._waiting: dict[str, Ended | None] = {}  # if it was our job: with what the scheduler said of its end
         self._announced: set[str] = set()
         self._streak: tuple[str, set[str]] = ("", set())
+        self._short: Counter[str] = Counter()  # by run, attempts in a row that were stopped at once
         self._interruption = Interruption()
         self._oom_kills = _oom_kills()
         self._next_check = 0.0
@@ -300,7 +304,10 @@ class Reconciler:
             self.outcome.ran.append(run_id)
         if state.failure_kind == FailureKind.DISK_FULL:
             self._end(run_id, state)
-            self._trip(f"{run_id}: {state.message}")
+            self._trip(f"{folder}: {state.message}")
+        elif self._ends_at_once(run_id, state):
+            self._display.say(f"{run_id}: {_AT_ONCE} attempts in a row were stopped within {_SHORT_S:g} s")
+            self._end(run_id, state)
         elif (
             state.state in RESUMABLE
             and FailureKind.EXTERNALLY_CANCELLED not in (state.failure_kind, ended.failure_kind)
@@ -315,6 +322,13 @@ class Reconciler:
             self._end(run_id, state)
         if ours:
             self._count_failures(run_id, state)
+
+    def _ends_at_once(self, run_id: str, state: State) -> bool:
+        """Whether the last attempts of a run were preempted soon after their start, so that the next would be, too."""
+        seconds = (state.finished or math.inf) - (state.started or 0.0)
+        short = state.failure_kind == FailureKind.PREEMPTED and seconds < _SHORT_S
+        self._short[run_id] = self._short[run_id] + 1 if short else 0
+        return self._short[run_id] >= _AT_ONCE
 
     def _ended_silently(self, folder: Path, state: State, ended: Ended) -> State:
         """The state of a run whose worker died before it could write one."""

@@ -47,7 +47,7 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
     if experiment not in experiments(multirun):
         raise Usage(_unknown("planned experiment", experiment, multirun, experiments(multirun)))
     path = multirun / experiment / "plan.json"
-    command = f", {_launch(experiment)}," if experiment in declared() else ""
+    command = f", {_launch(experiment, multirun)}," if experiment in declared() else ""
     fix = f"repeat its command{command} which writes it again"
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ def resolve(multirun: Path, names: Iterable[str]) -> list[str]:
 def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, listed: Sequence[str] | None = None) -> str:
     """The message about an unknown name: what was probably meant, or which names exist."""
     if name in declared():
-        fix = f"{_launch(name)} writes the plan and runs it"
+        fix = f"{_launch(name, multirun)} writes the plan and runs it"
         return f"{name}: {multirun} has no plan of this experiment yet. Fix: {fix}"
     close = nearest(name, names)
     existing = names if listed is None else listed
@@ -167,9 +167,10 @@ def _unknown(what: str, name: str, multirun: Path, names: Sequence[str], *, list
     return f"{shown(name)}: no such {what} in {multirun}; {meant}existing: {many or 'none'}"
 
 
-def _launch(experiment: str) -> str:
-    """The command of an experiment that has a file."""
-    return project.spelled(f"python launch.py -m experiment={experiment}")
+def _launch(experiment: str, multirun: Path) -> str:
+    """The command of an experiment that has a file, for this multirun folder."""
+    option = "" if multirun == project.multirun() else f" {shlex.quote(f'multirun={multirun}')}"
+    return project.spelled(f"python launch.py -m experiment={experiment}{option}")
 
 
 def command(multirun: Path, *words: str) -> str:

@@ -336,6 +336,13 @@ def find_state(folder: Path) -> State | None:
     return find_record(State, folder / "state.json")
 
 
+def known_state(folder: Path) -> State | None:
+    """`find_state`, but None also where the file cannot be read."""
+    with suppress(BadRunFolder):
+        return find_state(folder)
+    return None
+
+
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
     """The state of each of these runs, as `find_state` says."""
     return {run_id: find_state(run_folder(multirun, run_id)) for run_id in run_ids}

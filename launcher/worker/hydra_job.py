@@ -48,7 +48,7 @@ from launcher.run.folder import (
     read_object,
     returned_path,
 )
-from launcher.worker import current, provenance
+from launcher.worker import current, process, provenance
 from launcher.worker.attempt import Attempt
 from launcher.worker.hydra_app import NAME
 
@@ -174,7 +174,8 @@ def _called(
     began = time.monotonic()
     try:
         with _noted_outputs(multirun_of(attempt.folder), read_config(attempt.folder)):
-            ended = run_job(function, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+            task = process.in_one_process(function)
+            ended = run_job(task, composed, "hydra.sweep.dir", "hydra.sweep.subdir", context)
             if ended.status != JobStatus.COMPLETED:
                 raise ended._return_value  # reading return_value would print it, and end the process
     except BaseException as error:

@@ -1,20 +1,26 @@
-"""Starting `python -m launcher.worker` as a process, for schedulers whose jobs are not worker processes themselves."""
+"""The processes of runs: workers that a scheduler starts, whose jobs are not worker processes themselves, and children
+that a run forks.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
 from launcher.project import NO_DEVICES, ONE_THREAD, ROOT
 
 _PR_SET_PDEATHSIG = 1
+Result = TypeVar("Result")
 
 
 def start(folder: Path, record: Path, nodes: int = 1, devices: int | None = None) -> subprocess.Popen[bytes]:
@@ -40,6 +46,30 @@ def handling(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameT
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+
+
+def in_one_process(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function. A child that it has forked, and that returns from it or raises, ends as at the end of a program:
+    what comes after the call is the parent's alone."""
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Result:
+        parent, code = os.getpid(), 0
+        try:
+            result = function(*given, **named)
+        except BaseException as error:
+            if os.getpid() == parent:
+                raise
+            if not isinstance(error, SystemExit):
+                traceback.print_exc()
+            code = (error.code or 0) if isinstance(error, SystemExit) and isinstance(error.code, int | None) else 1
+        if os.getpid() == parent:
+            return result
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    return call
 
 
 def _prepare() -> None:

@@ -33,7 +33,7 @@ from launcher.run.folder import attempt_folder, last_final_step, latest_checkpoi
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RESUMABLE, Claim, FailureKind, RunState, State, WorkerExit, read_state, write_state
 from launcher.text import one_line
-from launcher.worker import prefix, provenance
+from launcher.worker import prefix, process, provenance
 from launcher.worker.attempt import Attempt, prepare
 from launcher.worker.certified import ASKED, CertifiedAttempt
 from launcher.worker.stall import Watchdog
@@ -223,7 +223,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch:
         commits = provenance.hub_commits(config, state.code_ids(), folder)
         # The other nodes of a run may have the hub's cache elsewhere.
         given = application(config).completed(folder, config, commits if attempt.nodes.count == 1 else {})
-        summary = function(given, attempt)
+        summary = process.in_one_process(function)(given, attempt)
         attempt.check()
         attempt.sync()
         state = _with_code(folder, state, config, commits)

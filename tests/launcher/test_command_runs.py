@@ -122,6 +122,18 @@ def test_a_choice_of_code_needs_the_runs_that_it_is_for(multirun, capsys):
     assert "accept_code=true: no experiment or run is named" in capsys.readouterr().err
 
 
+def test_a_plan_in_the_folder_of_another_is_not_resumed(multirun, capsys):
+    path = multirun / "again" / "plan.json"
+    path.write_bytes((multirun / "study" / "plan.json").read_bytes())
+    assert main(["resume", "again", "--multirun", str(multirun)]) == 2
+    assert f"{path}: this is the plan of study. Fix: repeat the command of again" in capsys.readouterr().err
+    path = multirun / "quickstart" / "plan.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    assert main(["resume", "quickstart", "--multirun", str(multirun)]) == 2
+    assert f"experiment=quickstart multirun={multirun}" in capsys.readouterr().err
+
+
 @pytest.mark.processes
 @pytest.mark.train
 def test_rerun_archives_a_done_run_and_runs_it_anew(sweeps):

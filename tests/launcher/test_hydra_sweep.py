@@ -855,6 +855,41 @@ def test_verify_repeats_a_job_with_the_code_it_had(tmp_path: Path, program: list
     assert "3 steps are equal" in command(folder, "verify", run.name, "--run")
 
 
+def test_a_child_that_a_job_forks_is_not_the_run(tmp_path: Path) -> None:
+    write_program(
+        tmp_path,
+        """
+        if (child := os.fork()) == 0:
+            if config.child == "raise":
+                raise RuntimeError("in the child alone")
+            return sys.exit(0) if config.child == "exit" else 7
+        assert os.waitpid(child, 0)[1] == (256 if config.child == "raise" else 0)
+        return 1
+        """,
+    )
+    sweep(tmp_path, "+child=raise,exit,return")
+    assert [returned(run) for run in runs(tmp_path)] == [1, 1, 1]
+
+
+def test_a_run_that_is_stopped_at_once_each_time_is_left(tmp_path: Path) -> None:
+    write_program(tmp_path, "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)")
+    assert "10 attempts in a row were stopped within 60 s" in sweep(tmp_path, code=1)
+    (run,) = runs(tmp_path)
+    assert state(run) == RunState.PREEMPTED and len([*(run / "attempts").iterdir()]) == 10
+
+
+def test_a_run_whose_state_is_torn_is_listed_and_run_anew(folder: Path) -> None:
+    (folder / "rlsweep.toml").touch()
+    sweep(folder, "x=1,2", "hydra.sweeper.experiment.name=e")
+    torn, other = runs(folder)
+    (torn / "state.json").write_text("")
+    assert f"{torn}/state.json: not JSON" in sweep(folder, "x=1,2", "hydra.sweeper.experiment.name=e", code=2)
+    assert f"{torn.name}" in command(folder, "logs", "e") and other.name not in command(folder, "logs", "e")
+    command(folder, "rerun", torn.name)
+    assert [state(run) for run in runs(folder)] == [RunState.DONE] * 2
+    assert (folder / "multirun" / "archive" / f"{torn.name}.1" / "state.json").read_text() == ""
+
+
 def test_runs_are_run_again_where_they_are_and_none_is_changed_if_that_is_refused(folder: Path) -> None:
     (folder / "rlsweep.toml").touch()
     script, moved = folder / "train.py", folder / "moved"
