@@ -153,7 +153,7 @@ class Sweep:
         levels or factors that no run has."""
         asked = self.plan.get("analysis") if section is None else section
         cells = [run.cell for run in self.runs]
-        return settings(asked, str(self.folder / "plan.json"), self.groups, self.baseline, cells)
+        return settings(asked, str(self.folder / "plan.json"), self.plan["groups"], self.baseline, cells)
 
     def runs_of(self, group: str) -> list[Run]:
         """The runs of a group, in the plan's order."""

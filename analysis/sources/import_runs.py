@@ -495,11 +495,12 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
         rule = f"no run has this group; the groups are {', '.join(called)}"
         raise BadImport(Objection("--baseline", baseline, rule, "name one of them"))
     names: dict[str, str] = {}
-    for group in called:
+    # a name that is its own comes first, so that it is no other group's
+    for group in sorted(called, key=lambda group: key_of(group, also=".") != group):
         plain = key_of(group, also=".") or "group"
         numbered = itertools.chain([plain], (f"{plain}_{count}" for count in itertools.count(2)))
         names[group] = next(unique for unique in numbered if unique not in names.values())
-    return names
+    return {group: names[group] for group in called}
 
 
 def _section(request: ImportRequest) -> dict[str, Any]:

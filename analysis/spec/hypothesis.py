@@ -96,11 +96,8 @@ def described(h: Hypothesis, by_id: Mapping[str, Hypothesis]) -> bool:
 # ---------------------------------------------------------------- types of values
 
 
-def _known_group(name: str, info: ValidationInfo) -> str:
-    groups = context_of(info).groups
-    if groups is not None and name not in groups:
-        raise refusal(f"must be one of {', '.join(groups)}", closest(name, list(groups), otherwise="name one of them"))
-    return name
+def _known_group(called: str, info: ValidationInfo) -> str:
+    return context_of(info).group(called)
 
 
 def _recorded(text: str, info: ValidationInfo) -> str:

@@ -71,11 +71,11 @@ class Section(BaseModel):
 class Context:
     """What a validation knows beside the section.
 
-    groups: those of the plan, None where they are not known; own_metrics: whether each metric must be one that the
-    trainer writes, and not one of an imported run. written: the metrics that the runs of each group will write, None
-    where that is not known; unwritten: of a metric that none writes, the rule and the fix. cells: the levels of the
-    factors of each run, by label; None where they are not known. sources: from which policies each group draws its
-    responses; None where that is not known.
+    groups: those of the plan, a mapping where it has their labels; None where they are not known. own_metrics: whether
+    each metric must be one that the trainer writes, and not one of an imported run. written: the metrics that the runs
+    of each group will write, None where that is not known; unwritten: of a metric that none writes, the rule and the
+    fix. cells: the levels of the factors of each run, by label; None where they are not known. sources: from which
+    policies each group draws its responses; None where that is not known.
     """
 
     groups: Collection[str] | None = None
@@ -85,6 +85,19 @@ class Context:
     unwritten: Callable[[str], tuple[str, str]] | None = None
     cells: Sequence[tuple[tuple[str, Any], ...]] | None = None
     sources: Mapping[str, Collection[str]] | None = None
+
+    def group(self, called: str) -> str:
+        """The name of the group that has this name, or else this label. Raises a refusal if none has."""
+        if self.groups is None or called in self.groups:
+            return called
+        entries = self.groups.items() if isinstance(self.groups, Mapping) else ()
+        labels: dict[str, str] = {
+            of["label"]: group for group, of in entries if isinstance(of, Mapping) and "label" in of
+        }
+        if called not in labels:
+            known = list(labels or self.groups)
+            raise refusal(f"must be one of {', '.join(known)}", closest(called, known, otherwise="name one of them"))
+        return labels[called]
 
     def lacking(self, metric: str) -> list[str]:
         """The groups that will not write a metric; none where that is not known."""

@@ -307,6 +307,31 @@ def test_groups_of_a_table_keep_their_names(names: tuple[str, str]) -> None:
     assert found == {(name, seed): place + 0.5 for place, name in enumerate(names) for seed in range(2)}
 
 
+@pytest.mark.parametrize("baseline", ["base", "ppo_2"])
+def test_a_hypothesis_is_about_the_group_that_has_its_name(baseline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whichever name files and pages have for it: two groups differ in a character that these leave out."""
+    heights = {"base": 0.5, "ppo 2": 0.7, "ppo_2": 0.3, "up_5%": 0.8}
+    rows = (f"{group},{seed},{step},{height + luck}\n" for group, height in heights.items()
+            for seed, luck in enumerate(LUCK) for step in range(1, 5))  # fmt: skip
+    Path("t.csv").write_text("algo,seed,step,acc\n" + "".join(rows))
+    study = "paths: t.csv\ngroup: algo\nseed: seed\nmetric: acc\nbaseline: {}\nanalysis:\n"
+    study += "  win_rate: {{against: ppo 2}}\n  hypotheses:\n"
+    study += "    H1: {{claim: c, kind: less, group: ppo_2, against: base, metric: acc}}\n"
+    study += "    H2: {{claim: c, kind: greater, group: {}, against: ppo 2, metric: acc}}\n"
+    study += "    H3: {{claim: c, kind: between, group: base, groups: [ppo 2, ppo_2], metric: acc}}\n"
+    for called in ("up_5%", "up_5"):  # the second is that of files and pages
+        Path("q.yaml").write_text(study.format(baseline, called))
+        assert report("q.yaml") == 0
+        verdicts = (INTO / "report" / "tables" / "hypotheses.csv").read_text()
+        assert verdicts.count("supported") == 3 and "ppo 2" in verdicts and "up_5%" in verdicts
+    Path("q.yaml").write_text(study.format(baseline, "up 5%"))
+    assert report("q.yaml") == 2
+    refused = "H2.group = 'up 5%': must be one of {}. Fix: write up_5%"
+    assert refused.format(", ".join(sorted(heights, key=lambda name: (name != baseline, name)))) in (
+        capsys.readouterr().err
+    )
+
+
 def test_levels_that_are_written_in_several_ways_are_one_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     for place, lr in enumerate(("0.1", "1e-1", ".10")):
         table(f"t{place}.csv", "lr,seed,step,acc", f"{lr},{place}:0.5")
