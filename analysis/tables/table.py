@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,18 +132,23 @@ _GREEK = {
 }  # fmt: skip
 
 
+#: What pdfLaTeX prints itself, with T1 fonts and textcomp: ASCII, Latin letters and signs, dashes, quotes and arrows.
+_PRINTED = re.compile(
+    "[ -~\u00a1-\u0125\u0128-\u0137\u0139-\u013e\u0141-\u0148\u014a-\u0165\u0168-\u017e\u0218-\u021b\u1e9e\u2010-\u2016"
+    "\u2018-\u201a\u201c-\u201e\u2020-\u2022\u2030\u2039\u203a\u2044\u20ac\u2116\u2122\u2190-\u2193]"
+)
+
+
 def latex_escape(text: str) -> str:
     """Text that LaTeX prints unchanged; a character that pdfLaTeX has no font for becomes its code point, as in
     U+4E2D."""
-    out = []
+    out, text = [], unicodedata.normalize("NFC", text)
     for index, char in enumerate(text):
         if char == "-" and re.match(r"-\.?\d", text[index:]) and (index == 0 or not text[index - 1].isalnum()):
             out.append("$-$")
         elif char in _LATEX or char in _GREEK:
             out.append(_LATEX.get(char) or _GREEK[char])
-        elif " " <= char <= "~" or (
-            "\u00c0" <= char <= "\u017e" and char not in "\u00d7\u00f7\u0132\u0133\u0138\u0149\u0166\u0167"
-        ):
+        elif _PRINTED.match(char):
             out.append(char)
         else:
             out.append(f"U+{ord(char):04X}")
@@ -158,7 +164,7 @@ def to_latex(table: Table) -> str:
     columns = table.columns[first:]
     spec = "".join(_kind(column, [row[first + index] for row in table.rows]) for index, column in enumerate(columns))
     lines = [
-        f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}}",
+        f"% {latex_escape(table.title)}; needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}",
         *(f"% {latex_escape(note)}" for note in table.notes),
         f"\\begin{{tabular}}{{{spec}}}",
         "\\toprule",

@@ -111,6 +111,8 @@ def test_latex_escape() -> None:
     assert latex_escape("-0.5 [-0.6, -.4] < α × q* well-known é 中") == (
         r"$-$0.5 [$-$0.6, $-$.4] $<$ $\alpha$ $\times$ q* well-known é U+4E2D"
     )
+    printed = "A’s “final” «x» ‘y’ „z‟ §3, 5° £2 µs"
+    assert latex_escape(printed) == printed.replace("‟", "U+201F") and latex_escape("e\u0301 \u2126") == r"é $\Omega$"
 
 
 @pytest.mark.parametrize(

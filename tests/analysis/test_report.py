@@ -20,6 +20,7 @@ from analysis.report.headline import answer
 from analysis.report.paper import main_tex
 from analysis.spec.validation import BadPlan
 from analysis.tables.comparison import tables
+from analysis.tables.table import latex_escape
 from launcher.run.folder import metrics_path, run_folder
 from tests.analysis import qstar
 from tests.analysis.conftest import (
@@ -220,6 +221,17 @@ def compiled(source: Path) -> str:
     done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, check=False, errors="replace")
     assert done.returncode == 0, done.stdout[-2000:]
     return done.stdout
+
+
+@pytest.mark.latex
+def test_latex_prints_each_character_that_is_not_escaped(tmp_path: Path) -> None:
+    """With the preamble of the paper."""
+    preamble, begin, _ = (ROOT / "analysis" / "report" / "main.tex.j2").read_text().partition(r"\begin{document}")
+    printed = [latex_escape(char) for char in map(chr, range(0x20, 0xD800))]
+    body = "\n\n".join(f"x{text}x" for text in printed if not text.startswith("U+"))
+    (tmp_path / "all.tex").write_text(f"{preamble}{begin}{body}\\end{{document}}", encoding="utf-8")
+    compiled(tmp_path / "all.tex")
+    assert "Missing character" not in (tmp_path / "all.log").read_text(errors="replace")
 
 
 def test_a_file_that_cannot_be_made_leaves_the_former_report(tmp_path: Path) -> None:
