@@ -270,7 +270,7 @@ class Measure:
 @dataclass(frozen=True)
 class Estimate:
     """A group on its own: mean over seeds with its t interval; for time_to the restricted mean with the interval of a
-    bounded mean, and reached: (k, n) runs.
+    bounded mean, and reached: (k, n) runs. level: of the interval, as alpha.
 
     recorded: False if no run of the group has the metric, which is not a gap.
     """
@@ -284,6 +284,7 @@ class Estimate:
     reached: tuple[int, int] | None
     gaps: tuple[Gap, ...]
     recorded: bool = True
+    level: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -640,7 +641,7 @@ def _estimate(
         if used and all(len(by_cell) == 1 for by_cell in kept.seeds.values()) and not kept.dropped:
             mean = restricted_mean([v.value or 0.0 for v in used], [bool(v.reached) for v in used], common.budget)
     gaps = _gaps(runs, values)
-    return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps)
+    return Estimate(group, tuple(means), planned, tuple(means.values()), mean, interval, reached, gaps, level=level)
 
 
 def _adjusted(asked: Sequence[ComparedSeeds], settings: Settings) -> tuple[tuple[float | None, ...], tuple[float, ...]]:

@@ -16,7 +16,7 @@ from analysis.spec.metric_catalog import WIN_RATE, capital, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import power
 from analysis.stats.contrast import Contrast
-from analysis.stats.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
+from analysis.stats.numbers import decimals_of_means, format_estimate, format_number, format_p
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
 from analysis.tables import wording
 from analysis.tables.comparison import better
@@ -386,7 +386,7 @@ def _limits(study: Study) -> tuple[str, ...]:
     if measure.summary == "time_to" and any(e.interval is None and len(e.values) > 1 for e in block.estimates):
         lines.append(wording.NO_INTERVAL_OF_TIMES)
     if any(estimate.interval for estimate in block.estimates):
-        level = format_level(settings.alpha)
+        level = wording.levels(block.estimates, settings.alpha)
         kind = "interval of the restricted mean" if measure.summary == "time_to" else "t interval"
         lines.append(
             f"The brackets hold, for a mean, its {level} {kind} over seeds and, for a difference, the values that the "

@@ -61,8 +61,8 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 
 def format_level(alpha: float) -> str:
-    """The level of an interval: 95%."""
-    return f"{100 * (1 - alpha):g}%"
+    """The level of an interval: 95%; 98.33%."""
+    return f"{100 - (round(100 * alpha, 2) or 100 * alpha):g}%"
 
 
 def format_estimate(

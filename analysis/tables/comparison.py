@@ -13,7 +13,7 @@ from analysis.spec.metric_catalog import capital, caveats, describe
 from analysis.spec.validation import counted, some
 from analysis.stats import compare
 from analysis.stats.contrast import Contrast
-from analysis.stats.numbers import decimals_of_means, format_estimate, format_level, format_number, format_p
+from analysis.stats.numbers import decimals_of_means, format_estimate, format_number, format_p
 from analysis.tables import wording
 from analysis.tables.levels import averaged_over, level_lines, scale_lines, selection_lines, uneven_lines
 from analysis.tables.table import Entry, Record, Table, ends, share, table
@@ -106,9 +106,10 @@ def main(study: Study) -> Table:
         *wording.pairing_gain(study),
         *scale_lines(study),
     ]
-    if any(block.measure.summary == "time_to" for block in blocks):
+    if times := [block for block in blocks if block.measure.summary == "time_to"]:
+        level = wording.levels([e for block in times for e in block.estimates], study.settings.alpha)
         notes.append(
-            f"Times: the {format_level(study.settings.alpha)} interval of a mean between 0 and the budget, which holds "
+            f"Times: the {level} interval of a mean between 0 and the budget, which holds "
             f"whether or not runs reach the threshold. {wording.NO_INTERVAL_OF_TIMES}"
         )
     if lines := level_lines(study):
@@ -126,7 +127,7 @@ def brief(study: Study) -> Table:
         p = comparison.adjusted if comparison else None
         shown = f"{difference} (p {wording.equals(p, alpha)})" if p is not None else difference
         entries.append((estimate.group, (method, seeds, value, shown), _record(study, block, estimate, comparison)))
-    level = format_level(alpha)
+    level = wording.levels([*block.estimates, *block.comparisons], alpha)
     adjusted = f"p adjusted for {counted(len(block.every), 'comparison')}"
     note = f"Mean and difference to the baseline with {level} intervals, {adjusted}."
     notes = (note, capital(wording.measured(study, block.measure.metric)))

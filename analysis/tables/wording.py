@@ -8,7 +8,7 @@ from analysis.data.run_values import SHORT, Cut
 from analysis.data.sweep import Cell, Sweep
 from analysis.findings import interim
 from analysis.findings.interim import Status
-from analysis.findings.study import Block, Bound, Comparison, Gap, Ground, Measure, Outcome, Reason, Study
+from analysis.findings.study import Block, Bound, Comparison, Estimate, Gap, Ground, Measure, Outcome, Reason, Study
 from analysis.findings.verdicts import Verdict
 from analysis.spec.cell import grouped
 from analysis.spec.declaration import Registration
@@ -216,6 +216,14 @@ def standard(study: Study) -> str:
         f"reject at the level at which it is asked, so they exclude zero exactly where the adjusted p is at most "
         f"{settings.alpha:g}."
     )
+
+
+def levels(shown: Iterable[Estimate | Comparison], alpha: float) -> str:
+    """The levels of the intervals shown: 95%, or 95 to 98.75%. alpha: of those that are not there."""
+    of = {each.contrast.level(each.level) if isinstance(each, Comparison) else each.level
+          for each in shown if each.interval}  # fmt: skip
+    ends = dict.fromkeys(map(format_level, (max(of, default=alpha), min(of, default=alpha))))
+    return " to ".join(ends).replace("% to", " to")
 
 
 def interim_lines(study: Study) -> list[str]:

@@ -310,6 +310,7 @@ def test_a_paper_has_the_question_in_four_columns(make_sweep: MakeSweep) -> None
     unit = "final value of mean reward of drawn responses (per response)"
     assert table.columns == ("method", "seeds", unit, "difference") and len(table.rows) == 4
     assert table.rows[0][3] == "" and all(" (p " in row[3] for row in table.rows[1:])
+    assert "with 95 to 98.33% intervals" in table.notes[0]  # by Holm's method, alpha / 3 for the smallest p
     assert table.notes[0].endswith("p adjusted for 3 comparisons.") and table.notes[1] == "Measured to step 60."
 
 

@@ -19,11 +19,14 @@ from analysis.__main__ import main
 from analysis.findings.interim import Status
 from analysis.findings.study import Comparison, Outcome, Reason, Study, study
 from analysis.findings.verdicts import judge
+from analysis.report.headline import answer
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import Contrast, Look, boundary, chance, looks, paired, spending
+from analysis.stats.numbers import format_level
 from analysis.stats.resolution import PAIRED, UNPAIRED
 from analysis.tables import wording
+from analysis.tables.comparison import brief
 from benchmarks.validity import UP, sweep_of
 from tests.analysis.conftest import ANALYSIS, MakeSweep, block_of, refusal
 from tests.analysis.test_reports import luck
@@ -215,6 +218,17 @@ def test_a_comparison_is_asked_at_the_level_of_its_look() -> None:
     standing = comparison.standing
     assert (standing.look, standing.seeds, standing.level) == (2, 6, pytest.approx(level))
     assert comparison.outcome is Outcome.HIGHER and standing.status is Status.DECIDED
+
+
+def test_the_levels_of_brackets_are_those_of_their_looks() -> None:
+    """In the answer that of the means, and in the table of a paper that of the differences, too."""
+    a, b = luck(1, 6), [x + 1.0 + y for x, y in zip(luck(1, 6), luck(2, 6, 0.4), strict=True)]
+    found = studied({"A": a, "B": b, "C": luck(5, 6)})
+    mean, least = boundary("paired_t", SIZES)[1], min(c.contrast.level(c.level) for c in found.primary.comparisons)
+    brackets = next(line for line in answer(found).limits if line.startswith("The brackets hold"))
+    assert f"its {format_level(mean)} t interval" in brackets and least < mean
+    shown = f"{format_level(mean)} to {format_level(least)}".replace("% to", " to")
+    assert f"with {shown} intervals" in brief(found).notes[0]
 
 
 def test_what_is_decided_at_a_look_is_not_undone_by_seeds_that_come_after_it() -> None:
