@@ -26,20 +26,21 @@ class InstalledParts(SearchPathPlugin):
                 search_path.append("rlsweep", str(folder))
 
 
-# Every key and default of the section, which launcher.planning.hydra_jobs.Sweep checks.
+# Every key and default of the section, which launcher.planning.hydra_jobs.Sweep checks; null is an empty list or
+# mapping: Hydra would refuse a value of the other kind before that check, and not name its key.
 SETTINGS = {
     "experiment": {
         "name": None,
-        "groups": {},
+        "groups": None,
         "baseline": None,
-        "seeds": [],
-        "factors": {},
-        "zip": {},
-        "exclude": [],
+        "seeds": None,
+        "factors": None,
+        "zip": None,
+        "exclude": None,
     },
     "analysis": {"primary": {"metric": None, "summary": "final", "direction": None}},
     "seed_key": "seed",
-    "ignore": [],
+    "ignore": None,
     "resources": {"nodes": 1, "gpus": 0, "cpus": 1, "memory_gb": 0.0, "time": "1:00:00"},
     "resumes": False,
     "cluster": "local",

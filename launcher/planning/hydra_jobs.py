@@ -33,7 +33,7 @@ from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, UnsupportedValueType
-from pydantic import Field, Strict
+from pydantic import Field, Strict, model_validator
 
 from analysis.spec.settings import Settings
 from analysis.spec.validation import Context, Listed, Section, closest, objections, some
@@ -63,16 +63,25 @@ _Leaf = tuple[tuple[str | int, ...], str]
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 
-class Declared(Section):
+class _Defaulted(Section):
+    """A section in which null is the default of a key that has one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        return {key: own for key, own in given.items() if own is not None} if isinstance(given, Mapping) else given
+
+
+class Declared(_Defaulted):
     """The question of a sweep: groups of overrides, factors that multiply them, seeds, and the baseline."""
 
-    name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None
-    groups: dict[str, dict[str, Any]] = Field(description="a mapping of groups to mappings of keys to values")
-    baseline: str | None
-    seeds: Listed[int]
-    factors: dict[str, Levels] = Field(description="a mapping of keys to lists of levels")
-    zip: dict[str, Zip]
-    exclude: Listed[dict[str, Any]]
+    name: Annotated[str, Field(pattern=f"^{FOLDER_NAME}$")] | None = None
+    groups: dict[str, dict[str, Any]] = Field({}, description="a mapping of groups to mappings of keys to values")
+    baseline: str | None = None
+    seeds: Listed[int] = Field((), description="a list of seeds, such as [0, 1, 2]")
+    factors: dict[str, Levels] = Field({}, description="a mapping of keys to lists of levels")
+    zip: dict[str, Zip] = Field({})
+    exclude: Listed[dict[str, Any]] = ()
 
 
 class Resources(Section):
@@ -85,7 +94,7 @@ class Resources(Section):
     time: str = Field(pattern=r"^(\d+-)?\d+:\d\d:\d\d$", description="a time limit such as 24:00:00")
 
 
-class Sweep(Section):
+class Sweep(_Defaulted):
     """The section hydra.sweeper of a program, whose defaults stand in hydra_plugins/rlsweep.
 
     seed_key: where the seed stands in its configuration; ignore: keys that change no number; resumes: whether a job
@@ -95,7 +104,7 @@ class Sweep(Section):
     experiment: Declared
     analysis: dict[str, Any] = Field(description="the section analysis, a mapping")
     seed_key: str
-    ignore: Listed[str]
+    ignore: Listed[str] = ()
     resources: dict[str, Any] = Field(description="a mapping of nodes, gpus, cpus, memory_gb and time")
     resumes: bool
     cluster: str | dict[str, Any]

@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 from hydra_plugins.rlsweep import SETTINGS
 from launcher.application import KEY, merged
 from launcher.config import identity
+from launcher.config.hydra_compose import assign
 from launcher.errors import InvalidPlan
 from launcher.planning.hydra_jobs import Compositions, Jobs, Sweep, checked, jobs
 from launcher.worker.hydra_app import NAME
@@ -288,6 +289,29 @@ def test_everything_that_is_wrong_is_said_before_any_job(
     said = str(raised.value).splitlines()
     assert all(any(problem in line for line in said) for problem in problems)
     assert all(". Fix: " in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "said"),
+    [
+        (
+            "experiment.seeds", {"start": 4, "max": 8, "until": "decided"},
+            "must be a list of seeds, such as [0, 1, 2]. Fix: give a list of seeds, such as [0, 1, 2]",
+        ),
+        ("experiment.exclude", {"lr": 1}, "must be a list. Fix: give a list"),
+        ("experiment.groups", ["A"], "must be a mapping of groups to mappings of keys to values. Fix: give a mapping"),
+        ("experiment.factors", ["lr"], "must be a mapping of keys to lists of levels. Fix: give a mapping"),
+        ("experiment.zip", ["lr"], "must be a mapping. Fix: give a mapping"),
+        ("ignore", {"lr": 1}, "must be a list. Fix: give a list"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_than_its_key_is_refused_by_the_key(key: str, given: Any, said: str) -> None:
+    """The defaults are merged with the program's section as Hydra merges them."""
+    defaults = {key: SETTINGS[key] for key in Sweep.model_fields}
+    section = OmegaConf.merge(defaults, assign({}, key, given))
+    with pytest.raises(InvalidPlan) as raised:
+        checked(Sweep, OmegaConf.to_container(section), "hydra.sweeper")
+    assert f"hydra.sweeper.{key} = {given}: {said}" in str(raised.value)
 
 
 def test_an_object_that_is_no_plain_value_stays_as_written_or_is_refused_by_its_key(
