@@ -49,7 +49,9 @@ from launcher.worker.hydra_job import OWN
 
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 # The frames of a traceback that are not the program's.
-_ENGINE = re.compile(r'  File "[^"]*", line \d+, in _attempt\n.*in _?run_job\n(    [^\n]*\n)+', re.DOTALL)
+_ENGINE = re.compile(
+    r'  File "[^"]*", line \d+, in _attempt\n.*in _?(run_job|call_in_one_process)\n(    [^\n]*\n)+', re.DOTALL
+)
 # In the environment: the file to which a program writes its plan, and ends.
 _PLAN = "RLSWEEP_PLAN"
 _log = logging.getLogger(__name__)

@@ -53,7 +53,7 @@ def in_one_process(function: Callable[..., Result]) -> Callable[..., Result]:
     what comes after the call is the parent's alone."""
 
     @functools.wraps(function)
-    def call(*given: Any, **named: Any) -> Result:
+    def _call_in_one_process(*given: Any, **named: Any) -> Result:
         parent, code = os.getpid(), 0
         try:
             result = function(*given, **named)
@@ -69,7 +69,7 @@ def in_one_process(function: Callable[..., Result]) -> Callable[..., Result]:
         sys.stderr.flush()
         os._exit(code)
 
-    return call
+    return _call_in_one_process
 
 
 def _prepare() -> None:
