@@ -229,7 +229,7 @@ def test_prompts_that_a_model_cannot_read_or_tell_apart_are_refused(tmp_path, wo
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_tokenizer_that_cannot_be_read_is_named_once(name, tmp_path):
+def test_a_tokenizer_that_cannot_be_read_is_named_once(name, tmp_path, asked_here):
     data = jsonl(tmp_path / "a.jsonl", {"prompt": "1?", "answer": ""})
     initialise(EMBEDDED, 0, tmp_path)
     character_tokenizer().save_pretrained(tmp_path)
