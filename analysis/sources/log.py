@@ -308,7 +308,7 @@ class Log:
 
 
 def called(asked: str | None, names: Iterable[str]) -> str | None:
-    """The name among these that somebody asks for, who may spell it as it is written; None: there is none."""
+    """The one of these names that is asked for, as it was logged or as it is written; None if there is no such name."""
     if asked is None or asked in (known := list(names)):
         return asked
     return next((name for name in known if written(name) == written(asked)), None)

@@ -306,7 +306,10 @@ class Reconciler:
             self._end(run_id, state)
             self._trip(f"{folder}: {state.message}")
         elif self._ends_at_once(run_id, state):
-            self._display.say(f"{run_id}: {_AT_ONCE} attempts in a row were stopped within {_SHORT_S:g} s")
+            stopped = f"{_AT_ONCE} attempts in a row were stopped within {_SHORT_S:g} s"
+            self._display.say(
+                f"{run_id}: {stopped}, so it is not resumed; find out what stops it, and repeat the command"
+            )
             self._end(run_id, state)
         elif (
             state.state in RESUMABLE
