@@ -263,8 +263,9 @@ def _named(
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
     named, left_out = name(runs, request.naming)
-    if recounted := _section(request)["pairing"] == "none" and (made := counted_apart(named)) != named:
-        named = made
+    given = named
+    named = counted_apart(named) if _section(request)["pairing"] == "none" else named
+    recounted = named != given
     _check_steps(request.step, [member.run for member in named])
     # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
     # there is no other

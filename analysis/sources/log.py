@@ -45,10 +45,11 @@ ATTEMPTS: ContextVar[int] = ContextVar("ATTEMPTS", default=1)
 
 def is_kept(metric: str) -> bool:
     """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
-    return _is_asked(metric) or written(metric) in _COUNTED or "step" in metric.lower()
+    return is_asked(metric) or written(metric) in _COUNTED or "step" in metric.lower()
 
 
-def _is_asked(metric: str) -> bool:
+def is_asked(metric: str) -> bool:
+    """Whether a metric is asked for, as each is where nobody names any."""
     asked = ASKED.get()
     return asked is None or written(metric) in asked
 
@@ -256,7 +257,7 @@ class Log:
         that only repeat earlier values are not written."""
         differs, repeated, cells = np.zeros(len(self), dtype=bool), *np.zeros((2, len(self)), dtype=np.int32)
         if np.unique(group).size < len(self):
-            for metric in (self.metrics[name] for name in self.metrics if _is_asked(name)):
+            for metric in (self.metrics[name] for name in self.metrics if is_asked(name)):
                 numbers, places = metric.columns()
                 rows = places[self.kept[places]]
                 rows = rows[np.argsort(group[rows], kind="stable")]

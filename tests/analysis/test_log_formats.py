@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,19 @@ def test_metrics_that_count_different_steps_are_resumed_each_by_its_own(tmp_path
             expected = standing([(step, value) for of, step, value in scalars if of == metric and step >= 0])
             assert {step: value for step, value in values if value == value} == ({} if began_anew else expected)
             assert began_anew == (metric == "loss" and name != "resumed")
+
+
+def test_a_counter_that_begins_anew_is_refused_only_if_it_is_asked_for(tmp_path: Path) -> None:
+    for name in "ab":
+        scalars = [(metric, step, 1.0 + epoch) for epoch in range(9)
+                   for metric, step in (("val", epoch), *(("step_of_epoch", at) for at in range(1, 5)))]  # fmt: skip
+        _logged(tmp_path / "mlruns" / "0" / name, *scalars)
+    asked = ImportRequest(
+        (tmp_path / "mlruns",), tmp_path / "m" / "x", metrics=("val",), naming=Naming(match="(?P<group>.)$")
+    )
+    assert import_runs(asked).groups == {"a": 1, "b": 1}
+    again = replace(asked, metrics=("step_of_epoch",))
+    assert "would replace all earlier rows" in refusal(BadImport, lambda: import_runs(again))
 
 
 def test_what_a_tool_keeps_in_the_folder_of_a_run_is_of_that_run(tmp_path: Path) -> None:

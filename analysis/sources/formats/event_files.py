@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.sources.log import ASKED, BadImport, Log, is_kept, written
+from analysis.sources.log import ASKED, BadImport, Log, is_asked, is_kept, written
 from analysis.sources.source import LoggedRun, below, configuration_in, names, source
 
 _PATTERN = "*tfevents*"
@@ -144,7 +144,7 @@ def as_log(place: object, logged: Logged, by: str | None) -> Log:
 
 def _standing(log: Log, logged: Logged) -> Iterator[LoggedValue]:
     """The values that count where metrics count different steps: a later attempt supersedes each metric from its own
-    first step there on. A metric that began anew is left out of the log. BadImport: it is asked for."""
+    first step there on. A metric that began anew is left out of the log. BadImport: it is asked for by name."""
     of_metric: dict[str, list[tuple[int, LoggedValue]]] = {}
     for value, back in zip(logged.values, logged.went_back(), strict=True):
         if isinstance(value.value, tuple) or is_kept(value.metric):
@@ -156,7 +156,7 @@ def _standing(log: Log, logged: Logged) -> Iterator[LoggedValue]:
         try:
             alone.resolve()
         except BadImport as error:
-            if ASKED.get() is not None:
+            if ASKED.get() is not None and is_asked(metric):
                 raise
             log.left_out[metric] = str(error).partition("\n")[0]
             continue
