@@ -115,7 +115,8 @@ def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
     values = {key: value for key, value in asked.items() if key not in _NOT_DECIDING}
     if not plan["analysis"]:  # of a program whose question was left open
         values["metric"] = None
-    values |= {"groups": sorted(plan["groups"]), "baseline": plan["baseline"], "steps": plan["steps"]}
+    steps = plan["steps"] or 1  # earlier versions wrote 1 where only the runs know
+    values |= {"groups": sorted(plan["groups"]), "baseline": plan["baseline"], "steps": steps}
     values |= {f"levels of {key}": factor["levels"] for key, factor in plan["factors"].items()}
     for run in sorted(plan["runs"], key=lambda run: str(run["id"])):
         values.setdefault(f"runs of {run['group']}", {}).setdefault(str(run["seed"]), []).append(run["id"])

@@ -93,15 +93,14 @@ class Shape:
 class Length:
     """How long a run is, in steps, and after how many it writes a checkpoint.
 
-    first_step: the first that it logs; checkpoints_kept: how many stay; logs_every_step: whether its log has each step
-    exactly once, so that one that lacks some is damaged.
+    steps: each is logged once, and a log that lacks one is damaged; None where only the run knows. first_step: the first
+    that it logs; checkpoints_kept: how many stay.
     """
 
-    steps: int
+    steps: int | None
     checkpoint_every: int
     checkpoints_kept: int = 1
     first_step: int = 1
-    logs_every_step: bool = True
 
 
 def seconds(time: str) -> int | None:

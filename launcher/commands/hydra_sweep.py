@@ -199,7 +199,7 @@ def _plan(
         experiment=name,
         command=_command(program),
         baseline=declared.baseline,
-        steps=1,
+        steps=None,
         seeds=tuple(sorted({entry.seed for entry in jobs.entries})),
         groups={group: {"label": group} for group in groups},
         factors={key: {"levels": levels} for key, levels in jobs.levels.items()},

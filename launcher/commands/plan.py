@@ -159,6 +159,7 @@ def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread
     from launcher.execution.costs import print_costs
 
     total = len({entry.id for entry in experiment.entries})
+    assert experiment.steps is not None  # it is of a program else, which plans itself
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
     rule = planned["sequential"]

@@ -66,7 +66,7 @@ def _line(standing: Standing) -> str:
     counts = ", ".join(f"{count} {tables.state_name(state)}" for state, count in standing.states.items())
     left = "" if standing.remaining_seconds is None else f"; about {duration(standing.remaining_seconds)} left"
     size = counted(standing.total, "run")
-    if standing.steps > 1:  # a job of a program is one, however many it logs
+    if standing.steps is not None:
         size += f" of {counted(standing.steps, 'step')}"
     return clean(f"{standing.experiment}: {size}: {counts}{left}")
 

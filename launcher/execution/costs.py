@@ -97,6 +97,7 @@ class History:
         """What is expected of a run. begun: the steps that another run computes."""
         app = application(run.config)
         length = app.length(run.config)
+        steps = 1 if length.steps is None else length.steps  # then what one run takes is expected of the next
         model, *measured = app.kinds(run.config) if self._done else [""]  # no run of any kind is known
         stated = (run.config.get("model") or {}).get("seconds_per_step")
         rate = Rate(60.0, GUESS, 0)
@@ -109,9 +110,9 @@ class History:
                 rate = Rate(self._medians[key], source, len(self._seconds[key]))
         size = self._size(model)
         if size is None and run.checkpoint is not None:
-            written = -(-length.steps // length.checkpoint_every)
+            written = -(-steps // length.checkpoint_every)
             size = float(run.checkpoint * min(written, length.checkpoints_kept))
-        return Work(rate, length.steps, begun, shape(run.config).units, size)
+        return Work(rate, steps, begun, shape(run.config).units, size)
 
     def _size(self, model: str) -> float | None:
         """The median of the bytes of done runs with a model; None without any."""

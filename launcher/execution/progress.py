@@ -105,4 +105,4 @@ def _is_locked(file: Path) -> bool:
 def _progress(run: RunningRun) -> str:
     if not run.step:
         return "preparing"
-    return f"{run.step}/{run.steps}" if run.steps > 1 else f"step {run.step}"
+    return f"{run.step}/{run.steps}" if run.steps is not None else f"step {run.step}"

@@ -77,7 +77,7 @@ class Experiment(BaseModel, frozen=True):
     name: str = Field(alias="experiment")
     command: str
     baseline: str | None = None
-    steps: int
+    steps: int | None
     seeds: tuple[int, ...] = ()
     groups: dict[str, PlannedGroup] = {}
     factors: dict[str, FactorLevels] = {}

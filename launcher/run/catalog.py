@@ -59,10 +59,10 @@ def read_plan(multirun: Path, experiment: str) -> dict[str, Any]:
 
 
 def _is_plan(value: Any) -> bool:
-    kinds = {"experiment": str, "steps": int, "analysis": dict, "runs": list}
+    kinds: dict[str, Any] = {"experiment": str, "steps": (int, type(None)), "analysis": dict, "runs": list}
     if not isinstance(value, dict) or value.get("format") != PLAN_FORMAT:
         return False
-    if not all(isinstance(value.get(key), kind) for key, kind in kinds.items()):
+    if not all(isinstance(value.get(key, ...), kind) for key, kind in kinds.items()):
         return False
     return isinstance(value["analysis"].get("primary") or {}, dict) and all(
         isinstance(entry, dict) and isinstance(entry.get("id"), str) and {"group", "seed", "factors"} <= entry.keys()

@@ -264,8 +264,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     return value
 
 
-def planned_steps(folder: Path) -> int:
-    """The steps of a run that was planned. Errors as in `read_config`."""
+def planned_steps(folder: Path) -> int | None:
+    """The steps of a run that was planned; None where only the run knows. Errors as in `read_config`."""
     config = read_config(folder)
     return application(config).length(config).steps
 

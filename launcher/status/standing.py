@@ -257,11 +257,11 @@ class Group:
 class RunningRun:
     """A run that a worker executes: its last step, its number of steps, and the seconds that it still computes.
 
-    `work_seconds` is None while no step was measured.
+    `steps` is None where only the run knows; `work_seconds` is also None while no step was measured.
     """
 
     step: int
-    steps: int
+    steps: int | None
     work_seconds: float | None
 
 
@@ -278,7 +278,7 @@ class Standing:
 
     experiment: str
     total: int
-    steps: int
+    steps: int | None
     states: Mapping[str, int]
     groups: Mapping[str, Group]
     metric: str | None
@@ -327,7 +327,7 @@ def stand(multirun: Path, plan: Mapping[str, Any], index: Index) -> Standing:
     rows = index.refresh(ids, [metric] if metric else [])
     known = {run_id: rows[run_id].state if run_id in rows else None for run_id in ids}
     states = {run_id: lifecycle.true_state(run_folder(multirun, run_id), state) for run_id, state in known.items()}
-    steps: dict[str, int] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
+    steps: dict[str, int | None] = dict.fromkeys(ids, plan["steps"])  # of the experiment's longest run
     executed = [run_id for run_id in ids if states[run_id] == RunState.RUNNING]
     for run_id in executed:  # the others are too many to read
         steps[run_id] = planned_steps(run_folder(multirun, run_id))
@@ -395,13 +395,10 @@ def remaining_seconds(standings: Sequence[Standing]) -> float | None:
     return _wall(_total(standing.work_seconds for standing in standings), running)
 
 
-def _left(row: Row | None, steps: int, pace: float | None) -> float | None:
-    """The seconds that a run still computes, or None while no step was measured.
-
-    A job of a program is planned as one step and logs as many as it likes: its length is not known.
-    """
+def _left(row: Row | None, steps: int | None, pace: float | None) -> float | None:
+    """The seconds that a run still computes, or None while no step was measured, or where its length is not known."""
     seconds = (row.step_seconds if row else None) or pace
-    return None if seconds is None or steps == 1 else max(0, steps - (row.step if row else 0)) * seconds
+    return None if seconds is None or steps is None else max(0, steps - (row.step if row else 0)) * seconds
 
 
 def _wall(work: float | None, running: Sequence[float | None]) -> float | None:

@@ -24,8 +24,8 @@ class HydraApplication(Application):
     work = "launcher.worker.hydra_job:work"
 
     def length(self, config: Mapping[str, Any]) -> Length:
-        """One step: the job. It may log as many as it likes."""
-        return Length(steps=1, checkpoint_every=1, logs_every_step=False)
+        """A job may log as many steps as it likes."""
+        return Length(steps=None, checkpoint_every=1)
 
     def resources(self, config: Mapping[str, Any]) -> Shape:
         asked = config["resources"]

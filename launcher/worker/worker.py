@@ -211,7 +211,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch:
         failures = {**FAILURES, **{name: FailureKind(kind) for name, kind in application(config).failures.items()}}
         length = application(config).length(config)
         attempt.checkpoints_kept, attempt.first_step = length.checkpoints_kept, length.first_step
-        watchdog.expects_steps = length.logs_every_step
+        watchdog.expects_steps = length.steps is not None
         state = _with_whole_checkpoint(folder, attempt, state)
         _write_provenance(folder, config, launch, state)
         attempt.tracker = tracking.start(folder, config, state.attempt, launch.tracking)
@@ -228,8 +228,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch:
         attempt.sync()
         state = _with_code(folder, state, config, commits)
         files.write_json(folder / "summary.json", dict(summary))
-        gap = whole.log_problem(folder, length.steps, attempt.first_step) if length.logs_every_step else None
-        if gap is not None:
+        if length.steps is not None and (gap := whole.log_problem(folder, length.steps, attempt.first_step)):
             raise RuntimeError(f"{gap}. Fix: `resume` resumes the run from a checkpoint before that step")
         return lifecycle.finished(state, whole.seal(folder))
     except lifecycle.ClaimLost:

@@ -42,7 +42,7 @@ class Certifiable(Application):
     contents = ("weights", "optimizer", "random", "average")
 
     def length(self, config: Mapping[str, Any]) -> Length:
-        return Length(STEPS, EVERY, checkpoints_kept=2, logs_every_step=False)
+        return Length(None, EVERY, checkpoints_kept=2)
 
 
 def train(config: Mapping[str, Any], run: Any) -> dict[str, Any]:

@@ -73,11 +73,11 @@ def test_without_a_queue_a_run_that_was_submitted_has_started(look, tmp_path, ca
 def test_a_job_of_a_program_which_logs_as_many_steps_as_it_likes_has_no_total_and_no_time_left(
     look, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(standing, "planned_steps", lambda _: 1)
+    monkeypatch.setattr(standing, "planned_steps", lambda _: None)
     plan = tmp_path / "study/plan.json"
-    plan.write_text(plan.read_text().replace('"steps": 10', '"steps": 1'))
+    plan.write_text(plan.read_text().replace('"steps": 10', '"steps": null'))
     document = look()[0].document()
-    assert document["work_seconds"] is document["remaining_seconds"] is None
+    assert document["steps"] is document["work_seconds"] is document["remaining_seconds"] is None
     shown(Display(3, tmp_path, look, True))
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "0/3 ended; 1 queued; running: title of aa step 4, title of bb preparing"
