@@ -93,8 +93,8 @@ class Shape:
 class Length:
     """How long a run is, in steps, and after how many it writes a checkpoint.
 
-    steps: each is logged once, and a log that lacks one is damaged; None where only the run knows. first_step: the first
-    that it logs; checkpoints_kept: how many stay.
+    steps: each is logged once, and a log that lacks one is damaged; None where only the run knows. first_step: the
+    first that it logs; checkpoints_kept: how many stay.
     """
 
     steps: int | None
