@@ -191,6 +191,8 @@ method=c0_grpo task=reasoning_gym task.seed=9223372036854775808
 experiment=quickstart analysis.alpha=2
 experiment=quickstart 'analysis.time_to=[{at: x}]'
 experiment=quickstart verl.actor_rollout_ref.rollout.temperature=0
+experiment=quickstart verl.actor_rollout_ref.rollout.temperature=1e-300
+method=ptrw method.sigma=1e155
 experiment=quickstart method.loss_agg_mode=foo
 method=[dr_grpo,c0_ppo]
 experiment=quickstart task=expression,sorting seed=0 'analysis.normalize={expresion: [0, 1], sorting: [0, 1]}'
@@ -527,6 +529,8 @@ def test_a_reward_of_a_file_brings_its_metrics(own, words):
         "task.reward_timeout_s=0",
         "task.reward=rewards.py:graded",
         "task.reward=exact",
+        "task.reward=bleu task.answer=null",
+        "task.answer=null trainer.eval_scores={rouge_l:{}}",
         "task.prompt=question",
         "task.train_path=own.json",
         "method=q_star",
@@ -534,7 +538,8 @@ def test_a_reward_of_a_file_brings_its_metrics(own, words):
     ],
 )
 def test_own_data_and_rewards_that_cannot_be_used_are_named(own, change, worded):
-    kept = [word for word in own.split() if word.partition("=")[0] != change.partition("=")[0]]
+    changed = {word.partition("=")[0] for word in change.split()}
+    kept = [word for word in own.split() if word.partition("=")[0] not in changed]
     worded(refusals(" ".join([*kept, change])))
 
 

@@ -149,7 +149,8 @@ def test_an_error_inside_a_module_is_not_taken_for_a_missing_module(own):
 
 
 @pytest.mark.parametrize(
-    "returned", ["1", None, float("nan"), {"right": 1.0}, {"score": 1.0, "why": "short"}, {"score": 1.0, "a b": 1.0}]
+    "returned",
+    ["1", None, float("nan"), 1e39, {"right": 1.0}, {"score": 1.0, "why": "short"}, {"score": 1.0, "a b": 1.0}],
 )
 def test_what_is_no_score_fails_the_run_with_the_prompt(returned, worded):
     scorer = rewards.Scorer("mine", lambda *_: returned)

@@ -144,7 +144,7 @@ def test_both_backends_give_the_model_the_messages(folder, section):
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        (lambda asked: [0.0, math.nan], r"it is nan, and must be finite; prompt 'kind 1\?', response 'b'"),
+        (lambda asked: [0.0, math.nan], r"it is nan, and must be finite in float32; prompt 'kind 1\?', response 'b'"),
         (lambda asked: 1 / 0, r"ZeroDivisionError: division by zero; .* 2 responses, .* 'a' to .* 'kind 1\?'"),
         (lambda asked: sys.exit(7), r"SystemExit: 7; of 2 responses, .* 'a' to .* 'kind 1\?'"),
     ],

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import inspect
 import json
-import math
 import re
 import signal
 import string
@@ -42,6 +41,7 @@ reward = Part("reward", inputs=4, section="task", group="rlsweep.tasks")
 Result = TypeVar("Result")
 
 SCORE = "score"
+_LARGEST = 3.4028234663852886e38  # of float32
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
@@ -105,9 +105,9 @@ class Scorer:
             raise RewardFailed(f"{failed} {what}; of {len(asked)} responses, {first}") from error
         each = (time.perf_counter() - began) / max(1, len(asked))
         for value, (messages, response) in zip(values, asked, strict=True):
-            if not math.isfinite(value):
+            if not _is_finite(value):
                 where = f"prompt {messages[-1]['content'][:_SHOWN]!r}, response {response[:_SHOWN]!r}"
-                raise RewardFailed(f"{failed} it is {value}, and must be finite; {where}")
+                raise RewardFailed(f"{failed} it is {value}, and must be finite in float32; {where}")
         return [Score(float(value), seconds=each) for value in values]
 
     def __call__(
@@ -223,11 +223,16 @@ def score(returned: Any) -> Score:
     return Score(numbers.pop(SCORE), numbers)
 
 
+def _is_finite(value: Any) -> bool:
+    """Whether a number is finite in float32, the precision of rewards."""
+    return bool(abs(value) <= _LARGEST)
+
+
 def _number(what: str, value: Any) -> float:
     if not isinstance(value, Real):
         raise NoScore(f"{what} is {value!r}; it must be a number")
-    if not math.isfinite(value):
-        raise NoScore(f"{what} is {value}; it must be finite")
+    if not _is_finite(value):
+        raise NoScore(f"{what} is {value}; it must be finite in float32")
     return float(value)
 
 
