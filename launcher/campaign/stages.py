@@ -232,9 +232,9 @@ def read(root: Path, words: Sequence[str], composer: Composer) -> Campaign:
     problems.raise_any()
     file = f"{composer.folder.name}/{CAMPAIGN}/{chosen[0]}.yaml"
     spec = _read_file(composer, chosen[0], file)
-    for name in (name for name in forced if name not in spec.stages):
-        gates = [other for other, stage in spec.stages.items() if stage.gate]
-        rule = f"must be a stage of the campaign: {', '.join(spec.stages)}"
+    gates = [name for name, stage in spec.stages.items() if stage.gate]
+    for name in (name for name in forced if name not in gates):
+        rule = f"must be a stage with a gate: {', '.join(gates) or 'none of this campaign has one'}"
         problems.add(COMMAND_LINE, FORCE, name, rule, closest(name, gates, otherwise="name one of them"))
     problems.raise_any()
     return Campaign(root, composer, chosen[0], file, tuple(rest), tuple(dict.fromkeys(forced)), spec)

@@ -436,6 +436,7 @@ campaign=d
 campaign=c,qstar
 campaign=c experiment=small method=ptrw
 campaign=c force_gate=chek
+campaign=c force_gate=tune
 force_gate=check
 """
 
