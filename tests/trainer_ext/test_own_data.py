@@ -200,7 +200,7 @@ def test_a_reward_with_some_of_verls_names_is_refused(own, parameters, worded):
 
 
 def in_thread(call):
-    """As verl's reward worker calls it."""
+    """As the backend verl_ray calls it."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result()
 

@@ -1,18 +1,21 @@
-"""Agent loops whose draws have keys, and which server answers them."""
+"""Agent loops whose draws have keys, which server answers them, and the rewards of responses."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from trainer_ext.backends.verl_ray import servers, shared
 from trainer_ext.sampling import draws
+from trainer_ext.scoring.rewards import SCORE
 
 
 class RowClient(LLMServerClient):
@@ -32,7 +35,25 @@ class RowClient(LLMServerClient):
 
 
 class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
-    """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered."""
+    """verl's worker of agent loops; each response gets the key of its draws, and its failure is remembered.
+
+    It computes the rewards, in threads: verl's reward workers are processes of their own, which import verl.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._reward = get_custom_reward_fn(self.config)
+
+    def _scored(self, tokens: list[int], row: dict[str, Any]) -> dict[str, float]:
+        """What the reward function returns for the response of a row."""
+        return dict(
+            self._reward(
+                data_source=row["data_source"],
+                solution_str=self.tokenizer.decode(tokens, skip_special_tokens=True),
+                ground_truth=row["reward_model"]["ground_truth"],
+                extra_info=row["extra_info"],
+            )
+        )
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: Any, *, agent_name: str, trace: bool = True, **kwargs: Any
@@ -50,13 +71,15 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         prompt = [int(token) for token in kwargs["prompt_tokens"]]
         try:
             drawn = await self.llm_client.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params)
+            returned = await asyncio.to_thread(self._scored, drawn.token_ids, kwargs)
             output = AgentLoopOutput(
                 prompt_ids=prompt,
                 response_ids=drawn.token_ids,
                 response_mask=[1] * len(drawn.token_ids),
                 response_logprobs=drawn.log_probs,
                 metrics={},
-                extra_fields=drawn.extra_fields,
+                reward_score=returned[SCORE],
+                extra_fields={**drawn.extra_fields, "reward_extra_info": returned},
             )
             await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The reward of a task as the function that verl's reward workers call."""
+"""The reward of a task as a reward function of verl's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compute_score(
 ) -> dict[str, float]:
     """The score and the further numbers of one response; task: the configuration's section `task`.
 
-    verl calls it in threads, for several responses at the same time: a reward model scores those that wait at once.
+    It is called in threads, for several responses at the same time: a reward model scores those that wait at once.
     """
     prompt, messages, info = (extra_info[key] for key in (_TEXT, _MESSAGES, _INFO))
     result = tasks.scorer(task)(solution_str, prompt, ground_truth, info, messages)

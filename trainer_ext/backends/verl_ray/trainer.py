@@ -38,8 +38,7 @@ _POLL_S = 0.02  # between looks for responses; verl's 2 s are meant for steps of
 _LOOK_S, _ANSWER_S = 5.0, 30.0  # between checks that actors live; for one to answer
 _PAIRS = "pairs"  # partition of the transfer queue; a row is one response of a pair of DPO
 
-trainer_base.LLMServerManager = workers.Servers  # verl's trainer reads the classes from its module
-trainer_base.RewardLoopManager = workers.Rewards
+trainer_base.LLMServerManager = workers.Servers  # verl's trainer reads the class from its module
 
 
 @dataclass
@@ -107,11 +106,10 @@ class Trainer(PPOTrainerSync):
         return buffer
 
     def _check(self) -> None:
-        """Raise Lost if an agent loop, a rollout server or a reward worker is dead, Stalled if it does not answer."""
+        """Raise Lost if an agent loop or a rollout server is dead, Stalled if it does not answer."""
         makers = {
             "an agent loop": self.agent_loop_manager.agent_loop_workers,
             "a rollout server": self.llm_server_manager.server_handles,
-            "a reward worker": self.get_reward_handles() or [],
         }
         for name, actors in makers.items():
             if not _answer(name, actors):

@@ -81,7 +81,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
         tree.reward.custom_reward_function.path = f"pkg://{reward.__name__}"
         tree.reward.custom_reward_function.name = reward.compute_score.__name__
         tree.reward.custom_reward_function.reward_kwargs = {"task": dict(config["task"])}
-        tree.reward.num_workers = 1
+        tree.reward.num_workers = 0  # the agent loop computes the rewards (loops.py)
         tree.trainer.update(
             device=kind, n_gpus_per_node=ranks // nodes, nnodes=nodes, resume_mode="disable", critic_warmup=0
         )

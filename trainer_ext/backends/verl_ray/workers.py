@@ -19,7 +19,6 @@ import torch.distributed as dist
 from ray.util.placement_group import NODE_ID_LABEL_KEY, placement_group
 from tensordict import TensorDict
 from torch import Tensor
-from verl.experimental.reward_loop import RewardLoopManager
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.single_controller.ray import RayResourcePool, ResourcePoolManager
 from verl.utils import tensordict_utils as tu
@@ -210,11 +209,3 @@ class Servers(LLMServerManager):
 
     async def _init_global_load_balancer(self) -> None:
         self.global_load_balancer = None
-
-
-class Rewards(RewardLoopManager):
-    """verl's manager of reward workers, which it spreads over all nodes of a Ray, in the run's share of the Ray."""
-
-    def _init_reward_loop_workers(self) -> None:
-        self.reward_loop_workers_class = shared.placed(self.reward_loop_workers_class)
-        super()._init_reward_loop_workers()
