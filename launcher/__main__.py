@@ -16,7 +16,7 @@ from pathlib import Path
 from launcher import project
 from launcher.application import application
 from launcher.commands import exit_code
-from launcher.errors import not_installed
+from launcher.errors import Usage, not_installed
 
 #: The launcher's own commands; the application brings others.
 COMMANDS = (
@@ -94,11 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if more and taken is not None:
         taken += more
     try:
-        code = exit_code(lambda: given.run_command(given))
+        code = exit_code(lambda: _run(given))
     except KeyboardInterrupt:
         return project.EXIT_INTERRUPTED
     sys.stdout.flush()
     return code or (project.EXIT_FAILED if given.json and project.Dropping.failed else code)
+
+
+def _run(given: argparse.Namespace) -> int:
+    folder: Path = getattr(given, "multirun", project.multirun())
+    if not folder.is_dir() and (folder.exists() or folder != project.multirun()):
+        raise Usage(f"--multirun = {folder}: there is no such folder. Fix: name the folder that has runs/, or omit it")
+    return int(given.run_command(given))
 
 
 if __name__ == "__main__":

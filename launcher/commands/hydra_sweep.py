@@ -33,7 +33,7 @@ from launcher import project
 from launcher.config import content, identity
 from launcher.errors import InvalidPlan, Objection, Usage
 from launcher.execution import sweep
-from launcher.files import BadRunFolder, load_yaml
+from launcher.files import BadRunFolder, load_yaml, naming
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
 from launcher.planning.plan import Experiment, Plan, PlannedRun
@@ -111,7 +111,8 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
             print(f"These keys get another value each time, so they are no part of a run: {', '.join(unstable)}")
         folder = Path(master.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(master, folder / "multirun.yaml")  # as BasicSweeper does
+        with naming(folder / "multirun.yaml"):
+            OmegaConf.save(master, folder / "multirun.yaml")  # as BasicSweeper does
         if cluster["name"] == "local":
             plan = replace(plan, show=partial(_show, jobs.runs, out))
         swept = sweep.sweep(ROOT, plan, train=HydraApplication.work)
@@ -275,10 +276,10 @@ def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
     start = plan.runs[job.run].config["start"]
     result.task_name = start["name"]
     result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start, result.working_dir)
+    result.status = JobStatus.FAILED
+    result.return_value = RuntimeError(f"{folder} is not done")
     if state is not None and state.state == RunState.DONE:
-        result.status = JobStatus.COMPLETED
-        result.return_value = read_summary(folder).get("value")
-    else:
-        result.status = JobStatus.FAILED
-        result.return_value = RuntimeError(f"{folder} is not done")
+        with suppress(BadRunFolder):  # which the sweep has counted and named
+            result.return_value = read_summary(folder).get("value")
+            result.status = JobStatus.COMPLETED
     return result

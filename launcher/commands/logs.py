@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     multirun: Path = given.multirun
     ids, titles = catalog.resolve(multirun, given.names), catalog.titles(multirun)
     if len(ids) == 1 and given.names[0] not in catalog.experiments(multirun):
-        folder = run_folder(multirun, ids[0])
+        folder = catalog.find_run(multirun, ids[0])
         state = read_state(folder)
         runs = [_Run(folder, titles.get(folder.name, ""), state, whole.problem(folder, state))]
         lines = _shown(runs[0])

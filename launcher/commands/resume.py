@@ -62,6 +62,7 @@ def run_again(
     added to the commands, as each spells them. Usage: a name is unknown, or a command cannot be repeated.
     """
     from launcher.execution import checks
+    from launcher.planning import freeze
     from launcher.planning.overrides import is_code_choice
 
     choices = [name for name in given.names if is_code_choice(name)]
@@ -77,7 +78,8 @@ def run_again(
         try:
             plans = [command.plan() for command in commands] if chosen else []
             anew = verb == "rerun"
-            for plan in plans:  # before any run is changed: InvalidPlan if code differs
+            for plan in plans:  # before any run is changed: InvalidPlan if code differs, or a record is damaged
+                freeze.check_declarations(plan)
                 # a run that begins anew need not have a state that can be read
                 states = {
                     run_id: (known_state if anew and run_id in chosen else find_state)(
@@ -102,10 +104,8 @@ def run_again(
                 if code == EXIT_INTERRUPTED:
                     break
         except InvalidPlan as invalid:
-            print_problems(
-                invalid,
-                "runs that had failed are planned again" if prepared else "nothing was written or run",
-            )
+            again = f"{counted(len(prepared), 'run')} to {verb}, none has run"
+            print_problems(invalid, again if prepared else "nothing was written or run")
             code = EXIT_USAGE
     if given.json:
         spelled = [command.spelled for command in commands]

@@ -46,16 +46,13 @@ def freeze(plan: Plan) -> None:
     problems = Diagnostics()
     moved = _moved(plan, problems)
     problems.raise_any()
+    check_declarations(plan)
     archived = lifecycle.archived(plan.multirun)
     for experiment in plan.experiments:
         folder = plan.multirun / experiment.name
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with lifecycle.locked(folder):  # two launches at once must not overwrite each other's declaration
-                declare(plan.multirun, experiment, archived)
-        except ValueError as error:
-            record, fix = str(folder / DECLARATIONS), "move the file away to begin a new record"
-            raise InvalidPlan([Objection("declarations", None, str(error), fix, record)]) from error
+        with lifecycle.locked(folder):  # two launches at once must not overwrite each other's declaration
+            declare(plan.multirun, experiment, archived)
     for base in plan.bases.values():
         freeze_base(plan.multirun, base)
     for run in plan.runs.values():
@@ -148,10 +145,21 @@ DECLARATIONS_FORMAT = 1
 DECLARATIONS = "hypotheses.json"
 
 
+def check_declarations(plan: Plan) -> None:
+    """Raise InvalidPlan if what an experiment declared before cannot be read."""
+    for experiment in plan.experiments:
+        record = plan.multirun / experiment.name / DECLARATIONS
+        try:
+            _read_declarations(record)
+        except (OSError, ValueError) as error:
+            fix = "move the file away to begin a new record"
+            raise InvalidPlan([Objection("declarations", None, str(error), fix, str(record))]) from error
+
+
 def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Sequence[Path]]) -> None:
     """Record what an experiment declares, unless its last declaration is the same. Its folder exists, and is locked.
 
-    archived: as `lifecycle.archived` says. ValueError: the file has another format.
+    archived: as `lifecycle.archived` says.
     """
     record, said = multirun / experiment.name / DECLARATIONS, _said(experiment)
     earlier = _read_declarations(record)

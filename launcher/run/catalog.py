@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,23 +114,29 @@ def titles(multirun: Path) -> dict[str, str]:
     return known
 
 
-def find_run(multirun: Path, beginning: str) -> Path:
-    """The folder of the only run whose id begins with `beginning`. Raises Usage if no run or several runs match."""
+def _matching(multirun: Path, beginning: str) -> str | None:
+    """The id of the only run that has a folder, or else is planned, and begins so; None: none does. Raises Usage if
+    several do."""
     matches = [run_id for run_id in run_ids(multirun) if beginning and run_id.startswith(beginning)]
-    if beginning in matches:
-        matches = [beginning]
-    if len(matches) == 1:
-        folder = run_folder(multirun, matches[0])
-        if not (folder / "state.json").exists():
-            raise Usage(
-                f"{folder}: no state.json: the launch that created this folder was interrupted; repeat that launch"
-            )
-        return folder
-    if matches:
+    if not matches and beginning:
+        planned = {run_id for plan in plans(multirun).values() for run_id in entries(plan)}
+        matches = sorted(run_id for run_id in planned if run_id.startswith(beginning))
+    if len(matches) > 1 and beginning not in matches:
         listed = ", ".join(matches[:_LISTED]) + (", ..." if len(matches) > _LISTED else "")
         raise Usage(
             f"RUN = {shown(beginning)}: {len(matches)} run ids begin like this: {listed}. Fix: give more of the id"
         )
+    return beginning if beginning in matches else next(iter(matches), None)
+
+
+def find_run(multirun: Path, beginning: str) -> Path:
+    """The folder of the only run whose id begins with `beginning`. Raises Usage if no run or several runs match."""
+    if (match := _matching(multirun, beginning)) is not None:
+        folder = run_folder(multirun, match)
+        with suppress(PermissionError):  # which the command names where it reads
+            if not (folder / "state.json").exists():
+                raise Usage(f"{folder}: no state.json: the run's launch was interrupted, or has not begun; repeat it")
+        return folder
     if beginning in experiments(multirun):
         planned = entries(read_plan(multirun, beginning))
         listed = "; ".join(f"{run_id} {title(entry)}" for run_id, entry in list(planned.items())[:_LISTED])
@@ -144,10 +151,9 @@ def named(multirun: Path, name: str) -> list[str]:
     known = experiments(multirun)
     if name in known:
         return list(entries(read_plan(multirun, name)))
-    ids = run_ids(multirun)
-    if name and any(run_id.startswith(name) for run_id in ids):
-        return [find_run(multirun, name).name]
-    raise Usage(_unknown("planned experiment or run", name, multirun, [*known, *ids], listed=known))
+    if (match := _matching(multirun, name)) is not None:
+        return [find_run(multirun, match).name if run_folder(multirun, match).is_dir() else match]
+    raise Usage(_unknown("planned experiment or run", name, multirun, [*known, *run_ids(multirun)], listed=known))
 
 
 def resolve(multirun: Path, names: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from launcher import project
 from launcher.application import application, packages
-from launcher.files import content_digest, json_lines
+from launcher.files import BadRunFolder, content_digest, json_lines
 from launcher.project import ROOT
 from launcher.run.folder import FORMAT, LATER, Record, create_record, read_record, to_json
 from launcher.run.lifecycle import RunState
@@ -164,9 +164,14 @@ def keep(multirun: Path, code: Code) -> str:
 
 def read(multirun: Path, code_id: str) -> Code | None:
     """A record; None if it is gone. BadRunFolder: it cannot be read."""
-    with suppress(FileNotFoundError):
-        return read_record(Code, path_of(multirun, code_id))
-    return None
+    path = path_of(multirun, code_id)
+    try:
+        return read_record(Code, path)
+    except FileNotFoundError:
+        return None
+    except BadRunFolder as error:
+        fix = "restore the file, or move it away; the code of its runs then counts as not known"
+        raise BadRunFolder(path, error.why, fix) from error
 
 
 def choices(experiment: Path) -> list[dict[str, Any]]:

@@ -165,7 +165,8 @@ def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str 
     except ValueError as error:  # not of this form, or not UTF-8
         raise BadRunFolder(path, f"not {form} ({error})") from error
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:  # to retry would not help
-        raise BadRunFolder(path, str(error.strerror)) from error
+        fix = "let this user read it, and the folders above it" if isinstance(error, PermissionError) else None
+        raise BadRunFolder(path, str(error.strerror), fix) from error
     if not isinstance(value, dict):
         raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")
     return value

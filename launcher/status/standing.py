@@ -102,8 +102,10 @@ class Index:
         except FileNotFoundError:
             self._changed |= self._rows.pop(run_id, None) is not None
             return None
-        # The key is taken before the file is read: if the file is replaced in between, the next refresh reads it again.
-        key = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except PermissionError:
+            key = (0, 0, 0)  # to read it fails, too, which the row says
+        else:  # before the file is read: if it is replaced in between, the next refresh reads it again
+            key = (status.st_mtime_ns, status.st_size, status.st_ino)
         current = known is not None and known.key == key
         if known is not None and current:
             missing = [name for name in metrics if name not in known.metrics]

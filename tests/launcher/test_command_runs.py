@@ -307,8 +307,16 @@ def test_without_a_name_each_experiment_is_a_row(counted, said, worded):
     make_plan(counted, "other", {"A": ["a1"]})
     assert set(json.loads(said("status --json", counted))) == {"study", "other"}
     worded(said("status", counted))
+    (counted / "empty").mkdir()
     worded(said("status", counted / "empty"))
     assert json.loads(said("status --json", counted / "empty")) == {}
+
+
+@pytest.mark.parametrize("name", ["missing", "study/plan.json"])
+@pytest.mark.parametrize("command", ["status", "runs", "gc --delete"])
+def test_a_folder_that_is_not_there_is_no_empty_one(multirun, capsys, command, name):
+    assert main([*command.split(), "--multirun", str(multirun / name)]) == 2
+    assert f"--multirun = {multirun / name}: there is no such folder" in capsys.readouterr().err
 
 
 def test_of_a_hundred_groups_the_done_ones_are_only_counted(tmp_path, said, worded):

@@ -14,9 +14,11 @@ import pytest
 
 from analysis.sources.import_runs import import_runs
 from launcher import files
+from launcher.run.folder import run_folder
 from launcher.run.lifecycle import RunState, State, archive, read_state, write_state
 from tests.analysis.test_importing import asked, config, events
 from tests.launcher.conftest import Sweeps
+from tests.launcher.made import make_plan, make_run
 
 ROOT = Path(__file__).parents[2]
 PLACES = (Path("/dev/shm"), Path("/tmp"))
@@ -126,3 +128,18 @@ def test_errors_of_calls_that_know_only_a_handle_name_the_file(tmp_path: Path, m
     with pytest.raises(OSError, match=f"Invalid argument: '{tmp_path / 'a.txt'}'"):
         files.write_atomic(tmp_path / "a.txt", "text")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.root
+def test_a_run_that_this_user_may_not_read_is_listed_beside_the_others(tmp_path: Path) -> None:
+    for run_id in ("a1", "a2"):
+        make_run(tmp_path, run_id, RunState.PLANNED)
+    make_plan(tmp_path, "study", {"A": ["a1", "a2"]})
+    folder = run_folder(tmp_path, "a1")
+    folder.chmod(0o700)
+    os.chown(folder, 1234, 1234)
+    lost = "-dac_override,-dac_read_search"  # which let root read everything
+    command = ["setpriv", f"--bounding-set={lost}", f"--inh-caps={lost}", sys.executable, "-m", "launcher", "status"]
+    done = subprocess.run([*command, "study", f"--multirun={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    assert "2 runs of 10 steps: 1 planned, 1 unreadable" in done.stdout, done
+    assert f"{folder}/state.json: Permission denied. Fix: let this user read it" in done.stdout

@@ -890,6 +890,33 @@ def test_a_run_whose_state_is_torn_is_listed_and_run_anew(folder: Path) -> None:
     assert (folder / "multirun" / "archive" / f"{torn.name}.1" / "state.json").read_text() == ""
 
 
+def test_what_is_damaged_beside_a_run_is_named_before_the_run_is_archived(folder: Path) -> None:
+    """A run that is archived, or whose folder was deleted, is still one that its plan names."""
+    (folder / "rlsweep.toml").touch()
+    name = "hydra.sweeper.experiment.name=e"
+    sweep(folder, "x=1,2", name)
+    first, second = runs(folder)
+    declared = folder / "multirun" / "e" / "hypotheses.json"
+    declared.write_text("")
+    said = command(folder, "rerun", first.name, code=2)
+    assert f"{declared}: declarations" in said and "nothing was written or run" in said and first.is_dir()
+    declared.unlink()
+    (code,) = (folder / "multirun" / "code").iterdir()
+    whole = code.read_text()
+    code.write_text("")
+    said = sweep(folder, "x=1,2", name, code=2)
+    assert f"{code}: not JSON" in said and "the code of its runs then counts as not known" in said
+    code.write_text(whole)
+    (second / "summary.json").write_text("")
+    said = sweep(folder, "x=1,2,3", name, code=1)
+    assert "1 run unreadable" in said and len(runs(folder)) == 3
+    for one in (first, second):
+        shutil.rmtree(one)
+    assert f"{first}: no state.json" in command(folder, "logs", first.name, code=2)
+    command(folder, "rerun", second.name)
+    assert [state(run) for run in runs(folder)] == [RunState.DONE] * 3
+
+
 def test_runs_are_run_again_where_they_are_and_none_is_changed_if_that_is_refused(folder: Path) -> None:
     (folder / "rlsweep.toml").touch()
     script, moved = folder / "train.py", folder / "moved"
