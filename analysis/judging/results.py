@@ -81,9 +81,10 @@ class Judged:
         a step (None: the last), a tie half; of that group's own runs 0.5."""
         won: dict[tuple[str, str], list[float]] = {}
         rates: dict[tuple[str, str], float] = {}
+        at = self.step if step is None else step
         for outcome in self.outcomes:
             own, other = outcome.pair.own, outcome.pair.other
-            if outcome.score is not None and other.group == against and outcome.pair.step == (step or self.step):
+            if outcome.score is not None and other.group == against and outcome.pair.step == at:
                 won.setdefault((own.group, own.run), []).append(outcome.score)
                 rates[other.group, other.run] = 0.5
         return rates | {run: float(np.mean(each)) for run, each in won.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,6 +56,79 @@ def test_a_program_is_run_for_each_standard_input():
     assert verdict("print(open(0).read(), end='')", stdio=[["a\nb", "a\nb"]]).right
     assert verdict("print(1)\nraise ValueError", stdio=[["", "1"]]).passed == 0
     assert verdict("print('x' * (1 << 26))", stdio=[["", "1"]]).passed == 0
+
+
+_WRITES = (
+    "import os\nfor place in range(64):\n  try: place != 2 and os.write(place, b'P' * 1000)\n  except OSError: pass"
+)
+#: Ways in which a program that squares a number reads and writes.
+WAYS = {
+    "sys.stdout replaced": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nprint(int(input()) ** 2)",
+    "sys.stdout detached": """
+import io, sys
+sys.stdout = io.TextIOWrapper(sys.stdout.detach())
+print(int(input()) ** 2)""",
+    "sys.stdin replaced": "import io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer)\nprint(int(input()) ** 2)",
+    "sys.__stdout__": "import sys\nsys.__stdout__.write(str(int(sys.__stdin__.read()) ** 2))",
+    "sys.stdout closed": "import sys\nprint(int(input()) ** 2)\nsys.stdout.close()",
+    "a buffer of its own": """
+import os, sys
+class Out:
+    text = ""
+    def write(self, text): self.text += text
+    def flush(self): self.text = self.text[os.write(1, self.text.encode()):]
+sys.stdout = Out()
+print(int(input()) ** 2)""",
+    "at exit": """
+import atexit, io, sys
+sys.stdout = kept = io.StringIO()
+atexit.register(lambda: sys.__stdout__.write(kept.getvalue()))
+print(int(input()) ** 2)""",
+    "a thread that is not joined": """
+import threading, time
+threading.Thread(target=lambda: (time.sleep(0.1), print(int(input()) ** 2))).start()""",
+    "an open file": "out = open(1, 'w')\nout.write(str(int(input()) ** 2))",
+    "an object that ends": "class Last:\n    def __del__(self): print(int(input()) ** 2)\nlast = Last()",
+    "fileinput": "import fileinput\nfor line in fileinput.input(): print(int(line) ** 2)",
+    "names of its file": """
+import os, sys
+assert sys.argv == [os.path.basename(__file__)] and os.path.isabs(__file__)
+print(int(input()) ** 2)""",
+    "names of streams": "print(int(open('/dev/stdin').read()) ** 2, file=open('/dev/stdout', 'w'))\nopen('/dev/stdin')",
+    "paths of streams": """
+from pathlib import Path
+Path("/dev/fd/1").write_text(str(int(Path("/dev/fd/0").read_text()) ** 2) + "\\n")
+print()""",
+    "lines": "import sys\nprint(*[int(line[:-1]) ** 2 for line in sys.stdin])",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", sandbox.ISOLATIONS)
+def test_a_program_reads_and_writes_as_one_that_python_runs(isolation, tmp_path):
+    for name, source in WAYS.items():
+        (tmp_path / "program.py").write_text(source)
+        bare = [sys.executable, "-X", "utf8", "program.py"]
+        done = subprocess.run(bare, input="12\n", cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "144", name
+        stdio = [["12\n", "144\n"], ["12\r\n", "144\n"], ["12\n", "145\n"]]
+        assert verdict(source, replace(LIMITS, isolation=isolation), stdio=stdio).passed == 2, name
+    imported = "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nassert sys.argv and __file__\n"
+    assert verdict(imported + RIGHT, replace(LIMITS, isolation=isolation)).right
+
+
+#: Programs whose output no test of a standard input may take for right, whatever they print before.
+WRONG_ENDS = [
+    "print(4)\nraise ValueError",
+    "print(4, flush=True)\nimport sys\nsys.exit('no')",
+    "import sys\nprint(4)\nsys.stdout.flush = None",
+    "import os\nprint(4)\nos.kill(os.getpid(), 9)",
+    _WRITES,
+]
+
+
+def test_a_program_that_does_not_end_well_is_wrong_whatever_it_printed():
+    for source in WRONG_ENDS:
+        assert verdict(source, stdio=[["2", "4"], ["2", "4"]]).passed == 0, source
 
 
 def test_functions_are_called_with_data_and_return_data():
@@ -130,9 +204,6 @@ def test_a_builtin_is_not_replaced_where_the_tests_use_something_else_of_the_pro
     assert verdict(source, setup="def all_of(x): return [f(x)]", tests=["assert len(all_of(3)) == 6"]).passed == 0
 
 
-_WRITES = (
-    "import os\nfor place in range(64):\n  try: place != 2 and os.write(place, b'P' * 1000)\n  except OSError: pass"
-)
 _FORGED = f"exec({_WRITES!r})"
 
 

@@ -7,10 +7,12 @@ comparison, and it never sees what a result is compared with.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import collections
 import contextlib
 import importlib
+import io
 import json
 import math
 import os
@@ -18,6 +20,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from multiprocessing.connection import Connection, Pipe
@@ -41,7 +44,9 @@ _KINDS: Mapping[str, tuple[Any, Callable[[Any], Iterable[Any]], Callable[[Iterab
     "listed": ((range, collections.deque, KeysView, ValuesView, ItemsView), iter, list),
 }
 _PLAIN: Mapping[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
-_MODULE = "candidate"
+_MODULE, _FILE = "candidate", "program.py"
+#: The standard streams, by names that lead to /proc, which the sandbox has not.
+_STREAMS = {"/dev/stdin": 0, "/dev/fd/0": 0, "/dev/stdout": 1, "/dev/fd/1": 1, "/dev/stderr": 2, "/dev/fd/2": 2}
 
 
 class Opaque:
@@ -134,16 +139,21 @@ def _silence() -> None:
 
 
 def _hide() -> None:
-    """Remove the sandbox's modules from those that the program finds."""
+    """Remove the sandbox's modules from those that the program finds, and what tells it from a program of a file."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "trainer_ext"]:
         del sys.modules[name]
     for name in ("exit", "quit"):
         setattr(builtins, name, sys.exit)
+    sys.argv[:], opened = [_FILE], io.open
+    builtins.open = io.open = lambda file, *more, **named: opened(  # type: ignore[assignment]
+        os.dup(_STREAMS[str(file)]) if str(file) in _STREAMS else file, *more, **named
+    )
 
 
 def _defined(code: types.CodeType) -> types.ModuleType:
     """The module that a program makes when it is imported."""
     module = sys.modules[_MODULE] = types.ModuleType(_MODULE)
+    module.__file__ = os.path.abspath(_FILE)
     with contextlib.suppress(SystemExit):
         exec(code, vars(module))
     return module
@@ -194,19 +204,23 @@ def _run(code: types.CodeType, text: str, link: Connection) -> tuple[Any, ...]:
 
 
 def _script(code: types.CodeType) -> int:
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    opened = builtins.open  # the sandbox has no /proc, to which /dev/stdin leads
-    vars(builtins)["open"] = lambda file, *more, **named: opened(0 if file == "/dev/stdin" else file, *more, **named)
+    """Run the program, then what Python does at its end; the exit status."""
     module = sys.modules["__main__"] = types.ModuleType("__main__")
-    status = 0
+    module.__file__, status = os.path.abspath(_FILE), 0
+    sys.stdin.reconfigure(newline=None)  # type: ignore[union-attr]  # the lines of tests may end as on Windows
     try:
         exec(code, vars(module))
     except SystemExit as error:
         status = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
     except BaseException:
         status = 1
-    sys.stdout.flush()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(ValueError):  # closed, or detached
+        sys.stdout.flush()
+    vars(module).clear()  # closes its files
+    with contextlib.suppress(ValueError):
+        sys.__stdout__.flush()  # type: ignore[union-attr]
     return status & 0xFF
 
 
