@@ -37,12 +37,14 @@ class JudgedPair:
     """A pair as judged. score: 1 where the method's own response won, 0 where it lost, 0.5 for a tie, the mean of
     both orders; None where there is none, or where it does not count: of two runs, only the prompts before the
     first one that is not judged yet count, because the ties of equal texts are known for all. verdicts: in both orders
-    of a model, the own response first and second."""
+    of a model, the own response first and second. weight: of a tie of equal texts, the share of its runs' other pairs
+    that could be read, so that unreadable ones move no rate towards 0.5; of others 1."""
 
     pair: Pair
     state: State
     score: float | None = None
     verdicts: tuple[Verdict, ...] = ()
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,15 @@ class Judged:
     def win_rates(self, against: str | None, step: int | None = None) -> dict[tuple[str, str], float]:
         """By (group, run id): the share of its pairs with the run of its seed in the group `against` that it wins after
         a step (None: the last), a tie half; of that group's own runs 0.5."""
-        won: dict[tuple[str, str], list[float]] = {}
+        won: dict[tuple[str, str], list[tuple[float, float]]] = {}
         rates: dict[tuple[str, str], float] = {}
         at = self.step if step is None else step
         for outcome in self.outcomes:
             own, other = outcome.pair.own, outcome.pair.other
             if outcome.score is not None and other.group == against and outcome.pair.step == at:
-                won.setdefault((own.group, own.run), []).append(outcome.score)
+                won.setdefault((own.group, own.run), []).append((outcome.weight * outcome.score, outcome.weight))
                 rates[other.group, other.run] = 0.5
-        return rates | {run: float(np.mean(each)) for run, each in won.items()}
+        return rates | {run: float(np.divide(*np.sum(each, axis=0))) for run, each in won.items()}
 
     def wins(self, groups: Sequence[str]) -> Array:
         """(seeds, groups, groups): how often one won over the other after the last step, a tie half; for
@@ -98,8 +100,8 @@ class Judged:
             if outcome.score is not None and outcome.pair.step == self.step:
                 own, other = outcome.pair.own, outcome.pair.other
                 at, i, j = seeds.index(own.seed), groups.index(own.group), groups.index(other.group)
-                counts[at, i, j] += outcome.score
-                counts[at, j, i] += 1 - outcome.score
+                counts[at, i, j] += outcome.weight * outcome.score
+                counts[at, j, i] += outcome.weight * (1 - outcome.score)
         return counts
 
 
@@ -135,6 +137,7 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
     outcomes: list[JudgedPair] = []
     hosts: set[str] = set()
     unfinished: set[tuple[str, str, int]] = set()
+    read: dict[tuple[str, str, int], list[bool]] = {}
     for pair in chosen.pairs:
         entries = [content.entry(pair.key(identity, swapped)) for swapped in (False, True)]
         verdicts = tuple(entry.verdict for entry in entries if entry.verdict is not None)
@@ -148,7 +151,14 @@ def _by_model(sweep: Sweep, judge: Judge) -> Judged:
             state = State.UNREADABLE
         else:
             unfinished.add(pair.runs)
+        if state in (State.JUDGED, State.UNREADABLE):
+            read.setdefault(pair.runs, []).append(state is State.JUDGED)
         outcomes.append(JudgedPair(pair, state, None if pair.runs in unfinished else score, verdicts))
+    weights = {runs: float(np.mean(each)) for runs, each in read.items()}
+    for place, of in enumerate(outcomes):
+        if of.state is State.EQUAL and of.pair.runs in weights:
+            weight = weights[of.pair.runs]
+            outcomes[place] = replace(of, score=of.score if weight else None, weight=weight)
     decided = [v == "first" for of in outcomes if of.state is State.JUDGED for v in of.verdicts if v != "tie"]
     bad = f"{content.bad} lines of the journal cannot be read and are left out" if content.bad else ""
     return Judged(

@@ -19,7 +19,7 @@ from analysis.tables.table import Entry, Table, ends, table
 
 _DECIDED = {
     Kind.MODEL: "The model judges both orders of a pair, and the pair's result is the mean of both. A pair with an "
-    "answer that cannot be read in one of the orders is left out.",
+    "answer that cannot be read in one of the orders is left out; ties of equal texts then weigh less by that share.",
     Kind.SCORE: "No judge was asked: the response with the higher score wins.",
 }
 
