@@ -79,7 +79,7 @@ def _start_service() -> None:
 
     If its last request gets no answer, it may never end by itself: 5 times in 72 (wandb 0.31, 6 processes, two cores).
     """
-    wandb.setup(settings=wandb.Settings(silent=True)).ensure_service()
+    wandb.setup(settings=wandb.Settings(silent=True, mode="online")).ensure_service()
     leaving = threading.Event()
     # started now, because since Python 3.12 no thread can start at exit
     threading.Thread(target=_end_service, args=(leaving,), daemon=True).start()
@@ -150,8 +150,8 @@ class Writer:
             self._dir.cleanup()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            # The first line of a long answer says what the problem is.
-            text = one_line(str(error).strip().partition("\n")[0]) or type(error).__name__
+            # The first two lines of a long answer say what the problem is.
+            text = one_line(" ".join(str(error).strip().split("\n")[:2])) or type(error).__name__
             raise Unsent(f"{server()}: {text}") from error
         self.address = str(self._run.url)
         self._run.define_metric(STEP)
