@@ -56,7 +56,7 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_atomic(path: Path, text: str, mode: int = 0o666) -> None:
+def write_atomic(path: Path, text: str | bytes, mode: int = 0o666) -> None:
     """Replace a file, with these permissions. A reader sees all of the old or all of the new content, also after a
     crash."""
     with _written_aside(path, text, mode) as aside:
@@ -78,12 +78,12 @@ def create_atomic(path: Path, text: str) -> bool:
 
 
 @contextmanager
-def _written_aside(path: Path, text: str, mode: int = 0o666) -> Iterator[Path]:
+def _written_aside(path: Path, text: str | bytes, mode: int = 0o666) -> Iterator[Path]:
     aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
         opener = partial(os.open, mode=mode)
-        with naming(path), open(aside, "w", encoding="utf-8", opener=opener) as file:
-            file.write(text)
+        with naming(path), open(aside, "wb", opener=opener) as file:
+            file.write(text.encode("utf-8") if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
         yield aside

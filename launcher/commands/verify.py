@@ -122,8 +122,8 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
         return {}
     present = provenance.collect(root, "", multirun_of(folder))
     path = folder / "dirty.patch"
-    patch = path.read_text(encoding="utf-8") if path.is_file() else ""
-    uncommitted = present.patches.get(present.patch or "", "")
+    patch = path.read_bytes() if path.is_file() else b""
+    uncommitted = present.patches.get(present.patch or "", b"")
     changes: dict[str, Any] = _different(_compared(then, patch), _compared(present.record, uncommitted))
     changes |= {name: {"then": "as the run used it", "now": why} for name, why in _changed(folder).items()}
     packages = _different(then.get("packages") or {}, present.record["packages"])
@@ -131,8 +131,8 @@ def differences(folder: Path, root: Path) -> dict[str, Any]:
     return changes | ({"packages": packages} if packages else {})
 
 
-def _compared(record: Mapping[str, Any], patch: str) -> dict[str, Any]:
-    changed = f"a patch of {patch.count(chr(10))} lines, {identity.content_hash(patch)}" if patch else "none"
+def _compared(record: Mapping[str, Any], patch: bytes) -> dict[str, Any]:
+    changed = f"a patch of {patch.count(10)} lines, {identity.content_hash(patch)}" if patch else "none"
     values = {key: record.get(key) for key in ("commit", "python", "platform", "host")}
     return {**values, "gpus": (record.get("devices") or {}).get("gpus"), "uncommitted changes": changed}
 

@@ -133,6 +133,6 @@ def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
             raise ValueError(f"this is the configuration of the run {run_id(actual)}, not of {other}")
 
 
-def content_hash(text: str) -> str:
+def content_hash(text: str | bytes) -> str:
     """The first 16 hex digits of a text's sha256."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:ID_DIGITS]
+    return hashlib.sha256(text.encode("utf-8") if isinstance(text, str) else text).hexdigest()[:ID_DIGITS]

@@ -64,7 +64,7 @@ def path_of(multirun: Path, launch: Launch) -> Path:
     return launches_folder(multirun) / f"{launch.token}.json"
 
 
-def write(multirun: Path, launch: Launch, patches: Mapping[str, str] | None = None) -> Path:
+def write(multirun: Path, launch: Launch, patches: Mapping[str, bytes] | None = None) -> Path:
     """Write a launch's record, after the patches that its provenance names, by name; the path of the record."""
     keep_patches(multirun, patches or {})
     path = path_of(multirun, launch)
@@ -83,7 +83,7 @@ def closed(record: Path) -> Path:
     return record.with_suffix(".closed")
 
 
-def keep_patches(multirun: Path, patches: Mapping[str, str]) -> None:
+def keep_patches(multirun: Path, patches: Mapping[str, bytes]) -> None:
     """Write uncommitted changes to files that only this user may read. patches: by name, which tells their content."""
     for name, patch in patches.items():
         path = launches_folder(multirun) / name

@@ -209,13 +209,13 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEX
 class Provenance:
     """What is the same for all runs of a launch (folder.Provenance).
 
-    `patch` is the name of the patch of the project's uncommitted changes, None without any; `patches` has the text of
+    `patch` is the name of the patch of the project's uncommitted changes, None without any; `patches` has the bytes of
     each patch that this or the record names, by name.
     """
 
     record: Mapping[str, Any]
     patch: str | None
-    patches: Mapping[str, str]
+    patches: Mapping[str, bytes]
 
     def warning(self) -> str | None:
         """The new files that the patch leaves out because they may hold secrets, in one line for the user."""
@@ -230,7 +230,7 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
 
     Files in the folder `multirun` are results, and do not count as changes of the code.
     """
-    patches: dict[str, str] = {}
+    patches: dict[str, bytes] = {}
     tree, patch = _tree(root, _without(root, multirun), patches)
     record = {
         **tree,
@@ -246,7 +246,7 @@ def collect(root: Path, command: str, multirun: Path | None = None, user_code: I
     return Provenance(record, patch, patches)
 
 
-def _tree(root: Path, paths: Sequence[str], patches: dict[str, str]) -> tuple[dict[str, Any], str | None]:
+def _tree(root: Path, paths: Sequence[str], patches: dict[str, bytes]) -> tuple[dict[str, Any], str | None]:
     """The commit of a repository, and the name of the patch of its changes at these paths (git's pathspecs; none: all),
     which it adds to `patches`. A patch is named by its content and the user."""
     # What an installed wheel is in may be the repository of somebody else.
@@ -264,12 +264,12 @@ def _tree(root: Path, paths: Sequence[str], patches: dict[str, str]) -> tuple[di
     }
     if patch is None:
         return record, None
-    name = f"{hashlib.sha256(f'{os.getuid()} {patch}'.encode()).hexdigest()[:16]}.patch"
+    name = f"{hashlib.sha256(f'{os.getuid()} '.encode() + patch).hexdigest()[:16]}.patch"
     patches[name] = patch
     return record, name
 
 
-def _sources(sources: Iterable[Source], patches: dict[str, str]) -> dict[str, dict[str, Any]]:
+def _sources(sources: Iterable[Source], patches: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     """The provenance of the user's packages and files, by path: the content of each, and the commit of its repository
     with the changes of all that are in it."""
     top_of = {source: _top(source.path.resolve().parent) for source in sources}
@@ -378,7 +378,7 @@ def _without(root: Path, multirun: Path | None) -> list[str]:
 
 def _patch(
     root: Path, new: Sequence[bytes], left_out: Iterable[bytes], paths: Sequence[str]
-) -> tuple[str | None, bool]:
+) -> tuple[bytes | None, bool]:
     """The difference to HEAD with these new files, masked, and whether `git apply` restores the tree exactly.
 
     The new files are added to a copy of git's index; the user's index stays as it is.
@@ -397,8 +397,8 @@ def _patch(
         patch = _git(root, ["diff", "HEAD", "--binary", *plain, "--", *paths], environment)
     if not patch:
         return None, patch is not None
-    masked = mask_patch(patch.decode("utf-8", "replace"))
-    return masked, masked.encode() == patch
+    masked = mask_patch(patch.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return masked, masked == patch
 
 
 def _git(

@@ -46,6 +46,12 @@ def contents(tree: Path) -> dict[str, bytes]:
 
 
 def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: Path, tmp_path: Path) -> None:
+    (tree / "latin.py").write_bytes(b"# coding: latin-1\na = 'caf\xe9'\n")
+    (tree / "lines.txt").write_bytes(b"a\r\nb\r\n")
+    commit(tree)
+    (tree / "latin.py").write_bytes(b"# coding: latin-1\na = '\xe9t\xe9'\n")
+    (tree / "lines.txt").write_bytes(b"a\r\nc\xff\r\n")
+    (tree / "new.py").write_bytes(b"# coding: latin-1\nname = '\xe9'\n")
     new = {"new folder/méthode [1].py": "eos_token=tokenizer.eos_token\n", "empty.py": "", "staged.py": "s = 1\n"}
     write(tree, {"old.py": "a = 1\nb = 'changed'\nc = 3\n", **new})
     (tree / "gone.py").unlink()
@@ -55,9 +61,13 @@ def test_the_patch_gives_the_tree_back_with_new_changed_and_deleted_files(tree: 
     assert git(tree, "status", "--porcelain") == before  # the user's index is as it was
     assert found.record["dirty"] and found.record["patch"] == {"exact": True, "left_out": []}
     git(tmp_path, "clone", "-q", str(tree), "copy")
-    (tmp_path / "dirty.patch").write_text(text(found))
+    (tmp_path / "dirty.patch").write_bytes(found.patches[found.patch or ""])
     git(tmp_path / "copy", "apply", str(tmp_path / "dirty.patch"))
     assert contents(tmp_path / "copy") == contents(tree)
+    folder = frozen(tmp_path / "m")
+    (folder / "provenance.json").write_text(json.dumps(found.record))
+    shutil.copy(tmp_path / "dirty.patch", folder)
+    assert "uncommitted changes" not in verify.differences(folder, tree)
 
 
 def test_data_and_results_are_named_or_left_out_of_the_patch(tree: Path) -> None:
@@ -152,7 +162,7 @@ def configured(reward: str) -> dict[str, Any]:
 def text(found: provenance.Provenance) -> str:
     """The patch of the project's changes."""
     assert found.patch is not None
-    return found.patches[found.patch]
+    return found.patches[found.patch].decode()
 
 
 def used(reward: str) -> list[provenance.Source]:
@@ -181,9 +191,9 @@ def test_a_package_is_recorded_with_its_own_commit_and_patch_and_without_git_by_
     assert first["commit"] == git(outside, "rev-parse", "HEAD")
     assert (first["repository"], first["dirty"]) == (str(outside.parent), True)
     patch = found.patches[first["patch"]]
-    assert "# changed" in patch and "not imported" not in patch
+    assert b"# changed" in patch and b"not imported" not in patch
     launch_record.write(tmp_path / "m", Launch(found.record, patch=found.patch), found.patches)
-    assert (tmp_path / "m" / "launches" / first["patch"]).read_text() == patch
+    assert (tmp_path / "m" / "launches" / first["patch"]).read_bytes() == patch
 
 
 def test_users_code_that_is_not_as_it_was_is_said(outside: Path, tmp_path: Path) -> None:
