@@ -43,8 +43,11 @@ def test_a_folder_without_a_plan_is_refused(tmp_path):
         analysis.frame(tmp_path)
 
 
-def test_the_notebook_runs(experiment, monkeypatch):
-    monkeypatch.chdir(experiment.parent)
+@pytest.mark.parametrize("place", [".", "docs"])
+def test_the_notebook_runs(experiment, monkeypatch, place):
+    (experiment.parent / "rlsweep.toml").touch()
+    (experiment.parent / "docs").mkdir()
+    monkeypatch.chdir(experiment.parent / place)
     names: dict[str, object] = {}
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
         if cell["cell_type"] == "code":
