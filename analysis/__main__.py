@@ -3,7 +3,8 @@
 Exit code 0: the report is written, whatever it says, the runs are imported, or what was asked is printed; 1: what
 --json asked for could not be printed; 2: there is no plan to report on, it asks for something unknown, the arguments
 contradict each other, or runs cannot be imported as asked. With --gate, of the primary question: 0: every comparison
-with the baseline is decided for the better; 4: one is decided for the worse; 3: neither.
+with the baseline is decided for the better; 4: one is decided for the worse; 3: neither. With --judge, first that of
+`judge`, unless it is 0.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _report(chosen: argparse.Namespace) -> int:
+    from analysis.judging.commands import as_declared
     from analysis.report import decided, terminal, write
     from analysis.report.paper import write_paper
 
@@ -87,10 +89,7 @@ def _report(chosen: argparse.Namespace) -> int:
     if folder is None or not (folder / "plan.json").exists():
         folder, said = _imported(chosen.words, given)
         given = {}  # which the plan has
-    if chosen.judge:
-        from analysis.judging.commands import as_declared
-
-        as_declared(folder)  # a report without win rates says so
+    code = as_declared(folder) if chosen.judge else 0  # a report without win rates says so
     with uncollected():  # millions of objects
         asked = given.get("metric", ()), given.get("direction")
         written = write(folder, chosen.figures, given.get("baseline"), *asked)
@@ -102,7 +101,7 @@ def _report(chosen: argparse.Namespace) -> int:
         print(text, end="", flush=True)
     if chosen.json and Dropping.failed:
         return 1
-    return _GATE[decided(written.study)] if chosen.gate else 0
+    return code or (_GATE[decided(written.study)] if chosen.gate else 0)
 
 
 def _study_arguments(parser: argparse.ArgumentParser) -> None:

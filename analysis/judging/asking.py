@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,8 +40,7 @@ _TEMPLATE_TOKENS = 256
 #: The fix for each HTTP status with which a server refuses.
 _FIXES = {
     400: "correct what the server names; judge.max_characters leaves out pairs that are too long",
-    401: "name the environment variable that has the key in judge.key_env",
-    403: "name the environment variable that has the right key in judge.key_env",
+    **dict.fromkeys((401, 403), "check the key; judge.key_env names the environment variable that has it"),
     404: "check judge.base_url and judge.model",
     405: "check judge.base_url",
     413: "leave long pairs out with judge.max_characters",
@@ -77,14 +76,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Endpoint:
-    """A server and a model. Raises BadJudge if the variable of the key is not set."""
+    """A server and a model. Raises BadJudge if the variable of the key has none, or what no request can have."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         self._key = os.environ.get(settings.key_env, "").strip() if settings.key_env is not None else None
-        if self._key == "":
-            name = settings.key_env
-            raise BadJudge(f"command line: judge.key_env = {name}: the variable is not set. Fix: export {name}=KEY")
+        if self._key is not None and not (self._key and self._key.isascii() and self._key.isprintable()):
+            rule, name = "must be one line of ASCII" if self._key else "is not set", settings.key_env
+            raise BadJudge(f"command line: judge.key_env = {name}: the variable {rule}. Fix: export {name}=KEY")
         local = urlsplit(settings.base_url).hostname in _LOCAL
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if local else None))
 
@@ -100,16 +99,26 @@ class Endpoint:
         request = urllib.request.Request(asked.address, json.dumps(body).encode(), headers, method="POST")
         try:
             with self._opener.open(request, timeout=asked.timeout_s) as response:
-                return _parsed(self._body(response))
+                return _parsed(self._body(response), self._said)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(error) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._broken(error.reason if isinstance(error, urllib.error.URLError) else error) from None
 
     def hidden(self, text: str) -> str:
         """A text without the key and without other secrets of the environment."""
         return mask(text.replace(self._key, MASK) if self._key else text)
+
+    def _said(self, body: bytes) -> str:
+        """A server's own words, masked."""
+        text = body.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            error = json.loads(text)
+            error = error.get("error", error) if isinstance(error, dict) else error
+            text = str(error.get("message", error) if isinstance(error, dict) else error)
+        text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        return self.hidden(text)[:_SHOWN]
 
     def _body(self, response: Any) -> bytes:
         """All of a response. TimeoutError: it trickles for longer than the time limit."""
@@ -127,15 +136,16 @@ class Endpoint:
         return b"".join(parts)
 
     def _refused(self, error: urllib.error.HTTPError) -> NoAnswer | BadJudge:
+        said = ""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            said = self._said(error.read(_MOST_BYTES))
+        why = f"HTTP {error.code}: {said or error.reason}"
         if error.code in (408, 409, 425, 429) or error.code >= 500:
             # What a gateway gave up on, the model behind it may have answered.
             taken = error.code >= 500 and error.code != 503
-            return NoAnswer(f"HTTP {error.code}", taken, seconds(error.headers.get("Retry-After")))
-        said = ""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            said = self.hidden(_message(error.read(_MOST_BYTES).decode("utf-8", "replace")))
+            return NoAnswer(why, taken, seconds(error.headers.get("Retry-After")))
         fix = _FIXES.get(error.code, "check judge.base_url" if error.code < 400 else "correct what the server names")
-        return BadJudge(f"{self._settings.address}: HTTP {error.code}: {said or error.reason}. Fix: {fix}")
+        return BadJudge(f"{self._settings.address}: {why}. Fix: {fix}")
 
     def _broken(self, reason: object) -> NoAnswer | BadJudge:
         """What a connection that failed means. reason: an exception, or a text."""
@@ -179,28 +189,21 @@ def verdict(text: str) -> Verdict | None:
     return {"a": "first", "b": "second", "tie": "tie"}[match[1].lower()] if match else None  # type: ignore[return-value]
 
 
-def _parsed(body: bytes) -> ModelAnswer:
+def _parsed(body: bytes, said: Callable[[bytes], str]) -> ModelAnswer:
     try:
         value = json.loads(body)
         text = value["choices"][0]["message"]["content"]
+        if isinstance(text, list):
+            text = "".join(part["text"] for part in text if part["type"] == "text")
         if not isinstance(text, str | None):
             raise TypeError
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        raise NoAnswer("not a chat completion") from None
+        raise NoAnswer(f"not a chat completion: {said(body)}") from None
     usage = value.get("usage")
     counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
     taken = Tokens(*counts) if all(type(count) is int and count >= 0 for count in counts) else None
     # without a text, all tokens went into thinking, or the model declined
     return ModelAnswer(text or "", taken, str(value.get("model") or ""))
-
-
-def _message(body: str) -> str:
-    """A server's own words."""
-    with contextlib.suppress(ValueError, RecursionError):
-        error = json.loads(body)
-        error = error.get("error", error) if isinstance(error, dict) else error
-        body = str(error.get("message", error) if isinstance(error, dict) else error)
-    return " ".join("".join(char if char.isprintable() else " " for char in body).split())[:_SHOWN]
 
 
 def seconds(header: str | None) -> float | None:

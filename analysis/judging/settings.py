@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from analysis.spec.settings import PairSelection, WinRate
-from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Section, explain, refusal
+from analysis.spec.validation import KEY_ALONE, BadPlan, Diagnostics, Section, explain
 from launcher.files import write_json
 
 #: The beginning of what a language model is told; it ends with how it must answer (FORMAT).
@@ -79,16 +79,6 @@ class JudgeSettings(WinRate):
     backoff_s: float = Field(default=1.0, gt=0, description="a number of seconds above 0: the first wait, then doubled")
     longest_wait_s: float = Field(default=300.0, gt=0, description="a number of seconds above 0")
     max_tokens_total: int | None = Field(default=None, ge=1, description="an integer 1 or more, or null: no limit")
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_an_address(cls, url: str, info: ValidationInfo) -> str:
-        parts = urlsplit(url)
-        if parts.username or parts.password:
-            raise refusal("has a user or a password", "name the key's variable in judge.key_env", shown=False)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise refusal("must be an address that begins with http:// or https://", "write https://HOST/v1")
-        return url.rstrip("/")
 
     @property
     def address(self) -> str:

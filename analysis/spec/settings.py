@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,10 @@ from analysis.stats.resolution import PAIRED, UNPAIRED
 REWARD = "analysis/reward_sum_mean"
 _TASK = "task"
 _NAMED = 8  # levels in a rule
+#: An address without a user, a password, a query and a fragment. Its parts are those that an HTTP client can use.
+_ADDRESS = re.compile(
+    r'(?ai)https?://(\[[0-9a-f:.]+\]|[\w-]{1,63}(\.[\w-]{1,63})*\.?)(:(?P<port>\d{1,5}))?(/[!"$->@-~]*)?'
+)
 
 
 class Primary(Section):
@@ -115,8 +120,25 @@ class WinRate(PairSelection):
     language model; without an address, the response with the higher reward wins."""
 
     base_url: str | None = Field(None, description="the address of a server that speaks OpenAI's protocol, or null")
-    model: str | None = Field(None, description="the name of the model, as the server has it, or null")
+    model: str | None = Field(None, validate_default=True, description="the name that the server has for it, or null")
     key_env: str | None = Field(None, description="the environment variable that has the key, or null: no key")
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        match = _ADDRESS.fullmatch(url or "http://HOST")
+        if match is None or int(match["port"] or 80) > 65_535:
+            rule = "must be the http or https address of a server, without a user, a password and a query"
+            fix = "write https://HOST/v1, and name the variable of a key in key_env"
+            raise refusal(rule, fix, shown=not {*"@?"} & {*(url or "")})
+        return url and url.rstrip("/")
+
+    @field_validator("model")
+    @classmethod
+    def _has_an_address(cls, model: str | None, info: ValidationInfo) -> str | None:
+        if "base_url" in info.data and bool(model) != bool(info.data["base_url"]):
+            raise refusal("a language model needs base_url and model", "give both, or neither: the reward then decides")
+        return model
 
 
 _Test = Annotated[

@@ -181,7 +181,7 @@ def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
     if swept.outcome.tripped is not None:
         return swept.outcome.tripped
     if swept.reports is None or any(swept.reports):
-        return "its report could not be written"
+        return "its report could not be written, or its responses not be judged"
     return None
 
 

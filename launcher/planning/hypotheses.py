@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -43,13 +44,16 @@ def _seeds(asked: Settings, n: int) -> str:
 
 
 def warnings(experiment: Experiment) -> list[str]:
-    """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, and one if either
-    is about a summary that is not judged; each with what would make them decidable. A line for each claim about the
-    variation over seeds says what it takes."""
+    """A line if the seeds cannot decide the primary question, one if they cannot decide hypotheses, one if either is
+    about a summary that is not judged, and one if the judge has no key; each with the fix. A line for each claim about
+    the variation over seeds says what it takes."""
     if not experiment.analysis:  # no question is declared
         return []
     asked = _asked(experiment)
     lines = [_primary_warning(experiment, asked), _warning(experiment, asked), _unjudged_warning(asked)]
+    key = None if asked.win_rate is None else asked.win_rate.key_env
+    if key is not None and not os.environ.get(key, "").strip():
+        lines.append(f"analysis.win_rate.key_env = {key}: the variable is not set. Fix: export {key}=KEY")
     for claim in asked.hypotheses:
         seeds = len(experiment.seeds_of().get(claim.group, ()))
         if claim.kind == "variation" and claim.high is not None and seeds > 1:

@@ -72,6 +72,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _unclear(self, _: str, body: dict[str, Any]) -> None:
         self._say("Verdict: A\nBut perhaps B.", body)
 
+    def _parts(self, _: str, body: dict[str, Any]) -> None:
+        shown = [{"type": "reasoning", "text": "Verdict: tie"}, {"type": "text", "text": "Because.\n"}]
+        self._say([*shown, {"type": "text", "text": f"Verdict: {self.judge.verdict(body)}"}], body)
+
+    def _error(self, _: str, body: dict[str, Any]) -> None:
+        self._send(200, '{"error": {"message": "no endpoints found", "code": 404}}')
+
     def _html(self, _: str, body: dict[str, Any]) -> None:
         self._send(200, "<html>Sign in</html>")
 
@@ -104,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         key = self.headers.get("Authorization", "")
         self._send(int(action), json.dumps({"error": {"message": f"no: {key}"}}))
 
-    def _say(self, text: str, body: dict[str, Any]) -> None:
+    def _say(self, text: str | list[dict[str, str]], body: dict[str, Any]) -> None:
         content = {"model": "served", "choices": [{"message": {"role": "assistant", "content": text}}]}
         if self.judge.usage is not None:
             content["usage"] = self.judge.usage

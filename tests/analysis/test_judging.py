@@ -22,6 +22,8 @@ from analysis.judging.asking import seconds, verdict
 from analysis.judging.pairs import pairs
 from analysis.judging.results import State, judged, with_win_rates
 from analysis.judging.settings import BadJudge, JudgeSettings, PairSelection, read
+from analysis.spec.settings import settings
+from analysis.spec.validation import BadPlan
 from launcher.run import evaluations
 from launcher.run.folder import responses_path, run_folder
 from tests.analysis.conftest import ANALYSIS, MakeSweep, refusal, replan, reported
@@ -218,7 +220,7 @@ def test_the_server_may_ask_to_wait_but_not_for_a_day(folder: Path, capsys: Any)
 
 @pytest.mark.parametrize(
     ("action", "said"),
-    [("401", "Fix: name the environment variable"), ("404", "check judge.base_url"), ("400", "correct what the server"),
+    [("401", "Fix: check the key; judge.key_env"), ("404", "check judge.base_url"), ("400", "correct what the server"),
      ("redirect", "HTTP 302")],
 )  # fmt: skip
 def test_a_refusal_is_shown_with_the_servers_words_and_without_the_key(
@@ -244,6 +246,29 @@ def test_a_wait_is_a_number_of_seconds_or_a_date() -> None:
     assert seconds("Fri, 21 Oct 2095 07:28:00 GMT") > 1e8
 
 
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [("busy", "HTTP 429: slow down, 1 times"), ("500", "HTTP 500: no: Bearer ***, 1 times"),
+     ("error", "not a chat completion: no endpoints found, 1 times"),
+     ("html", "not a chat completion: <html>Sign in</html>, 1 times")],
+)  # fmt: skip
+def test_a_server_that_does_not_answer_is_shown_with_its_words_and_without_the_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, action: str, said: str
+) -> None:
+    monkeypatch.setenv("OWN_ACCESS", "hidden-words-of-mine")
+    with serving(lambda count, body: action) as server:
+        assert ask(folder, server, "judge.key_env=OWN_ACCESS", "judge.parallel=1", "judge.retries=0") == 1
+    printed = capsys.readouterr()
+    assert said in printed.err and "hidden-words" not in printed.out + printed.err
+
+
+def test_an_answer_in_parts_is_that_of_its_texts(folder: Path) -> None:
+    with serving(lambda count, body: "parts") as server:
+        assert ask(folder, server) == 0
+    (one,) = judged(read_sweep(folder))
+    assert one.count(State.JUDGED) == 23 and one.win_rates("C0")["C1", "C1-0"] == pytest.approx(4.5 / 6)
+
+
 def test_no_key_is_sent_unless_its_variable_is_named(judgeable: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-somewhere-else-0123456789")
     with serving() as server:
@@ -260,12 +285,24 @@ def test_an_answer_without_a_verdict_is_asked_again_and_then_recorded(folder: Pa
         assert len([key for key in keys_of(server) if key[0] == "p1"]) == len(asked)
     (one,) = judged(read_sweep(folder))
     assert one.count(State.UNREADABLE) == 4 and one.count(State.OPEN) == 0
-    assert one.win_rates("C0")["C1", "C1-0"] == pytest.approx(3.5 / 5)  # neither won nor lost
+    # of five different texts four are read, of which three won: the fifth counts as they do beside the tie
+    assert one.win_rates("C0")["C1", "C1-0"] == pytest.approx((5 * 3 / 4 + 0.5) / 6)
+    wins = one.wins(["C0", "C1", "PTRW"])
+    assert wins[0, 1, 0] == pytest.approx(3 + 0.8 / 2) and wins[0, 0, 1] == pytest.approx(1 + 0.8 / 2)
     with serving() as server:
         assert ask(folder, server, "judge.attempts=3") == 0
         assert {key[0] for key in keys_of(server)} == {"p1"}
     (one,) = judged(read_sweep(folder))
     assert one.count(State.UNREADABLE) == 0
+
+
+def test_a_judge_that_cannot_be_read_gives_no_rate(judgeable: Made, capsys: Any) -> None:
+    folder = judgeable({("C0", 0): [3, 3, 3], ("C1", 0): [9, 3, 3], ("C0", 1): [3, 3, 3], ("C1", 1): [3, 3, 3]})
+    with serving(lambda count, body: "unclear") as server:
+        assert ask(folder, server) == 0
+    (one,) = judged(read_sweep(folder))
+    assert one.win_rates("C0") == {("C0", "C0-1"): 0.5, ("C1", "C1-1"): 0.5}  # where all texts are equal
+    assert "win rate 0.500 (1 run)" in capsys.readouterr().out
 
 
 def test_ties_of_equal_texts_do_not_count_before_the_prompts_around_them(judgeable: Made) -> None:
@@ -389,6 +426,8 @@ def test_two_clients_do_not_ask_at_the_same_time(folder: Path, capsys: Any) -> N
     [
         "judge.base_url=ftp://host judge.modell=x judge.parallel=0 model=x judge.attempts=0",
         "judge.base_url=https://me:word@host/v1 judge.model=m",
+        "judge.base_url=https://me:word@host:x/v1 judge.model=m",
+        "judge.base_url=https://host/v1?key=word@ judge.model=m",
     ],
 )
 def test_everything_wrong_with_the_settings_is_said_at_once(words: str, worded: Worded) -> None:
@@ -400,10 +439,30 @@ def test_everything_wrong_with_the_settings_is_said_at_once(words: str, worded: 
 @pytest.mark.parametrize(
     ("url", "address"),
     [("http://host:8000", "http://host:8000/v1/chat/completions"), ("https://h/v1/", "https://h/v1/chat/completions"),
-     ("https://h/api/v3", "https://h/api/v3/chat/completions")],
+     ("https://h/api/v3", "https://h/api/v3/chat/completions"), ("http://[::1]:80", "http://[::1]:80/v1/chat/completions"),
+     ("http://my_host.x./@a", "http://my_host.x./@a/chat/completions")],
 )  # fmt: skip
 def test_an_address_without_a_path_gets_openais(url: str, address: str) -> None:
     assert read([f"judge.base_url={url}", "judge.model=m"], JudgeSettings).address == address
+
+
+BAD_ADDRESSES = """http://.foo/v1 http://a..b http://h/v\u00e9 http://h\u00e9/v1 http://h:abc/v1 http://h:65536 http://[::1
+http:///v1 h/v1 ftp://h/v1 http://h/v1?api-version=1 http://h/v1#x http://me@h/v1 http://me:secret@h:x/v1"""
+
+
+@pytest.mark.parametrize(
+    ("key", "declared"),
+    [
+        *(
+            ("base_url", {"base_url": url, "model": "m"})
+            for url in (*BAD_ADDRESSES.split(), "http://h h", "http://h\t")
+        ),
+        *(("model", one) for one in ({"base_url": "http://h"}, {"base_url": "http://h", "model": ""}, {"model": "m"})),
+    ],
+)
+def test_a_judge_that_cannot_be_asked_is_refused_where_it_is_declared(key: str, declared: dict[str, str]) -> None:
+    said = refusal(BadPlan, lambda: settings({"win_rate": declared}))
+    assert f"analysis.win_rate.{key}" in said and "secret" not in said and "\n" not in said
 
 
 def test_a_key_that_is_not_set_is_refused_before_anything_is_written(folder: Path, capsys: Any, worded: Worded) -> None:
@@ -412,6 +471,21 @@ def test_a_key_that_is_not_set_is_refused_before_anything_is_written(folder: Pat
         assert server.requests == []
     worded(capsys.readouterr().err)
     assert not (folder / "judged").exists()
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-words-of-mine\nsecond", "sk-words-of-mine\u2026", "sk-words\xe9", "sk-words\x07mine"]
+)
+def test_a_key_that_no_request_can_have_is_refused_and_not_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, key: str
+) -> None:
+    monkeypatch.setenv("OWN_ACCESS", key)
+    with serving() as server:
+        assert ask(folder, server, "judge.key_env=OWN_ACCESS") == 2
+        assert server.requests == []
+    printed = capsys.readouterr()
+    assert "judge.key_env = OWN_ACCESS: the variable must be one line of ASCII" in printed.err
+    assert "words" not in printed.out + printed.err
 
 
 def test_a_further_number_of_the_reward_decides_by_its_name(judgeable: Made, capsys: Any) -> None:
@@ -463,6 +537,15 @@ def test_an_experiment_declares_its_judge_the_group_that_it_wins_against_and_the
     assert (found.report / "figures" / "curve_eval_win_rate.svg").is_file()
 
 
+def test_the_win_rates_before_the_first_step_are_those_of_the_responses_then(judgeable: Made) -> None:
+    folder = judgeable({("C0", 0): [3, 3, 3, 3], ("C1", 0): [9, 9, 9, 3]}, win_rate={"points": 2})
+    write_responses(folder, {("C0", 0): [3, 3, 3, 3], ("C1", 0): [9, 1, 1, 1]}, 0)
+    assert main(["judge", str(folder), "--by", "reward"]) == 0
+    (one,) = judged(read_sweep(folder))
+    assert one.steps == (8, 0)
+    assert [one.win_rates("C0", step)["C1", "C1-0"] for step in (0, 8, None)] == [0.25, 0.875, 0.875]
+
+
 def test_groups_with_the_same_runs_have_the_same_results(judgeable: Made) -> None:
     """As a baseline at its tuned and at its fixed setting, where the best setting is the fixed one."""
     folder = judgeable(metrics=["eval/win_rate"], win_rate={"against": "PTRW", "points": 1, "prompts": 5})
@@ -486,6 +569,11 @@ def test_a_declared_language_model_is_asked_before_the_report(judgeable: Made, c
         reported(folder, "--judge")
         assert server.answered
     assert [one.judge.name for one in judged(read_sweep(folder))] == ["some_model"]
+    assert main(["report", str(folder), "--judge", "--gate"]) == 3
+    with serving(lambda count, body: "404") as server:  # a report is written, and says that its judge was not asked
+        section = {"win_rate": {"base_url": server.url, "model": "another"}}
+        replan(folder, lambda plan: plan["analysis"].update(section))
+        assert main(["report", str(folder), "--judge"]) == main(["report", str(folder), "--judge", "--gate"]) == 2
     assert main(["judge", str(folder), "judge.against=C7", *FAST]) == 2
     assert "judge.against = C7: there is no such group. Fix: choose one of C0, C1, PTRW" in capsys.readouterr().err
 

@@ -372,6 +372,16 @@ def test_a_plan_says_that_a_best_value_is_not_judged(worded):
         worded(hypotheses.warnings(*make(*words, word).experiments))
 
 
+def test_a_plan_says_that_the_key_of_its_judge_is_not_set(monkeypatch, worded):
+    judge = "analysis.win_rate={base_url: 'http://host/v1', model: m, key_env: OWN_ACCESS}"
+    (declared,) = make("experiment=bnto_main", "scale=tiny", "hypothesis=[]", judge).experiments
+    for value in (None, "  "):
+        monkeypatch.setenv("OWN_ACCESS", value) if value else monkeypatch.delenv("OWN_ACCESS", raising=False)
+        worded(hypotheses.warnings(declared))
+    monkeypatch.setenv("OWN_ACCESS", "hidden")
+    assert hypotheses.warnings(declared) == []
+
+
 def test_a_plan_names_what_its_seeds_cannot_decide(capsys, worded):
     arguments = ("experiment=bnto_main", "scale=tiny", "hypothesis=bnto_gate")
     flips = "analysis.family=max_t"
