@@ -75,7 +75,8 @@ class StratifiedBootstrap:
 
         def statistic(_: Array, counts: Counts | None) -> Array:
             drawn = [self.scores] if counts is None else map(self._drawn, counts)
-            return np.stack([np.atleast_1d(np.asarray(func(scores), dtype=np.float64)) for scores in drawn])
+            found = np.stack([np.atleast_1d(np.asarray(func(scores), dtype=np.float64)) for scores in drawn])
+            return found[0] if counts is None else found
 
         whole = self.scores.reshape(*self.scores.shape[:2], -1)
         return _ends(resample.stratified(whole, statistic, 1 - size, resamples=reps, seed=self.seed))

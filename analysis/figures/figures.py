@@ -30,7 +30,7 @@ from analysis.figures.canvas import (
     styled,
 )
 from analysis.figures.traces import tell, tell_members
-from analysis.findings.study import AXES, Block, Study
+from analysis.findings.study import AXES, Block, Reason, Study
 from analysis.spec import registry
 from analysis.spec.figure_spec import Picture
 from analysis.spec.metric_catalog import capital
@@ -111,7 +111,9 @@ def _differences(study: Study) -> Sketch | None:
     paired = study.settings.pairing == "seed"
     drawn = "with the interval of the test that decides"
     if not any(comparison.interval for comparison in shown):
-        why = "the best of a curve favours noise" if measure.summary == "best" else "the seeds are too few for one"
+        grounds = {comparison.ground.reason for comparison in shown if comparison.ground}
+        why = "their differences are equal" if Reason.NO_SPREAD in grounds else "the seeds are too few for one"
+        why = "the best of a curve favours noise" if measure.summary == "best" else why
         drawn = f"without an interval, because {why}"
     sides = {"higher": " Right of the line is better.", "lower": " Left of the line is better."}
     caption = (

@@ -10,8 +10,6 @@ from analysis.stats import t_test
 from analysis.stats.contrast import Contrast
 from analysis.stats.numbers import Interval
 
-_MOST = 0.2  # the highest level that `bounded.outer_interval` knows how to ask at, rounded down
-
 
 @dataclass(frozen=True)
 class Ratio:
@@ -79,7 +77,7 @@ def _of_bounded(contrast: Contrast, budget: float, level: float) -> Interval:
     """The ratio's interval from those of both means of times, at least two each, between 0 and the budget."""
     if not level > 0:
         return 0.0, math.inf
-    above, below = (t_test.outer_interval(times, 0.0, budget, min(level, _MOST)) for times in (contrast.a, contrast.b))
+    above, below = (t_test.outer_interval(times, 0.0, budget, level) for times in (contrast.a, contrast.b))
     if above is None or below is None:
         return 0.0, math.inf
     return above[0] / below[1], above[1] / below[0] if below[0] > 0 else math.inf

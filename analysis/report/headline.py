@@ -13,6 +13,7 @@ from analysis.data.sweep import Run, Sweep
 from analysis.findings.study import Comparison, Outcome, Reason, Study, as_declared, collapse, registered
 from analysis.spec.cell import grouped
 from analysis.spec.metric_catalog import WIN_RATE, capital, describe
+from analysis.spec.registry import is_judged
 from analysis.spec.validation import counted, some
 from analysis.stats import power
 from analysis.stats.contrast import Contrast
@@ -394,7 +395,8 @@ def _limits(study: Study) -> tuple[str, ...]:
         )
     lines += [*selection_lines(study, [block]), *averaged(study)]
     lines += wording.interim_lines(study)
-    sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in block.comparisons if c.n and not c.standing}
+    judged = [c for c in block.comparisons if c.n and not c.standing and is_judged(measure.summary)]
+    sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in judged}
     for (n, m), contrast in sorted(sizes.items()):
         members = [c for c in block.comparisons if (c.contrast.a.size, c.contrast.b.size) == (n, m)]
         names = ", ".join(study.sweep.label(c.group) for c in members)

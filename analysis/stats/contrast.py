@@ -150,7 +150,7 @@ class Contrast:
         if self.test == "signflip":
             return exact.signflip(self._d, seed=self.seed)
         if self.test == "wilcoxon":
-            return exact.wilcoxon(self._d)
+            return exact.wilcoxon_around(self._d)
         if self.test == "relabel":
             return exact.relabel(self.a, self.b, seed=self.seed)
         return None if self._t is None else self._t.p()
@@ -208,7 +208,9 @@ class Contrast:
         # The signed-rank test changes its mind only where u - theta v of two pairs, or of one, sum to zero.
         above, right = np.triu_indices(self.n)
         with np.errstate(divide="ignore", invalid="ignore"):
-            turns = np.unique((u[above] + u[right]) / (v[above] + v[right]))
+            turns = (u[above] + u[right]) / (v[above] + v[right])
+        null, unit = (1.0, 1.0) if ratio else (0.0, float(np.abs(u).max()))
+        turns = np.unique(np.where(np.abs(turns - null) <= exact.TIE * unit, null, turns))
 
         def rejects(theta: float) -> bool:
             p = exact.wilcoxon(t_test.difference(u, theta * v))

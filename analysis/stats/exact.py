@@ -67,6 +67,22 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     return above_zero(min(1.0, 2 * float(chance.sum())))
 
 
+def wilcoxon_around(differences: ArrayLike) -> float | None:
+    """The largest p of `wilcoxon` of the differences (n,) and of these with the smallest shifts up and down.
+
+    Where a difference is zero, or two are opposite, a shift changes the ranks, and with them p. An interval of all
+    shifts that are not rejected then excludes zero only if all three are rejected.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    middles = np.abs(d[:, None] + d) / 2  # at which the test changes its mind
+    opposite = middles <= TIE * np.abs(d).max(initial=0.0)
+    if not opposite.any() or opposite.all():
+        return wilcoxon(d)
+    step = middles[~opposite].min() / 2
+    each = [wilcoxon(d + shift) for shift in (-step, 0.0, step)]
+    return None if each[1] is None else max(p for p in each if p is not None)
+
+
 def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     """Two-sided exact p of the rank-sum test of a (n,) and b (m,), finite, at least one each, else None.
 

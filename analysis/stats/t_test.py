@@ -125,6 +125,7 @@ def constant(values: Array, size: float | None = None) -> bool:
 
 
 MOST = 1.3  # times as wide as the t interval
+_HIGHEST = 0.2  # level of an interval by one more run, which is asked at a multiple of it
 _FURTHER = 4  # times alpha: the level of the intervals with one more run, chosen by simulation (benchmarks.validity)
 
 
@@ -143,12 +144,12 @@ def outer_interval(values: ArrayLike, low: float, high: float, alpha: float = 0.
     None with fewer than two values.
 
     It is the t interval at level 1 - alpha, extended to the t intervals at level 1 - 4 alpha of the same values and one
-    more: at `high` for the upper end, at `low` for the lower end. It exists where all values are equal, too. Raises
-    ValueError for alpha outside (0, 0.25), limits that are not finite and increasing, or a value outside of them.
+    more: at `high` for the upper end, at `low` for the lower end; for alpha above _HIGHEST it is that of _HIGHEST. It
+    exists where all values are equal, too. Raises ValueError for alpha outside (0, 1), limits that are not finite and
+    increasing, or a value outside of them.
     """
     check_alpha(alpha)
-    if alpha * _FURTHER >= 1:
-        raise ValueError(f"alpha = {alpha!r}: a number between 0 and {1 / _FURTHER:g} is needed")
+    alpha = min(alpha, _HIGHEST)
     if not (np.isfinite([low, high]).all() and low < high):
         raise ValueError(f"limits {low!r} and {high!r}: two finite numbers are needed, the lower one first")
     x = np.asarray(values, dtype=np.float64)

@@ -35,12 +35,13 @@ def test_equal_values_have_an_interval_and_one_value_has_none() -> None:
     assert mean_interval([1.0, 1.0, 1.0], 0, 1) is None
     assert found is not None and found[1] == 1 and 0.2 < found[0] < 0.6
     assert mean_interval([1.0], 0, 1) is None
+    assert outer_interval([0.2, 0.3], 0, 1, 0.6) == outer_interval([0.2, 0.3], 0, 1, 0.2)
 
 
 @pytest.mark.parametrize(
     ("values", "low", "high", "alpha", "message"),
     [([0.5, 1.5], 0, 1, 0.05, "outside of"), ([0.5, np.nan], 0, 1, 0.05, "outside of"),
-     ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"), ([0.5, 0.6], 0, 1, 0.25, "alpha = 0.25")],
+     ([0.5, 0.6], 1, 1, 0.05, "limits 1 and 1"), ([0.5, 0.6], 0, 1, 1.0, "alpha = 1.0")],
 )  # fmt: skip
 def test_what_has_no_meaning_is_refused(values: Any, low: float, high: float, alpha: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):

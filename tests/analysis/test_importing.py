@@ -306,7 +306,7 @@ def test_launcher_lists_imported_runs_and_leaves_them_alone(logs: Path, capsys: 
     first, second = imported(logs, command="python -m analysis import logs")
     where = ["--multirun", str(multirun)]
     assert launcher(["status", "theirs", *where]) == 0
-    assert "theirs: 2 runs: 2 done" in capsys.readouterr().out
+    assert "theirs: 2 runs of 1 step: 2 done" in capsys.readouterr().out
     assert launcher(["sync", "--json", *where]) == 0
     assert json.loads(capsys.readouterr().out)["server"] is None  # nothing was to be sent
     assert launcher(["reproduce", first.id, *where]) == 2

@@ -192,6 +192,11 @@ def readme(module: object) -> object:
     return lambda x: np.array([getattr(module, f"aggregate_{name}")(x) for name in names])
 
 
+def test_a_single_run_has_no_interval_of_several_numbers() -> None:
+    _, ends = rly.get_interval_estimates({"A": np.ones((1, 5))}, readme(rly))
+    assert ends["A"].shape == (2, 4) and np.isnan(ends["A"]).all()
+
+
 def test_the_calls_of_rliables_readme_give_its_numbers() -> None:
     random, library = np.random.default_rng(0), rliable()
     scores = {"A": random.normal(0.5, 1, (5, 12)), "B": random.normal(0.7, 1, (4, 12))}
