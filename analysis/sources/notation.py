@@ -76,7 +76,7 @@ class Column:
 
     def see(self, line: int, cell: str) -> None:
         """Take a cell as evidence of the notation."""
-        usual = cell.isdecimal() or ("." in self._marks and _USUAL.fullmatch(cell))
+        usual = ("" in self._marks and cell.isdecimal()) or ("." in self._marks and _USUAL.fullmatch(cell))
         if self.problem or not cell or (usual and False in self._percents):
             return
         if cell.strip().lower() in _ABSENT:
@@ -86,8 +86,8 @@ class Column:
         if mark is None:
             self.problem = f"line {line}: {self.name} = {cell!r}: not a number"
             return
-        self._marks.setdefault(mark, (line, cell))
         if text.lower() != "nan":
+            self._marks.setdefault(mark, (line, cell))
             self._percents.setdefault(text.endswith("%"), (line, cell))
 
     @property
@@ -100,9 +100,9 @@ class Column:
         """Whether other columns may say the decimal mark of a cell such as 1,234 or 1.234."""
         return not self.problem and not self.says and not self._marks.keys().isdisjoint(("?", "1.234"))
 
-    def settle(self, of_others: str | None, whole: bool) -> None:
+    def settle(self, of_others: str | None, whole: bool, delimiter: str) -> None:
         """Choose the notation. of_others: the decimal mark of the file's other columns, None if they have none, or
-        several; whole: whether the numbers are whole, so that 1,234 is 1234."""
+        several; whole: whether the numbers are whole, so that 1,234 is 1234; delimiter: what ends a cell."""
         known = {mark: self._marks[mark] for mark in ".," if mark in self._marks}
         self.mark = next(iter(known), None) or of_others or "."
         self.percent = True in self._percents
@@ -112,9 +112,12 @@ class Column:
             if len(cells) == 2:
                 first, (line, cell) = sorted(cells.values())
                 self.problem = f"line {line}: {self.name} = {cell!r} has another {what} than line {first[0]}"
-        if "?" in self._marks and not (known or of_others or whole):
-            line, cell = self._marks["?"]
-            both = f"{cell.replace(',', '')} or {cell.replace(',', '.')}"
+        # beside 64,64, which may be a list, 1.619 is 1619 only if its column has a number without a mark, such as 960
+        lists = delimiter == "\t" and of_others == "," and "" not in self._marks
+        doubt = "?" if of_others is None else "1.234" if lists else ""
+        if doubt and doubt in self._marks and not (known or whole):
+            line, cell = self._marks[doubt]
+            both = f"{re.sub('[,.]', '', cell)} or {cell.replace(',', '.')}"
             self.problem = f"line {line}: {self.name} = {cell!r} may be {both}, and no other cell says which"
 
     @property
@@ -141,8 +144,9 @@ class Column:
         return value / 100 if self.percent else value
 
 
-def settle(columns: Mapping[str, Column], whole: Iterable[str]) -> None:
-    """Choose the notation of each column of a file. whole: the columns of whole numbers."""
+def settle(columns: Mapping[str, Column], whole: Iterable[str], delimiter: str) -> None:
+    """Choose the notation of each column of a file. whole: the columns of whole numbers; delimiter: what ends a cell;
+    where that is a comma, 64,64 in quotes is a list and says nothing of other columns."""
     for name, column in columns.items():
-        others = {mark for other in columns.values() if other is not column for mark in other.says}
-        column.settle(others.pop() if len(others) == 1 else None, name in whole)
+        others = {mark for other in columns.values() if other is not column for mark in other.says} - {delimiter}
+        column.settle(others.pop() if len(others) == 1 else None, name in whole, delimiter)

@@ -164,10 +164,13 @@ def _header(path: Path) -> tuple[str, ...]:
     """The names of the columns; empty for an empty file."""
     if path.suffix == _PARQUET:
         return tuple(_parquet(path).schema_arrow.names)
-    with _text(path) as file:
-        line = next((line for line in file if not line.startswith("#")), "")
-    rows = list(csv.reader([line], delimiter=_delimiter(line)))
+    rows = list(csv.reader([line := _first_line(path)], delimiter=_delimiter(line)))
     return tuple(cell.strip() for cell in rows[0]) if rows else ()
+
+
+def _first_line(path: Path) -> str:
+    with _text(path) as file:
+        return next((line for line in file if not line.startswith("#")), "")
 
 
 def _text(path: Path) -> TextIO:
@@ -280,7 +283,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
         if not any(columns[name].is_open for name in kept):  # else other columns may say the decimal mark
             break
     problems += of_file
-    settle(columns, [table.step])
+    settle(columns, [table.step], "," if path.suffix == _PARQUET else _delimiter(_first_line(path)))
     return table
 
 
