@@ -400,7 +400,7 @@ def _read(
             for part in [kept] if refused is None else map(dict, apart):
                 try:
                     for run in format_.read(part, request.step, keys):
-                        if not run.log and homes_below[_home(Path(str(run.log.place)))] > 1:
+                        if not (run.log or run.log.recorded) and homes_below[_home(Path(str(run.log.place)))] > 1:
                             pass_over(Path(str(run.log.place)), "it has no step, and other runs are below it")
                             continue
                         run.folder, run.group = aside / f"{'beaten' if beaten else 'run'}-{next(number)}", group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -138,12 +139,18 @@ def refuse_several_logs(runs: Sequence[LoggedRun], naming: Naming) -> None:
     """Raises BadImport where several logs of one run, such as seed0/train and seed0/eval, would count as runs."""
     problems = Diagnostics()
     logs = () if naming.says("seed") or is_planned(runs) else [((run.group, _without_log(run)), run) for run in runs]
-    for (group, name), of_run in grouped(logs).items():
+    by_name = grouped(logs)
+    for (group, name), of_run in by_name.items():
         if len(of_run) > 1:
-            own = name.rpartition("/")[2]
+            folder, _, own = name.rpartition("/")
             short = [f"*{run.name.rpartition(own)[2]}" for run in of_run]
             rule = f"{len(of_run)} logs of this run would count as runs of their own: {some(short, _FIRST)}"
-            patterns = [glob.escape(before) + "*" + glob.escape(after)
+            # with what the names of the group have in common, so that it finds no run of another group
+            parts = [(of, *other.rpartition("/")) for of, other in by_name]
+            owns = [other for *place, _, other in parts if place == [group, folder]]
+            begin = os.path.commonprefix(owns)
+            end = os.path.commonprefix([other[len(begin) :][::-1] for other in owns])[::-1]
+            patterns = [glob.escape(before + begin) + "*" + glob.escape(end + after)
                         for before, _, after in (str(run.log.place).rpartition(own) for run in of_run)]  # fmt: skip
             common = max(patterns, key=lambda pattern: len(glob.glob(pattern))).removeprefix(f"{Path.cwd()}/")
             fix = f"give one for each run of a group, such as {group or 'GROUP'}='{common}'"

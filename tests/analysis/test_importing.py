@@ -893,14 +893,20 @@ def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
     epochs = [[*steps(range(40)), *steps(range(2), "eval")], [*steps(range(40, 42)), *steps(range(1, 3), "eval")]]
     (run_of,) = imported(run("c", *epochs), BY_NAME, metrics=("reward", "eval"))
     assert len(points(run_of)) == 42 and points(run_of, "eval") == {0: 0, 1: 1, 2: 2}
-    for seed in range(2):
+    for seed in range(3):
         with SummaryWriter(str(tmp_path / "lines" / f"ppo-s{seed}")) as writer:
             for step in range(4):
-                writer.add_scalars("a/loss", {"train": step, "val": 2 * step}, step)
+                if seed < 2:
+                    writer.add_scalars("a/loss", {"train": step, "val": 2 * step}, step)
                 writer.add_scalar("reward", 3 * step, step)
+    for line, factor in (("train", 1), ("val", 2)):  # as tensorboardX does
+        with SummaryWriter(str(tmp_path / "lines" / "ppo-s2" / "a" / "loss" / line)) as writer:
+            for step in range(4):
+                writer.add_scalar("a/loss", factor * step, step)
     runs = imported(tmp_path / "lines", BY_NAME, metrics=("reward", "a/loss/val"))
-    assert [points(each, "a/loss/val") for each in runs] == [{0: 0, 1: 2, 2: 4, 3: 6}] * 2
-    assert [points(each)[3] for each in runs] == [9, 9]
+    assert [points(each, "a/loss/val") for each in runs] == [{0: 0, 1: 2, 2: 4, 3: 6}] * 3
+    assert [points(each)[3] for each in runs] == [9, 9, 9]
+    assert "metrics are a/loss/train, a/loss/val, reward." in refused(tmp_path / "lines", BY_NAME, metrics=("a/loss",))
     killed = [(tag, at, 9.0 if at >= 45 else 1.0) for u in range(0, 100, 10)
               for tag, at in (("reward", u), *([("eval", u * 1000)] if u % 40 == 0 else []))]  # fmt: skip
     resumed = [("eval", 99_000, 2.0), *(("reward", u, 1.0) for u in range(45, 100, 10))]  # by environment steps, first

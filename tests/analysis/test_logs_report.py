@@ -143,6 +143,8 @@ def test_names_that_say_a_seed_say_the_groups(names: list[str], words: list[str]
         (["{}/abc{}/eval", "{}/abc{}/csv/train"], ["ppo", "dpo"]),
         (["{}/seed{}_train", "{}/seed{}_eval"], ["ppo", "dpo"]),
         (["{}/eval_x{}", "{}/test_x{}"], ["ppo", "dpo"]),
+        (["{}_seed{}/train", "{}_seed{}/eval"], ["ppo*", "dpo*"]),
+        (["seed{1}-{0}/train", "seed{1}-{0}/eval"], ["*ppo", "*dpo"]),
     ],
 )
 def test_several_logs_of_a_run_are_refused_and_the_fix_works(

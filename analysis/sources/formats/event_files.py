@@ -91,8 +91,9 @@ class Logged:
 @source
 class EventFiles:
     """A run is a folder. Below another run's folder, one with hyperparameters and at most one step belongs to that run,
-    as torch's SummaryWriter.add_hparams leaves it, and one of add_scalars, which is called TAG_NAME and has the tag TAG
-    alone: its metric is TAG/NAME. So does one without scalars below or above a run's folder."""
+    as torch's SummaryWriter.add_hparams leaves it, and one of add_scalars, which is called TAG_NAME, or TAG/NAME by
+    tensorboardX, and has the tag TAG alone: its metric is TAG/NAME. So does one without scalars below or above a run's
+    folder."""
 
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 
@@ -108,10 +109,12 @@ class EventFiles:
         for folder, name in reversed(list(places.items())):  # what is below a folder comes before it
             logged = _read(folder)
             tag, *others = {value.metric for value in logged.values} or [""]
-            start = f"{tag.replace('/', '_')}_"
-            if tag and not others and folder.parent in places and folder.name.startswith(start):
-                metric = f"{tag}/{folder.name.removeprefix(start)}"
-                lines.setdefault(folder.parent, []).extend(value._replace(metric=metric) for value in logged.values)
+            starts = f"{tag.replace('/', '_')}_", f"{tag}/"
+            above = ((home, folder.relative_to(home).as_posix()) for home in folder.parents if home in places)
+            home, path = next(((home, path) for home, path in above if path.startswith(starts)), (folder, ""))
+            if tag and not others and path:
+                metric = f"{tag}/{path[len(starts[0]) :]}"
+                lines.setdefault(home, []).extend(value._replace(metric=metric) for value in logged.values)
                 continue
             logged.values += lines.pop(folder, [])
             config = logged.hparams or of_parent.get(folder) or configuration_in([folder, folder.parent], keys)
