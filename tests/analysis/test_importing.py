@@ -476,17 +476,29 @@ def test_a_torn_file_is_read_up_to_the_tear_and_a_foreign_one_is_refused(theirs:
 
 
 def trainer_state(folder: Path, steps: int, height: float, planned: int = 40, **more: Any) -> None:
-    """A state as TRL writes it: entries of training and of evaluation every ten steps, and one at the end."""
+    """A state as TRL writes it: entries of training and of evaluation every ten steps, one at the end, and one of an
+    evaluation of the best checkpoint thereafter."""
     history: list[dict[str, Any]] = []
     for step in range(10, steps + 1, 10):
         history.append({"epoch": step / 40, "kl": 0.002, "loss": 0.0, "reward": height * step, "step": step})
         history.append({"epoch": step / 40, "eval_reward": height * step / 2, "eval_runtime": 9.1, "step": step})
     if steps == planned:
         history.append({"epoch": 1.0, "step": steps, "total_flos": 0.0, "train_runtime": 99.5})
+        history.append({"epoch": 1.0, "eval_reward": 99.0, "eval_runtime": 9.2, "step": steps})
     control = {"TrainerControl": {"args": {"should_training_stop": steps == planned}, "attributes": {}}}
     state = {"best_metric": None, "global_step": steps, "log_history": history, "max_steps": planned}
     folder.mkdir(parents=True)
     (folder / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control, **more}, indent=2))
+
+
+def test_an_evaluation_after_the_training_of_the_trainer_supersedes_nothing(tmp_path: Path) -> None:
+    trainer_state(tmp_path / "out" / "grpo-s0", 40, 1.0)
+    for metrics in (("reward",), ("eval_reward", "reward")):
+        done = import_runs(asked(tmp_path / "out", tmp_path / "m" / "x", BY_NAME, metrics=metrics))
+        (run,) = read_sweep(tmp_path / "m" / "x").runs
+        assert points(run) == {10: 10, 20: 20, 30: 30, 40: 40}
+        assert "Rows: 10 read, 9 used" in done.read[0] and "1 (evaluated again after the training)" in done.read[1]
+    assert points(run, "eval_reward") == {10: 5, 20: 10, 30: 15, 40: 20}
 
 
 def test_a_state_that_a_callback_stopped_has_ended_and_another_file_is_refused(tmp_path: Path, worded: Worded) -> None:

@@ -20,7 +20,8 @@ _FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
 
 @source
 class TrainerFiles:
-    """A run is a folder. Entries of one step, such as those of training and evaluation, are one line."""
+    """A run is a folder. Entries of one step, such as those of training and evaluation, are one line; of a metric that
+    comes again in it, the first value counts: the later one may be of the best checkpoint."""
 
     kind, files, beats = "Trainer", (_FILE,), ("JSONL", "TensorBoard", "verl's console", "CSV")
 
@@ -59,8 +60,16 @@ def _newest(folder: Path, problems: Diagnostics) -> tuple[Mapping[str, Any], Log
             rule = f"not a state of the Trainer ({error!r})"
             problems.add(str(path), KEY_ALONE, rule, "remove this file, or move it away")
     _, state, rows = max(states, key=lambda each: each[0], default=(0.0, {}, []))
+    last, known = None, set[str]()
     for step, values in rows:
-        log.add(step, {key: value for key, value in values.items() if value is not None})
+        known, last = known if step == last else set(), step
+        new = {key: value for key, value in values.items() if value is not None and key not in known}
+        if new or known.isdisjoint(values):
+            log.add(step, new)
+        else:  # the history of a run that was resumed is cut off first, so that it never goes back
+            log.unused["evaluated again after the training"] += 1
+            log.elsewhere += 1
+        known |= new.keys()
     return state, log
 
 
