@@ -283,7 +283,7 @@ def _named(
         plan["notes"].append(f"Recorded, not read: {counted(len(unread), 'metric')} ({names}). --metric reads more.")
     if recounted:
         plan["notes"].append("No seed is in two cells, so the seeds of each cell are counted from 1.")
-    plan["notes"] += [*_copies(named), *_formats(named), *_same_levels(named)]
+    plan["notes"] += [*_steps(request, runs), *_copies(named), *_formats(named), *_same_levels(named)]
     if chosen is not None:
         plan["notes"].append(f"Baseline: {chosen}, because no option names one (--baseline).")
     cells = [tuple(member.factors.items()) for member in named]
@@ -307,6 +307,15 @@ def _check_steps(step: str | None, runs: Sequence[LoggedRun]) -> None:
     otherwise = "name one that each run records, or leave these runs out"
     fix = otherwise if written(step) in recorded else closest(step, recorded, otherwise=otherwise)
     raise BadImport(Objection("--step", step, rule, fix))
+
+
+def _steps(request: ImportRequest, runs: Sequence[LoggedRun]) -> Iterator[str]:
+    """Notes for the columns that count the steps and that nobody named, and for the runs whose rows were sorted."""
+    by = sorted({run.log.by for run in runs if run.log.by.strip("_").lower() != "step"})
+    if by and request.step is None:
+        yield f"Steps: {some(by, _DIFFER)}, because no option names what counts them (--step)."
+    if unordered := [run.name for run in runs if run.log.unordered]:
+        yield f"The rows of these runs are in no order, and are sorted by their steps: {some(unordered, _DIFFER)}."
 
 
 def _copies(named: Sequence[Named]) -> Iterator[str]:

@@ -27,9 +27,12 @@ _SHORT = 2  # steps: an attempt that repeats its first step after so few is not 
 _FALLS = 4
 _LISTED = 3
 _APART = re.compile(r"[\s|]")  # no part of a metric's key
+#: What may count the steps by its name: global_step, time/total_timesteps, episode; not eval_steps_per_second.
+_COUNTER = re.compile(r"step(?!s?_per_sec)|(?:episode|epoch|iteration|update|frame)s?$", re.IGNORECASE)
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
 # Of docs/metrics.md: what a run says of its own size, and the key of a summary that says the same.
 _COUNTED = {"samples/total": "samples", "tokens/total": "tokens"}
+_NAME = "name what counts the steps by --step"
 _REMOVE = "remove or move away the earlier rows if the run began anew, else import the parts separately"
 
 
@@ -45,7 +48,7 @@ ATTEMPTS: ContextVar[int] = ContextVar("ATTEMPTS", default=1)
 
 def is_kept(metric: str) -> bool:
     """Whether logs keep a metric: it is asked for, or may count the steps, or says the size of the run."""
-    return is_asked(metric) or written(metric) in _COUNTED or "step" in metric.lower()
+    return is_asked(metric) or written(metric) in _COUNTED or bool(_COUNTER.search(metric))
 
 
 def is_asked(metric: str) -> bool:
@@ -91,7 +94,8 @@ class Log:
     place: the file, for messages. metrics[name]: its numbers; recorded: the names, also of metrics that are not kept
     (ASKED). unused: how many rows do not count, by reason. left_out: the metrics that cannot be read, each with a cell
     that is not a number; read_as: those in another notation than Python's, each with a cell; by: the metric, column or
-    key that counts the steps; elsewhere: how many rows were read that are not here, because they do not count.
+    key that counts the steps; unordered: whether the rows are in no order of them; elsewhere: how many rows were read
+    that are not here, because they do not count.
     After `resolve` or `overwritten`, steps and attempts: of each row; kept: whether it is written; superseded: whether
     a later attempt replaces it; used: how many count. After `write`, cells: how many numbers each metric has, by the
     name that it is written under; read: how many rows; summary: of the run's end; last_step; last_attempt; finished: in
@@ -106,6 +110,7 @@ class Log:
         self.left_out: dict[str, str] = {}
         self.read_as: dict[str, str] = {}
         self.by = "step"
+        self.unordered = False
         self.elsewhere = 0
         self.histograms: list[tuple[int, dict[str, Any]]] = []  # with the row of each
         self._kept: list[str] = []
@@ -158,14 +163,17 @@ class Log:
             self._count_by(step, np.cumsum(back))
         falls = self.steps[1:] < self.steps[:-1]
         # steps that fall often, in a quarter of the rows, and never repeat are of rows in no order, not of attempts
-        unordered = falls.sum() >= max(_FALLS, len(self) / _FALLS) and np.unique(self.steps).size == len(self)
-        back[1:] = back[1:] & ~falls if unordered else back[1:] | falls
+        self.unordered = self._is_often(falls.sum()) and np.unique(self.steps).size == len(self)
+        back[1:] = back[1:] & ~falls if self.unordered else back[1:] | falls
         new = back.copy()
         new[1:] |= self.steps[1:] != self.steps[:-1]
         new[:1] = True
         differs = self._again(np.cumsum(new)) if not new.all() else np.zeros_like(new)
         begins, self.superseded = back | differs, np.zeros_like(back)
         self.attempts = np.broadcast_to(np.int32(1), len(self))
+        if self.unordered and not is_asked(self.by) and (fix := self._counters(begins, step))[1]:
+            rule = "the rows are in no order of these steps"
+            raise BadImport(Objection(self.by, KEY_ALONE, rule, fix[0], str(self.place)))
         if begins.any():
             self.attempts = 1 + np.cumsum(begins, dtype=np.int32)
             if self.attempts[-1] > ATTEMPTS.get():
@@ -273,38 +281,44 @@ class Log:
         self.kept &= ~repeats
         return differs
 
+    def _is_often(self, count: int) -> bool:
+        return count >= max(_FALLS, len(self) / _FALLS)
+
     def _check(
         self, begins: NDArray[np.bool_], differs: NDArray[np.bool_], step: str | None, apart: Callable[..., str]
     ) -> None:
-        """Refuse attempts that may belong to different runs."""
+        """Refuse attempts that may belong to different runs, and what goes back too often to be resumed."""
         first, last = np.minimum.accumulate(self.steps), np.maximum.accumulate(self.steps)
-        fix = apart(self.twice())
         starts = [*np.flatnonzero(begins).tolist(), len(self)]
         counters, surely = self._counters(begins, step)
+        fix = counters if surely else apart(self.twice())
+        often = self._is_often(len(starts) - 1 - len(self._begins))  # without the attempts that the format knows
         for row, end in pairwise(starts):
             anew = self.steps[row] <= first[row - 1]
             short = differs[row] and end < len(self) and np.unique(self.steps[row:end]).size <= _SHORT
-            if self.steps[row] <= last[row - 1] and (fix or anew or short or surely):
+            if self.steps[row] <= last[row - 1] and (fix or anew or short or often):
                 again = self.steps[row] in self.steps[:row]
                 rule = f"this step {'appears again' if again else 'comes'} after step {self.steps[row - 1]}"
                 rule += ", with other values" if again else ""
                 rule += ", which would replace all earlier rows" if anew else ""
-                at, fix = f"step {self.steps[row]}", fix or counters or _REMOVE
+                rule += f", and so for {len(starts) - 2} more rows" if often else ""
+                at = f"{self.by if often else 'step'} {self.steps[row]}"
+                fix = fix or counters or (_NAME if often else _REMOVE)
                 raise BadImport(Objection(at, KEY_ALONE, rule, fix, str(self.place)))
 
     def _counters(self, begins: NDArray[np.bool_], step: str | None) -> tuple[str, bool]:
         """The metrics that may count the steps instead: whole numbers that do not fall within an attempt. And whether
-        one that is called a step does not even fall where the steps do."""
-        names: list[tuple[bool, str]] = []
-        surely = False
+        one that is called a counter rises in each row: then it alone is named."""
+        names: list[tuple[bool, bool, str]] = []
         for name in self.metrics.keys() - {step}:
             values, rows = self.metrics[name].columns()
             new = np.diff(self.attempts[rows]) > 0
             rises, whole = np.diff(values), (values == np.floor(values)).all()
             if whole and new.sum() == begins.sum() and (rises[~new] >= 0).all() and (values[1:][new] > values[0]).all():
-                names.append(("step" not in name.lower(), name))
-                surely |= "step" in name.lower() and bool((rises[new] > 0).all())
-        options = " or ".join(f"--step {name}" for _, name in sorted(names)[:_LISTED])
+                other = not _COUNTER.search(name)
+                names.append((other or not rises.size or not (rises > 0).all(), other, name))
+        surely = bool(names) and not min(names)[0]
+        options = " or ".join(f"--step {name}" for least, _, name in sorted(names)[:_LISTED] if not (surely and least))
         return f"add {options}, which continues to count" if options else "", surely
 
 

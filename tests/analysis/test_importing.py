@@ -884,6 +884,25 @@ def test_steps_that_begin_again_are_refused_with_the_counter_that_goes_on(
     worded(refused(nothing, BY_NAME))
 
 
+LENGTHS = [9, 14, 11, 20, 17, 14, 26, 22, 30, 26, 35, 31]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("lengths", [LENGTHS, [each + place / 100 for place, each in enumerate(LENGTHS)], [200] * 12])
+def test_lengths_of_episodes_are_no_steps(tmp_path: Path, name: str, lengths: list[float]) -> None:
+    rows = [(int(100 * length), {"reward": place / 8, "episode": place}) for place, length in enumerate(lengths)]
+    (run,) = imported(source := written(tmp_path, {name: FORMATS[name](rows)}), BY_NAME, step="episode")
+    assert points(run) == {place: place / 8 for place in range(12)}
+    assert refused(source, BY_NAME).endswith("Fix: add --step episode, which continues to count")
+    alone = [(step, {"reward": row["reward"]}) for step, row in rows]
+    source = written(tmp_path / "alone", {name: FORMATS[name](alone)})
+    if len({step for step, _ in rows}) == len(rows):
+        import_runs(asked(source, into := tmp_path / "m" / "x", BY_NAME))
+        assert any("are in no order, and are sorted by" in note for note in read_sweep(into).plan["notes"])
+    else:
+        assert refused(source, BY_NAME).endswith("more rows. Fix: name what counts the steps by --step")
+
+
 def test_event_files_of_two_attempts(tmp_path: Path, worded: Worded) -> None:
     from torch.utils.tensorboard import SummaryWriter
 

@@ -49,7 +49,8 @@ _RUN, _CHARTED = "run", " - "
 #: A long table has a column of metrics' names, and one of their values.
 _NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
-_ATTEMPT = re.compile("attempt|restart|resum", re.IGNORECASE)  # columns that tell attempts of one run apart
+#: Columns that tell attempts, or parts, of one run apart.
+_ATTEMPT = re.compile("attempt|restart|resum|(?:episode|epoch|iteration)$", re.IGNORECASE)
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
 _Run = tuple[str, ...]  # the cells of the columns that tell the runs of a file apart
@@ -340,7 +341,8 @@ def _resolve(table: _Table, logs: Mapping[_Run, Log], ordered: bool) -> None:
     if ordered:
         logs[()].resolve(apart=lambda steps: _apart(table, {(): steps}))
     elif lost := sum(log.overwritten() for log in logs.values()):
-        fix = _apart(table, {run: log.twice() for run, log in logs.items()}) or "remove the rows that do not count"
+        fix = _apart(table, {run: log.twice() for run, log in logs.items()})
+        fix = fix or "remove the rows that do not count, or name what counts the steps by --step"
         rule = f"{lost} of {sum(map(len, logs.values()))} rows would overwrite a row of the same run and step"
         raise BadImport(Objection(str(table.path), KEY_ALONE, f"{rule}, which has other values", fix))
 

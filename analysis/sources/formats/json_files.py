@@ -207,8 +207,6 @@ def _log(path: Path, step: str | None, problems: Diagnostics) -> Log:
         for attempt, line in rows:
             if (attempt, line.step) < now:
                 break
-            if attempt > now[0]:
-                log.begin()
             now, log.by = (attempt, line.step), line.key
             log.add(line.step, line.values, f"line {line.number}", line.time)
         else:
