@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
-import os
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -118,9 +118,12 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
     """The rows of a map, read from names such as ppo/seed1, ppo_seed2 and grpo-s1; none if an option says the groups,
     or if a name does not say its seed. The names are those of the paths, if each path has one run.
 
-    A group is the rest of a name, without the folders that all have.
+    A group is the rest of a name, without the folders that all have, and without the levels of a table's rows.
     """
-    texts = [run.group or run.name for run in runs]
+    parts = [(run.group or run.name.removesuffix("/".join(["", *run.texts.values()]))).split("/") for run in runs]
+    while min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
+        parts = [part[1:] for part in parts]
+    texts = ["/".join(part) for part in parts]
     seeds = [SEED.findall(text) for text in texts]
     if naming.says("group") or any(len(found) != 1 for found in seeds):
         return {}
@@ -129,8 +132,10 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
         while min(map(len, rests)) > 1 and len({rest[end] for rest in rests}) == 1:
             rests = [rest[1:] if end == 0 else rest[:-1] for rest in rests]
     groups = ["/".join(rest) for rest in rests]
-    places = {*zip(groups, (int(seed) for [seed] in seeds), strict=True)}
-    if not all(groups) or not 1 < len({*groups}) < len(places) == len(runs):
+    cells = [repr([run.about.get(key) for key in naming.factors]) for run in runs]
+    places = {*zip(groups, (int(seed) for [seed] in seeds), cells, strict=True)}
+    several = len({place[:2] for place in places})
+    if not all(groups) or not 1 < len({*groups}) < several or len(places) < len(runs):
         return {}
     return {run.name: {"group": group, "seed": seed} for run, group, [seed] in zip(runs, groups, seeds, strict=True)}
 
@@ -148,14 +153,19 @@ def refuse_several_logs(runs: Sequence[LoggedRun], naming: Naming) -> None:
             # with what the names of the group have in common, so that it finds no run of another group
             parts = [(of, *other.rpartition("/")) for of, other in by_name]
             owns = [other for *place, _, other in parts if place == [group, folder]]
-            begin = os.path.commonprefix(owns)
-            end = os.path.commonprefix([other[len(begin) :][::-1] for other in owns])[::-1]
+            begin = _common(owns)
+            end = _common([other[len(begin) :][::-1] for other in owns])[::-1]
             patterns = [glob.escape(before + begin) + "*" + glob.escape(end + after)
                         for before, _, after in (str(run.log.place).rpartition(own) for run in of_run)]  # fmt: skip
             common = max(patterns, key=lambda pattern: len(glob.glob(pattern))).removeprefix(f"{Path.cwd()}/")
             fix = f"give one for each run of a group, such as {group or 'GROUP'}='{common}'"
             problems.add(f"run {name}", KEY_ALONE, rule, f"{fix}, or name those that count in a --map file")
     _together(problems).raise_any(BadImport)
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all texts begin with."""
+    return "".join(same[0] for same in itertools.takewhile(lambda of: len({*of}) == 1, zip(*texts, strict=False)))
 
 
 def _without_log(run: LoggedRun) -> str:

@@ -121,6 +121,7 @@ def test_groups_by_name_by_pattern_and_by_key_are_one_study(capsys: pytest.Captu
         (["a/version_0/metrics", "a/version_1/metrics", "b/version_0/metrics"], ["a", "b"], {"a": [1, 2], "b": [1]}),
         (["a-s1", "a-s2", "Baseline-s1"], ["."], {"Baseline": [1], "a": [1, 2]}),
         (["ppo run1", "ppo run2", "dpo run1"], ["."], {"dpo": [1], "ppo": [1, 2]}),
+        (["run3/s1/a_seed1", "run3/s1/a_seed2", "run3/s1/b_seed1"], ["run3"], {"a": [1, 2], "b": [1]}),
         (["grpo-s1", "grpo-s2", "S3-ppo"], ["grpo-s1.csv", "grpo-s2.csv", "S3-ppo.csv"], {"grpo": [1, 2], "ppo": [3]}),
         (["model_7", "model_13", "llama_8"], ["model_7.csv", "model_13.csv"], {"model_7": [1], "model_13": [1]}),
         (["ppo_seed1", "dpo_seed1"], ["ppo_seed1.csv", "dpo_seed1.csv"], {"ppo_seed1": [1], "dpo_seed1": [1]}),
@@ -193,6 +194,16 @@ def test_cells_that_one_group_alone_has_are_listed(capsys: pytest.CaptureFixture
     assert report("old.csv", "new.csv", *words) == 0
     said = capsys.readouterr().out
     assert "+0.200" in said and "Breakout" in said and "Seeds: the key seed." in said
+
+
+def test_names_of_tables_with_the_levels_of_a_factor_say_group_and_seed() -> None:
+    for group, seed in itertools.product(("a2c", "ppo"), (4, 6)):
+        rows = [f"{step},{env},{seed / 7}\n" for env in ("Pong", "s1") for step in (1, 2)]
+        Path(f"logs/{group}_seed{seed}.csv").parent.mkdir(exist_ok=True)
+        Path(f"logs/{group}_seed{seed}.csv").write_text("".join(["step,env,acc\n", *rows]))
+    assert report("logs", "--metric", "acc", "--factor", "env") == 0
+    found = {(run.group, run.seed, run.cell) for run in read_sweep(INTO).runs}
+    assert found == {*itertools.product(("a2c", "ppo"), (4, 6), ((("env", "Pong"),), (("env", "s1"),)))}
 
 
 def test_seeds_are_those_of_the_configurations_if_they_tell_the_runs_of_a_group_apart() -> None:
