@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.sources.log import BadImport
 from analysis.sources.notation import whole
-from analysis.sources.source import LoggedRun
+from analysis.sources.source import CONFIGURATIONS, LoggedRun
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, closest, some
 
@@ -134,8 +134,7 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
     groups = ["/".join(rest) for rest in rests]
     cells = [repr([run.about.get(key) for key in naming.factors]) for run in runs]
     places = {*zip(groups, (int(seed) for [seed] in seeds), cells, strict=True)}
-    several = len({place[:2] for place in places})
-    if not all(groups) or not 1 < len({*groups}) < several or len(places) < len(runs):
+    if not all(groups) or not 1 < len({*groups}) < len({place[:2] for place in places}) or len(places) < len(runs):
         return {}
     return {run.name: {"group": group, "seed": seed} for run, group, [seed] in zip(runs, groups, seeds, strict=True)}
 
@@ -195,6 +194,7 @@ def _values(run: LoggedRun, naming: Naming, said: Mapping[str, str], problems: D
             problems.add(f"run {run.name}", KEY_ALONE, rule, f"write one that does, or give --{word} KEY")
         elif key not in run.about:
             rule = f"its configuration has no such key; it has {some(sorted(run.about), _LISTED)}"
+            rule += "" if run.about else f" in {some(CONFIGURATIONS, _LISTED)} beside its log"
             fix = closest(key, list(run.about), otherwise="name one of its keys, or use --map FILE or --match REGEX")
             fix += f"; or leave out --{word}{_WITHOUT[word]}" if word in _WITHOUT else ""
             fix += f", or leave the run out ({run.problem})" if run.problem else ""

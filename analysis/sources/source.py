@@ -35,8 +35,8 @@ from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection
 
 GROUP = "rlsweep.sources"
-# Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
-_CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
+#: Where others leave a run's configuration: Lightning, many, Hydra, RLlib, tinker-cookbook.
+CONFIGURATIONS = ("hparams.yaml", "config.yaml", ".hydra/config.yaml", "params.json", "config.json")
 _PACKED, _PART = ".gz", 1 << 20
 _FEW = 3
 
@@ -207,11 +207,11 @@ _Plain.add_multi_constructor("", _Plain.plain)
 
 
 def configuration_in(folders: Iterable[Path], keys: Collection[str] = ()) -> dict[str, Any]:
-    """The content of the first file in these folders that holds a run's configuration; empty where none does.
+    """The content of the first file in these folders that holds a key of a run's configuration; empty where none does.
 
     Raises BadImport for a file that is not YAML, or JSON by its name, if keys are asked for; else it is passed over.
     """
-    for path in (folder / name for folder in folders for name in _CONFIGURATIONS):
+    for path in (folder / name for folder in folders for name in CONFIGURATIONS):
         if path.is_file():
             try:
                 text = path.read_text(encoding="utf-8")
@@ -222,8 +222,9 @@ def configuration_in(folders: Iterable[Path], keys: Collection[str] = ()) -> dic
                     fix = "mend it, or give a --map file in place of the keys"
                     raise BadImport(Objection(str(path), KEY_ALONE, why, fix)) from error
                 pass_over(path, why)
-                return {}
-            return dict(content) if isinstance(content, Mapping) else {}
+                continue
+            if content and isinstance(content, Mapping):
+                return dict(content)
     return {}
 
 
