@@ -709,6 +709,8 @@ KEPT: dict[str, tuple[dict[str, str | bytes], dict[float, float], str]] = {
         {"a-s0.jsonl": "".join(f'{{"step": {9 - step}, "reward": {step}}}\n' for step in range(10))},
         {9 - step: step for step in range(10)}, "",
     ),
+    "a column of steps without a cell": ({"a-s0.csv": "global_step,step,reward\n,1,0.5\n,2,0.75\n"}, HALF, ""),
+    "a key of steps that is null": ({"a-s0.jsonl": JSON_ROWS.replace("{", '{"global_step": null, ')}, HALF, ""),
     "a comma at the end of each row": ({"a-s0.csv": "step,reward\n1,0.5,\n2,0.75,\n"}, HALF, ""),
     "others beside it": (
         {"a-s0.csv": ROWS, "a-s1.csv": ROWS.replace("step", "epoch"), "a-s2.jsonl": '{"acc": 1}\n', "x/b.csv": "c,d\n"},
@@ -763,6 +765,11 @@ def test_a_configuration_of_a_program_is_read_and_a_bad_one_is_needed_for_its_ke
     logs = written(tmp_path, {f"a-s{n}/{name}": text for n in (0, 1) for name, text in (
         ("progress.csv", ROWS), ("hparams.yaml", f"algo: x\nseed: {n + 5}\n{ODD}"))})  # fmt: skip
     assert [(run.group, run.seed) for run in imported(logs, BY_COLUMN)] == [("x", 5), ("x", 6)]
+    (logs / "a-s0" / "hparams.yaml").rename(logs / "a-s0" / "config.yaml")
+    (logs / "a-s0" / "hparams.yaml").write_text("{}\n")  # as Lightning's command line leaves it
+    assert [(run.group, run.seed) for run in imported(logs, BY_COLUMN)] == [("x", 5), ("x", 6)]
+    (logs / "a-s0" / "config.yaml").unlink()
+    assert "no such key; it has none in hparams.yaml, config.yaml, " in refused(logs, BY_COLUMN)
     (logs / "a-s0" / "hparams.yaml").write_text("a: [")
     assert "hparams.yaml: not plain YAML" in refused(logs, BY_COLUMN)
     done = import_runs(asked(logs, tmp_path / "multirun" / "theirs", BY_NAME))

@@ -403,6 +403,18 @@ def test_what_a_tool_keeps_in_the_folder_of_a_run_is_of_that_run(tmp_path: Path)
     assert import_runs(asked).groups == {"a": 1, "b": 1}
 
 
+def test_numbers_of_parquet_have_no_notation(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = {"step": [1, 2], "reward": [1.619, 2.125], "sizes": ["64,64", "32,32"]}
+    parquet.write_table(pa.table(table), tmp_path / "run.parquet")
+    import_runs(ImportRequest((tmp_path / "run.parquet",), tmp_path / "m" / "x", metrics=("reward",),
+                              naming=Naming(match="(?P<group>run)")))  # fmt: skip
+    (run,) = read_sweep(tmp_path / "m" / "x").runs
+    assert run.curves.values["reward"].tolist() == [1.619, 2.125]
+
+
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _parquet(tmp_path, WHOLE)
     monkeypatch.setattr(

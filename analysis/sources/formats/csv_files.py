@@ -49,8 +49,7 @@ _RUN, _CHARTED = "run", " - "
 #: A long table has a column of metrics' names, and one of their values.
 _NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
-#: Columns that tell attempts, or parts, of one run apart.
-_ATTEMPT = re.compile("attempt|restart|resum|(?:episode|epoch|iteration)$", re.IGNORECASE)
+_ATTEMPT = re.compile("attempt|restart|resum|(episode|epoch|iteration)$", re.IGNORECASE)  # columns of parts of one run
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
 _Run = tuple[str, ...]  # the cells of the columns that tell the runs of a file apart
@@ -155,10 +154,10 @@ def _of_folder(path: Path) -> bool:
 def _is_table(path: Path, step: str | None) -> bool:
     """Whether a file has a column of steps, or no whole line but comments: its run ended before it wrote one."""
     if path.suffix == _PARQUET:
-        return _step_in(_header(path), step) is not None
+        return _step_in(path, _header(path), step) is not None
     with opened(path) as file:
         empty = all(line.startswith(b"#") or not line.endswith(b"\n") for line in file)
-    return empty or _step_in(_header(path), step) is not None
+    return empty or _step_in(path, _header(path), step) is not None
 
 
 def _header(path: Path) -> tuple[str, ...]:
@@ -182,11 +181,14 @@ def _delimiter(header: str) -> str:
     return "\t" if "\t" in header else ";" if ";" in header and "," not in header else ","
 
 
-def _step_in(header: Sequence[str], step: str | None) -> str | None:
-    """The column of steps; "" for a monitor, whose steps are the sums of the lengths."""
+def _step_in(path: Path, header: Sequence[str], step: str | None) -> str | None:
+    """The column of steps, the first known one with a cell; "" for a monitor, which has the lengths of episodes."""
     if step is not None:
         return called(step, header)
-    return next((name for name in STEPS if name in header), "" if tuple(header[:3]) == _MONITOR else None)
+    if not (known := [name for name in STEPS if name in header]):
+        return "" if tuple(header[:3]) == _MONITOR else None
+    rows = ((name, _rows(path, header, [name], Counter(), Diagnostics())) for name in known[:-1])
+    return next((name for name, of in rows if any(cells.get(name) for _, cells in of)), known[-1])
 
 
 def _rows(
@@ -258,7 +260,7 @@ def _table(path: Path, step: str | None, keys: Collection[str], problems: Diagno
     if twice:
         problems.add(twice[0], KEY_ALONE, "two columns have this name", "rename or remove one of them", path)
     run_columns = tuple(key for key in dict.fromkeys(keys) if key in header)
-    of_steps, charted = _step_in(header, step) or "", dict[str, tuple[str, str]]()
+    of_steps, charted = _step_in(path, header, step) or "", dict[str, tuple[str, str]]()
     others = [name for name in header if name != of_steps]
     if of_steps and others and all(_CHARTED in name for name in others):
         charted = {name: (run, metric) for name in others for run, _, metric in [name.rpartition(_CHARTED)]}

@@ -91,9 +91,8 @@ class Logged:
 @source
 class EventFiles:
     """A run is a folder. Below another run's folder, one with hyperparameters and at most one step belongs to that run,
-    as torch's SummaryWriter.add_hparams leaves it, and one of add_scalars, which is called TAG_NAME, or TAG/NAME by
-    tensorboardX, and has the tag TAG alone: its metric is TAG/NAME. So does one without scalars below or above a run's
-    folder."""
+    as torch's SummaryWriter.add_hparams leaves it, and one of add_scalars, which is called TAG_NAME, or TAG/NAME, and
+    has the tag TAG alone: its metric is TAG/NAME. So does one without scalars below or above a run's folder."""
 
     kind, files, beats = "TensorBoard", (), ("verl's console", "CSV")
 

@@ -111,7 +111,7 @@ def lines(path: Path, step: str | None, unused: Counter[str], problems: Diagnost
                     problems.add(where, KEY_ALONE, f"not JSON ({error})", fix, path)
                 continue
             if not isinstance(line, dict) or (line.keys() == _VERL and not isinstance(line["data"], dict)):
-                fix = "give the files of metrics alone as SOURCE"
+                fix = "give the files of metrics alone as SOURCE; write each object of a list on a line of its own"
                 problems.add(where, KEY_ALONE, 'must be {"step": NUMBER, METRIC: NUMBER, ...}', fix, path)
                 continue
             key = key or _key(line, step)
@@ -151,7 +151,7 @@ def _body(text: bytes) -> bytes:
 
 
 def _key(line: Mapping[str, Any], step: str | None) -> str | None:
-    return next((key for key in STEPS if key in line), called(step, line))
+    return next((key for key in STEPS if line.get(key) is not None), called(step, line))
 
 
 def _values(line: dict[str, Any], key: str) -> tuple[dict[str, Any], float | None]:

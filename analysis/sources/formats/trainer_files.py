@@ -20,8 +20,7 @@ _FILE, _CHECKPOINT = "trainer_state.json", "checkpoint-"
 
 @source
 class TrainerFiles:
-    """A run is a folder. Entries of one step, such as those of training and evaluation, are one line; of a metric that
-    comes again in it, the first value counts: the later one may be of the best checkpoint."""
+    """A run is a folder. Entries of one step are one line, in which the first value of a metric counts."""
 
     kind, files, beats = "Trainer", (_FILE,), ("JSONL", "TensorBoard", "verl's console", "CSV")
 
@@ -66,7 +65,7 @@ def _newest(folder: Path, problems: Diagnostics) -> tuple[Mapping[str, Any], Log
         new = {key: value for key, value in values.items() if value is not None and key not in known}
         if new or known.isdisjoint(values):
             log.add(step, new)
-        else:  # the history of a run that was resumed is cut off first, so that it never goes back
+        else:  # and perhaps of the best checkpoint; the history of a run that was resumed never goes back
             log.unused["evaluated again after the training"] += 1
             log.elsewhere += 1
         known |= new.keys()
