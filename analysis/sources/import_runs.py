@@ -54,6 +54,7 @@ _LISTED = 20
 _DIFFER = 6  # keys named
 _WHOLE = ("rlsweep", "W&B", "Trainer")  # the formats that may leave several logs below the folder of a run
 _MADE = ("W&B", "MLflow")  # the formats that make a folder for each run, and keep files of it there
+_RENAME = "rename other files: lines of JSON to .jsonl, a table of text to .csv"
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
 _Rows = Mapping[int, Mapping[str, Any]]  # by step
 _WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
@@ -251,7 +252,7 @@ def _named(
     for."""
     if not runs:
         rule = f"there is neither a plan.json nor a log of a known format ({', '.join(sources())})"
-        fix = "give the folders that contain them, or name the column of steps by --step"
+        fix = f"give the folders that contain them, or name the column of steps by --step; {_RENAME}"
         raise BadImport(Objection(", ".join(map(str, request.sources)), KEY_ALONE, rule, fix))
     _refuse_twins(runs)
     refuse_several_logs(runs, request.naming)
@@ -455,7 +456,7 @@ def _found(request: ImportRequest, given: Sequence[Path]) -> dict[str, dict[Path
         if not readers:
             known = ", ".join(f"{name} ({kind})" for kind, format_ in sources().items() for name in format_.files)
             rule = f"must be a folder, or a file of a known format: {known}"
-            raise BadImport(Objection("PATH", place, rule, "give the folder"))
+            raise BadImport(Objection("PATH", place, rule, f"give the folder; {_RENAME}"))
         refused: list[BadImport] = []
         outside = not place.resolve().is_relative_to(made)
         for format_ in readers:

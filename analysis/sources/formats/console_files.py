@@ -39,7 +39,7 @@ class ConsoleFiles:
         found = names(place, filter(_is_printed, below(place, *(f"*{ending}" for ending in self.files))), ending=True)
         if place.is_file() and not found:
             shape = "no line has the shape step:NUMBER - METRIC:NUMBER - ..., which verl prints for each step"
-            raise BadImport(Objection("SOURCE", place, shape, "give a file that has what verl printed"))
+            raise BadImport(Objection("SOURCE", place, shape, "give what verl printed; rename a table to .csv"))
         return found
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
