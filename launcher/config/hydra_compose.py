@@ -81,7 +81,7 @@ class NotPlain(Exception):
 
 
 class Clash(ConfigCompositionException):  # type: ignore[misc]
-    """A mapping over a list, or a list over a mapping; OmegaConf refuses it too. file: its path without .yaml."""
+    """A mapping over a list, or a list over a mapping, which OmegaConf refuses. file: its path without .yaml."""
 
     def __init__(self, key: str, value: Any) -> None:
         self.key, self.value, self.file = key, value, ""
@@ -265,7 +265,8 @@ def merge(tree: Mapping[str, Any], content: Mapping[str, Any], at: str = "") -> 
         nested = isinstance(value, (Mapping, list))
         if isinstance(present, str) and "${" in present and (nested or value == MISSING):
             raise NotPlain
-        if nested and isinstance(present, (Mapping, list)) and isinstance(present, list) != isinstance(value, list):
+        other = nested and isinstance(present, (Mapping, list)) and isinstance(present, list) != isinstance(value, list)
+        if other and not f"{at}{key}".endswith("experiment.seeds"):  # its schema allows both; also in experiment.scales
             raise Clash(f"{at}{key}", value)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
             result[key] = merge(present, value, f"{at}{key}.")

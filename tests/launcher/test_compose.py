@@ -328,3 +328,22 @@ def test_any_text_as_an_experiments_name_is_a_plain_folder_or_refused(text):
         return
     (experiment,) = planned.experiments
     assert experiment.name == text and "/" not in text and text not in (".", "..") and text.isprintable()
+
+
+RULE = {"start": 2, "max": 4, "until": "decided"}
+
+
+@pytest.mark.parametrize(("below", "above"), [([0, 1], RULE), (RULE, [0, 1]), (RULE, {"max": 6})])
+def test_an_experiment_replaces_the_seeds_of_another_by_a_rule_or_a_list(below, above):
+    whole = {**below, **above} if isinstance(below, dict) and isinstance(above, dict) else above
+    trees = ({"experiment": {"seeds": one, "scales": {"tiny": {"experiment.seeds": one}}}} for one in (below, above))
+    experiment = hydra_compose.merge(*trees)["experiment"]
+    assert experiment == {"seeds": whole, "scales": {"tiny": {"experiment.seeds": whole}}}
+
+
+def test_seeds_are_the_only_key_of_an_experiment_that_may_be_a_list_or_a_mapping():
+    schemas = json.loads((ROOT / "docs/schemas/experiment.json").read_text())["$defs"]
+    keys = [(name, key, one) for name, schema in schemas.items() for key, one in schema.get("properties", {}).items()]
+    either = [key for _, key, one in keys if {"array", "object"} <= {each.get("type") for each in one.get("anyOf", ())}]
+    seeds = [each for one in schemas["ExperimentSpec"]["properties"]["seeds"]["anyOf"] for each in one.get("anyOf", ())]
+    assert not either and [one["type"] for one in seeds] == ["array", "object"]
