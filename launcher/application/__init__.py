@@ -236,6 +236,8 @@ class Application(Protocol):
     failures: Mapping[str, str] = MappingProxyType({})
     #: What files of its checkpoints hold, as a word in their paths; all others hold `state`.
     contents: tuple[str, ...] = ()
+    #: How its metrics begin that depend on a clock or on the machine's load, beside those whose names say so.
+    clocked: tuple[str, ...] = ()
     #: Modules that every run imports before it starts.
     warm: tuple[str, ...] = ()
     #: The templates of `init`, as package:folder; empty: those of `init --plain`.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launcher import files, project
+from launcher.application import application
 from launcher.commands import completion, output
 from launcher.config import content, identity
 from launcher.errors import Usage
@@ -42,8 +43,6 @@ from launcher.run.lifecycle import RunState, read_state, write_state
 
 HELP = "print how to repeat one run, and verify that its configuration is unchanged"
 _LISTED = 10
-# Metrics that depend on a clock or on the machine's load, beside those whose names say so.
-_CLOCK_GROUPS = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
 #: Of several differences in a step, the first of these is named: it causes the others. `*`: what is not listed.
 ORDER = ("data order", "prompts", "random state", "weights", "optimizer", "*", "end", "log", "metrics", "summary")
 _NAMES = {"data": "data order", "random": "random state"}
@@ -248,9 +247,10 @@ def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
     """The lines of a run's metric log, without what depends on a clock."""
     from launcher.worker.pickled import clocked
 
+    groups = application(read_config(folder)).clocked
     for record in files.json_lines(metrics_path(folder)):
         named = {key: value for key, value in record.items() if key != "attempt" and not clocked(key)}
-        yield {key: value for key, value in named.items() if not key.startswith(_CLOCK_GROUPS)}
+        yield {key: value for key, value in named.items() if not key.startswith(groups)}
 
 
 def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:

@@ -22,6 +22,7 @@ class HydraApplication(Application):
     identity = Identity(sections=(KEY, "program", "config"), frozen=("seed", "start", "resources"))
     libraries = ("hydra-core", "omegaconf")
     work = "launcher.worker.hydra_job:work"
+    clocked = ("timing_s/", "timing_per_token_ms/", "perf/throughput", "perf/mfu", "perf/max_memory", "perf/cpu_memory")
 
     def length(self, config: Mapping[str, Any]) -> Length:
         """A job may log as many steps as it likes."""

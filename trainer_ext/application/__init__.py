@@ -85,6 +85,7 @@ class Application:
     )
     study = "trainer_ext.application:study"
     contents = ("weights", "optimizer")
+    clocked = ("cost/", "timing_s/", "timing_per_token_ms/", "perf/", "speculative/speedup")
     warm = ("trainer_ext.application.verl_tree",)
     commands = MappingProxyType({name: f"trainer_ext.application.commands.{name}" for name in ("evaluate", "export")})
 
