@@ -66,8 +66,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: the certificate: run, equal, of, kills, kills_in_steps, results, spread, compared, edges, edges_killed,
-    seed."""
+    """JSON: the certificate: run, equal, of, kills, kills_in_steps, results, spread, compared, not_compared, edges,
+    edges_killed, seed."""
     from launcher.application import KEY, shape
     from launcher.schedulers.local import pool
 
@@ -111,7 +111,9 @@ def _plan(words: Sequence[str], planned: Path) -> Path:
 
 
 def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> dict[str, Any] | None:
-    """Do all repetitions of a frozen run; None: the undisturbed one is not done."""
+    """Do all repetitions of a frozen run; None: the undisturbed one is not done, or they read each other's files."""
+    from launcher.worker.certified import digests, is_log
+
     [(alone, *_)] = repeat(frozen, workers)
     if (state := read_state(alone)).state != RunState.DONE:
         log = attempt_folder(alone, state.attempt) / "stderr.log"  # it goes with the temporary folder
@@ -120,7 +122,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         return None
     [(first, *_)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
     trains, named = _trains(first), {*_writes(alone)}
-    rows = [list(metrics(first))[-1]]  # unlike `alone`, it did not make what runs share: its time is that of others
+    rows = list(metrics(first))[-1:]  # unlike `alone`, it did not make what runs share: its time is that of others
 
     def compare(how: str, done: Sequence[tuple[Path, int, int]], undisturbed: bool = False) -> None:
         nonlocal trains
@@ -139,7 +141,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     edges, writes = _edges(first, named), _writes(first)
     waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
     killed = in_steps = edges_killed = missed = 0
-    while killed < kills and missed < _DRAWS:
+    while not (shared := _shared(frozen, results)) and killed < kills and missed < _DRAWS:
         ends = list[tuple[str, Any]]()
         for edge in list(waiting):
             if len(ends) < _IN_A_ROW and (not ends or edge[1] > ends[-1][1]):  # what a resumed run comes to
@@ -160,7 +162,11 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         if not ended and ends[0][0] == "logged":  # a program whose logs are read when it has ended
             waiting.clear()
         compare(f"{', then '.join(words)}{'' if reached else ', which was not reached'}", done, undisturbed=not ended)
-    common = [key for key in rows[0] if all(isinstance(row.get(key), float) for row in rows)]
+    if shared:
+        fix = "write it below rlsweep.context().folder, or if it is a cache, repeat the command"
+        print(f"error: {shared}: a repetition has read what another one has written. Fix: {fix}", file=sys.stderr)
+        return None
+    common = [key for key in (rows[0] if rows[1:] else ()) if all(isinstance(row.get(key), float) for row in rows)]
     spread = {key: statistics.stdev(row[key] for row in rows) for key in common}
     return {
         "run": first.name,
@@ -171,10 +177,25 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         "results": results,
         "spread": {key: value for key, value in spread.items() if value},
         "compared": sorted({what for _, what in records(first)}),
+        "not_compared": [name for name in digests(first / "job") if is_log(first / "job" / name)],
         "edges": len(edges),
         "edges_killed": edges_killed,
         "seed": seed,
     }
+
+
+def _shared(frozen: Path, results: Sequence[Mapping[str, Any]]) -> str | None:
+    """A file that a repetition has read as another one had written it; while all are equal, once may be a cache."""
+    from launcher.worker.certified import OUTSIDE
+
+    writers, most = dict[str, list[str]](), int(all(result["difference"] is None for result in results))
+    for line in files.json_lines(multirun_of(frozen).parent / OUTSIDE):
+        by = writers.setdefault(line["path"], [])
+        if line["writes"]:
+            by.append(line["by"])
+        elif len(by) > most and line["by"] not in by:
+            return str(line["path"])
+    return None
 
 
 def _trains(folder: Path) -> tuple[float, float]:
@@ -201,7 +222,7 @@ def repeat(
     from launcher.application import application
     from launcher.worker.certified import ASKED
 
-    scratch, contents = multirun_of(frozen).parent, application(read_config(frozen)).contents
+    scratch, contents = multirun_of(frozen).parent.resolve(), application(read_config(frozen)).contents
     folders = [prepare(frozen, Path(tempfile.mkdtemp(dir=scratch))) for _ in range(together)]
     (scratch / "cache").mkdir(exist_ok=True)
     for folder in folders:
@@ -273,3 +294,4 @@ def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
     yield "killed at {edges_killed} of {edges} edges, else at random moments (seed {seed})".format(**certificate)
     yield "{kills_in_steps} of {kills} kills came after a logged step".format(**certificate)
     yield f"compared: {', '.join(certificate['compared'])}"
+    yield f"not compared: {', '.join(certificate['not_compared']) or 'nothing'}"

@@ -46,8 +46,6 @@ _LISTED = 10
 #: Of several differences in a step, the first of these is named: it causes the others. `*`: what is not listed.
 ORDER = ("data order", "prompts", "random state", "weights", "optimizer", "*", "end", "log", "metrics", "summary")
 _NAMES = {"data": "data order", "random": "random state"}
-# Files of a Hydra program that have times in them. What they log is compared as the run's metrics.
-_LOGS = (".log", ".out", ".err", ".csv", ".jsonl", ".yaml")
 # The project's own code is identified by commit and patch, not by its version.
 _OURSELVES = "rlsweep"
 
@@ -255,7 +253,7 @@ def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
     """What is compared of a run, by step and name; of a done run also what it has left, as of the step `end`."""
-    from launcher.worker.certified import CHECKPOINT, TRACE, digests, timeless
+    from launcher.worker.certified import CHECKPOINT, TRACE, digests, is_log, timeless
 
     found: dict[tuple[int, str], list[Any]] = defaultdict(list)
     for line in files.json_lines(folder / TRACE):
@@ -272,7 +270,7 @@ def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
     if read_state(folder).state == RunState.DONE:
         found[end, "summary"].append(timeless(read_summary(folder)))
         for name, digest in digests(folder / "job").items():
-            if not name.endswith(_LOGS) and "tfevents" not in name and not name.startswith("wandb/"):
+            if not is_log(folder / "job" / name):
                 found[end, name].append(digest)
     return found
 

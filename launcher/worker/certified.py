@@ -3,7 +3,9 @@ trace.jsonl what each step has read and made. `rlsweep certify` starts it, and c
 
 from __future__ import annotations
 
+import csv
 import functools
+import gzip
 import hashlib
 import json
 import os
@@ -18,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from launcher import files
 from launcher.config.identity import content_hash
 from launcher.nodes import ONE, Nodes
@@ -30,12 +34,18 @@ from launcher.worker.pickled import clocked
 ASKED, TRACE = "certify.json", "trace.jsonl"
 #: A file with a line for each time that a program has opened a file of its job to write it, has made a folder there, or
 #: has renamed something: the path in the job's folder; and with another, after which EMPTIED follows, where opening it
-#: empties it. What Hydra writes does not count.
+#: empties it. Logs do not count.
 WRITES, EMPTIED = "writes", ", emptied"
-_HYDRAS = re.compile(r"/\.hydra\b|\.log$")  # what each job has without a checkpoint
+#: Beside the folders of all repetitions, a line for each file elsewhere, not of _SYSTEMS, that a program has opened:
+#: the repetition, `by`, the `path`, and whether it `writes` it.
+OUTSIDE, _SYSTEMS = "outside.jsonl", "^/(dev|proc|sys)/|/(__pycache__|[.]cache|[.]config|[.]git|ray|lib/python3[^/]*)/"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-#: What opens files in C++ or Rust, where Python tells nobody of it; the path is the second argument, or has this name.
-_SAVES = {"torch": ("save", "f"), "safetensors.torch": ("save_file", "filename")}
+#: What opens files in C++ or Rust, where Python tells nobody of it (for safetensors of torch, numpy and flax, too); the
+#: path is the second argument, or has this name.
+_SAVES = {"torch": ("save", "f"), "safetensors": ("serialize_file", "filename")}
+#: Files with times in them, and in the first line of a table a column of steps: they log what the metrics have.
+_LOGS, _TABLES = re.compile(r"\.(log|out|err)$|tfevents|/job/(wandb|\.hydra)\b"), (".csv", ".jsonl")
+_STEPS = re.compile(r'(?i)(^(?!{).*)?(step|epoch|(?<![a-z])iter|t_start)(?(1)|[^"]*"\s*:)')  # of JSON in a key
 #: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
 DATA, CHECKPOINT = "data", "checkpoint"
 
@@ -56,7 +66,8 @@ class CertifiedAttempt(Attempt):
         self._end = tuple(ends[attempt - 1]) if attempt <= len(ends) else ("", 0)
         self._trace = Lines(folder / TRACE)
         self._job, self._process, self._writes = f"{folder.resolve() / 'job'}/", os.getpid(), Counter[str]()
-        self._unheard = dict(_SAVES)
+        self._unheard, self._read, scratch = dict(_SAVES), set[str](), multirun_of(folder).parent.resolve()
+        self._outside, self._passed = Lines(scratch / OUTSIDE), re.compile(f"{re.escape(str(scratch))}/|{_SYSTEMS}")
         (folder / WRITES).write_bytes(b"")
         sys.addaudithook(self._audited)
         if self._end[0] == "moment":
@@ -69,18 +80,21 @@ class CertifiedAttempt(Attempt):
             os.kill(os.getpid(), signal.SIGTERM if at == "stop" else signal.SIGKILL)
 
     def _audited(self, event: str, given: tuple[Any, ...]) -> None:
-        if event == "import":
+        if event in ("import", "exec"):  # before and after the packages of a module are imported
             for name in [name for name, (save, _) in self._unheard.items() if hasattr(sys.modules.get(name), save)]:
                 save, path = self._unheard.pop(name)
                 setattr(sys.modules[name], save, _announced(getattr(sys.modules[name], save), path))
-        if event not in ("open", "os.mkdir", "os.rename") or (event == "open" and not given[2] & _WRITING):
+        if event not in ("open", "os.mkdir", "os.rename") or os.getpid() != self._process:  # a fork of the job
             return
-        if os.getpid() != self._process:  # a fork that the job has made
-            return
+        writes = event != "open" or bool(given[2] & _WRITING)
         with suppress(TypeError, ValueError, OSError):  # of a path that is a number, or cannot be followed
             paths = [os.path.realpath(os.fsdecode(path)) for path in given[: 2 if event == "os.rename" else 1]]
-            if all(path.startswith(self._job) and not _HYDRAS.search(path) for path in paths):
+            if writes and all(path.startswith(self._job) and not _LOGS.search(path) for path in paths):
                 self._written(paths[-1].removeprefix(self._job), event == "open" and bool(given[2] & os.O_TRUNC))
+            elif not self._passed.search(path := paths[-1]):
+                if writes or (path not in self._read and os.path.isfile(path)):
+                    self._outside.append({"by": multirun_of(self.folder).name, "path": path, "writes": writes})
+                self._read.add(path)
 
     def _written(self, path: str, empties: bool) -> None:
         for name in (path, path + EMPTIED)[: 1 + empties]:
@@ -120,30 +134,60 @@ def _announced(save: Callable[..., Any], path: str) -> Callable[..., Any]:
     @functools.wraps(save)
     def announced(*given: Any, **named: Any) -> Any:
         place = given[1] if len(given) > 1 else named.get(path)
-        if isinstance(place, (str, os.PathLike)):
-            sys.audit("open", os.fspath(place), None, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        sys.audit("open", place, None, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         return save(*given, **named)
 
     return announced
 
 
 def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None) -> dict[str, str]:
-    """The digest of each kind of file below a folder: of those with a word of `contents` in their paths, and of others,
-    `rest`; None: each is a kind of its own. In JSON, keys that name times do not count; of a pickle, its values do."""
+    """The digest of each kind of file below a folder of a run: of those with a word of `contents` in their paths, and
+    of others, `rest`; None: each is a kind of its own."""
     made: dict[str, str] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name, whole = str(path.relative_to(folder)), path.read_bytes()
-        if path.suffix == ".json":
-            whole = json.dumps(timeless(json.loads(whole))).encode()
+        name, whole = str(path.relative_to(folder)), _compared(path, folder.parents[2])
         kind = next((word for word in contents if word in name), rest or name)
-        made[kind] = content_hash(
-            f"{made.get(kind)} {name} {pickled.digest(path, whole) or hashlib.sha256(whole).hexdigest()}"
-        )
+        digest = pickled.digest(path, whole) or hashlib.sha256(whole).hexdigest()
+        made[kind] = content_hash(f"{made.get(kind)} {name} {digest}")
     return made
 
 
+def is_log(path: Path) -> bool:
+    """Whether a file of a program's job is not compared."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and _STEPS.search(file.readline())))
+
+
+def _compared(path: Path, own: Path) -> bytes:
+    """The bytes of a file, unpacked, without the path `own` of its repetition; of _VALUES without times and order."""
+    whole, name = path.read_bytes(), path.name
+    with suppress(Exception):  # it has another format than its name says
+        if name.endswith(".gz"):
+            whole, name = gzip.decompress(whole), path.stem
+        whole = whole.replace(bytes(own), b"-" * len(bytes(own)))  # as long, as a pickle has the lengths of its texts
+        if values := _VALUES.get(Path(name).suffix):
+            return json.dumps(timeless(values(whole)), default=str, sort_keys=True).encode()
+    return whole
+
+
+def _rows(whole: bytes) -> list[list[str]]:
+    lines = whole.decode().splitlines()
+    header, *rows = csv.reader(lines, delimiter=max(",;\t", key=lines[0].count))
+    times = {place for place, name in enumerate(header) if clocked(name)}
+    return [[cell for place, cell in enumerate(row) if place not in times] for row in (header, *rows)]
+
+
+def _tensors(whole: bytes) -> list[Any]:
+    data = 8 + int.from_bytes(whole[:8], "little")
+    return [json.loads(whole[8:data]), hashlib.sha256(whole[data:]).hexdigest()]
+
+
+_VALUES: dict[str, Callable[[bytes], Any]] = {".json": json.loads, ".yaml": yaml.safe_load, ".csv": _rows}
+_VALUES |= {".jsonl": lambda whole: [*map(json.loads, whole.splitlines())], ".safetensors": _tensors}
+
+
 def timeless(value: Any) -> Any:
-    """A value of JSON without the keys that name times."""
+    """A value of JSON or YAML without the keys that name times."""
     if isinstance(value, dict):
-        return {key: timeless(one) for key, one in value.items() if not clocked(key)}
+        return {key: timeless(one) for key, one in value.items() if not clocked(str(key))}
     return [timeless(one) for one in value] if isinstance(value, list) else value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import gzip
 import io
 import json
 import os
@@ -19,15 +21,17 @@ import pytest
 
 from launcher import __main__ as launcher
 from launcher import files
-from launcher.application import KEY
+from launcher.application import KEY, name
 from launcher.commands import certify
-from launcher.commands.verify import first_difference
+from launcher.commands.verify import first_difference, metrics
 from launcher.config import identity
 from launcher.run import lifecycle
-from launcher.run.folder import FORMAT, run_folder
+from launcher.run.folder import FORMAT, multirun_of, run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.worker import certified, pickled
+from launcher.worker.attempt import Lines
 from launcher.worker.certified import digests
+from launcher.worker.hydra_app import NAME
 from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_hydra_sweep import command
@@ -142,26 +146,148 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
     assert pickled.digest(tmp_path, pickle.dumps(Calls())) and not (tmp_path / "called").exists()
 
 
+def written(value: Any, name: str) -> bytes:
+    """A table with these columns, or its values in the format of the name."""
+    if name.endswith(".csv"):
+        rows = csv.writer(text := io.StringIO(), delimiter=value.get("_", ","))
+        rows.writerows([[key for key in value if key != "_"], [one for key, one in value.items() if key != "_"]])
+        return text.getvalue().encode()
+    if name.endswith(".safetensors"):
+        header = json.dumps({"__metadata__": {key: str(one) for key, one in value.items()}}).encode()
+        return len(header).to_bytes(8, "little") + header + b"data"
+    return pickle.dumps(value) if name.endswith(".pkl") else json.dumps(value).encode() + b"\n"
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.yaml", "a.csv", "a.safetensors", "a.pkl", "a.txt"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_with_equal_values_are_equal(tmp_path: Path, name: str, packed: bool) -> None:
+    def digest(of: str, when: int = 0, **value: Any) -> str:
+        job = tmp_path / of / "runs" / "id" / "job"
+        job.mkdir(parents=True, exist_ok=True)
+        whole = written({key: one.format(job) if key == "at" else one for key, one in value.items()}, name)
+        place = job / (f"{name}.gz" if packed else name)
+        place.write_bytes(gzip.compress(whole, mtime=when) if packed else whole)
+        assert not certified.is_log(place)
+        (one,) = digests(job).values()
+        place.unlink()
+        return one
+
+    value = {"x": 0.5, "at": "{}/args"}
+    assert digest("one", **value) == digest("two", 5, **value) != digest("one", **value | {"x": 0.25})
+    if not name.endswith((".txt", ".pkl")):
+        assert digest("one", **value, fit_time=1) == digest("two", **value, fit_time=2)
+    if not name.endswith((".txt", ".csv")):
+        assert digest("one", **value) == digest("one", **dict(reversed(value.items())))
+    if name.endswith(".csv"):
+        assert digest("one", _=";", fit_time=1, x=1) != digest("one", _=";", fit_time=1, x=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "log"),
+    [
+        ("train.log", "", True),
+        (".hydra/config.yaml", "", True),
+        ("wandb/a/b.json", "", True),
+        ("results.yaml", "step: 1", False),
+        ("predictions.csv", "0,0.5", False),
+        ("predictions.csv", "id,criterion,prediction", False),
+        ("progress.csv", "loss,total_timesteps", True),
+        ("history.csv", "epoch,loss", True),
+        ("monitor.csv", '#{"t_start": 1.5}', True),
+        ("answers.jsonl", '{"id": 1, "text": "each step, each epoch"}', False),
+        ("log.jsonl", '{"loss": 1.5, "global_step": 1}', True),
+    ],
+)
+def test_a_table_is_a_log_if_it_has_a_column_of_steps(tmp_path: Path, name: str, first: str, log: bool) -> None:
+    path = tmp_path / "job" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{first}\n1,2,3\n")
+    assert certified.is_log(path) == log
+
+
+@pytest.mark.parametrize(("application", "left"), [(NAME, ["cost/episode", "perf/accuracy"]), (name(), [])])
+def test_only_the_clocks_of_its_application_are_left_out(tmp_path: Path, application: str, left: list[str]) -> None:
+    clocks = [
+        "timing_s/gen",
+        "timing_per_token_ms/gen",
+        "perf/throughput",
+        "perf/mfu/actor",
+        "perf/max_memory_gb",
+    ]
+    row = dict.fromkeys(["loss", "cost/episode", "perf/accuracy", "step_time", *clocks], 1.0)
+    files.write_atomic(tmp_path / "config.yaml", files.dump_yaml({"format": FORMAT, KEY: application}))
+    files.write_atomic(tmp_path / "metrics.jsonl", json.dumps({"step": 1, "attempt": 1, **row}) + "\n")
+    (found,) = metrics(tmp_path)
+    assert [*found] == ["step", "loss", *left]
+
+
+def listening(folder: Path) -> certified.CertifiedAttempt:
+    """An attempt whose job is in a folder, and that no audit hook tells of files."""
+    (folder / "job").mkdir(parents=True)
+    attempt = certified.CertifiedAttempt.__new__(certified.CertifiedAttempt)
+    attempt.folder, attempt._end, attempt._unheard, attempt._read = folder, ("", 0), dict(certified._SAVES), set()
+    attempt._job, attempt._process, attempt._writes = f"{folder.resolve()}/job/", os.getpid(), Counter()
+    attempt._outside = Lines(multirun_of(folder).parent / certified.OUTSIDE)
+    attempt._passed = re.compile(f"{re.escape(str(multirun_of(folder).parent))}/|{certified._SYSTEMS}")
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("opened", "equal", "refused"),
+    [
+        (["1w", "1w", "2r"], True, True),  # a checkpoint
+        (["1r", "1w", "1r", "2r", "2w", "3r"], True, True),  # a file that each adds to
+        (["1w", "2r"], True, False),  # a cache
+        (["1w", "2r"], False, True),  # or a checkpoint of one step
+        (["1w", "2w", "1r", "2r"], False, False),  # where each begins anew
+        (["1r", "2r"], False, False),
+    ],
+)
+def test_repetitions_that_read_what_another_has_written_are_refused(
+    tmp_path: Path, opened: list[str], equal: bool, refused: bool
+) -> None:
+    scratch, place = tmp_path / "scratch", tmp_path / "kept" / "checkpoint"
+    attempts = {by: listening(scratch / by / "runs" / "id") for by in "123"}
+    place.parent.mkdir()
+    for by, how in opened:
+        for path in (place, attempts[by].folder / "job" / "own", tmp_path / ".cache" / "a", "/proc/self/stat"):
+            attempts[by]._audited("open", (str(path), None, os.O_RDONLY if how == "r" else os.O_WRONLY))
+        place.touch()
+    results = [{"difference": None}] if equal else [{"difference": {"step": 1}}]
+    found = certify._shared(scratch / "planned" / "runs" / "id", results)
+    assert found == (str(place) if refused else None)
+
+
+def test_a_renamed_file_is_written_and_a_file_that_is_not_there_is_not_read(tmp_path: Path) -> None:
+    attempt = listening(tmp_path / "scratch" / "1" / "runs" / "id")
+    attempt._audited("open", (str(tmp_path / "absent"), "r", os.O_RDONLY))
+    attempt._audited("os.rename", (str(attempt.folder / "job" / "draft"), str(tmp_path / "checkpoint"), -1, -1))
+    lines = files.json_lines(tmp_path / "scratch" / certified.OUTSIDE)
+    assert lines == [{"by": "1", "path": str(tmp_path / "checkpoint"), "writes": True}]
+
+
 def test_files_that_are_opened_in_cpp_or_rust_are_edges_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import safetensors.torch
     import torch
 
-    (tmp_path / "job").mkdir()
-    attempt = certified.CertifiedAttempt.__new__(certified.CertifiedAttempt)
-    attempt.folder, attempt._end, attempt._unheard = tmp_path, ("", 0), dict(certified._SAVES)
-    attempt._job, attempt._process, attempt._writes = f"{tmp_path.resolve()}/job/", os.getpid(), Counter()
+    attempt = listening(tmp_path := tmp_path / "1" / "runs" / "id")
     monkeypatch.setattr(sys, "audit", lambda event, *given: attempt._audited(event, given))
     monkeypatch.setattr(torch, "save", torch.save)
-    monkeypatch.setattr(safetensors.torch, "save_file", safetensors.torch.save_file)
-    attempt._audited("import", ("anything",))
+    for imported in [one for one in sys.modules if one.partition(".")[0] == "safetensors"]:
+        monkeypatch.delitem(sys.modules, imported)
+    sys.addaudithook(lambda event, given: attempt._audited(event, given) if event in ("import", "exec") else None)
+    import safetensors.torch
+    from safetensors.numpy import save_file
+
+    attempt._unheard.clear()
     torch.save({"x": 1}, tmp_path / "job" / "a.pt")
     torch.save({"x": 1}, f=str(tmp_path / "job" / "b.pt"))
     torch.save({"x": 1}, io.BytesIO())
     torch.save({"x": 1}, tmp_path / "elsewhere.pt")
     for _ in range(2):
         safetensors.torch.save_file({"x": torch.ones(1)}, filename=tmp_path / "job" / "c.safetensors")
+    save_file({"x": np.ones(1)}, tmp_path / "job" / "d.safetensors")
     assert torch.load(tmp_path / "job" / "b.pt") == {"x": 1}
-    names = ["a.pt", "b.pt", "c.safetensors", "c.safetensors"]
+    names = ["a.pt", "b.pt", "c.safetensors", "c.safetensors", "d.safetensors"]
     lines = (tmp_path / certified.WRITES).read_text().splitlines()
     assert lines == [line for name in names for line in (name, f"{name}, emptied")]
 
@@ -222,11 +348,51 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
     (place,) = tmp_path.glob("multirun/*/certificate.json")
     certificate = json.loads(place.read_text())
     assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"]
+    assert "train.log" in certificate["not_compared"] and "not compared: .hydra/config.yaml, " in output
     assert certificate["edges"] == 4 * 3  # in each step a draft, the draft when it is empty, and its name
     assert "killed at write 3 to " in certificate["results"][4]["how"]
     reached = (5, 2) if bug != "in place" else (6, 1)  # an empty checkpoint ends the run
     assert (certificate["of"], certificate["edges_killed"]) == reached
     assert place.with_suffix(".txt").read_text().splitlines()[0] in output
+
+
+SILENT = """
+    from pathlib import Path
+    import hydra
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store("config", {"keeps": False})
+
+    @hydra.main(version_base=None, config_name="config")
+    def main(config):
+        kept = Path("checkpoint")
+        if config.keeps and not kept.exists():
+            for step in range(3):
+                kept.write_text(str(step))
+        return float(kept.read_text() if config.keeps else 2)
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("keeps", "code", "said"),
+    [
+        ("false", 0, "killed at 0 of 0 edges"),
+        (
+            "true",
+            4,
+            "checkpoint: a repetition has read what another one has written. Fix: write it below rlsweep.context",
+        ),
+    ],
+)
+def test_a_program_without_metrics_is_compared_by_what_it_returns(
+    tmp_path: Path, keeps: str, code: int, said: str
+) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(SILENT))
+    output = command(tmp_path, "certify", "--kills", "1", "python", "train.py", f"keeps={keeps}", code=code)
+    assert said in output and ("compared: summary" in output) == (code == 0), output
 
 
 @pytest.mark.parametrize(
