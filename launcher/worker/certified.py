@@ -45,7 +45,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _SAVES = {"torch": ("save", "f"), "safetensors": ("serialize_file", "filename")}
 #: Files with times in them, and in the first line of a table a column of steps: they log what the metrics have.
 _LOGS, _TABLES = re.compile(r"\.(log|out|err)$|tfevents|/job/(wandb|\.hydra)\b"), (".csv", ".jsonl")
-_STEPS = re.compile(r'(?i)(^(?!{).*)?(step|epoch|(?<![a-z])iter|t_start)(?(1)|[^"]*"\s*:)')  # of JSON in a key
+_STEPS, _KEY = re.compile("(?i)step|epoch|(?<![a-z])iter|t_start"), re.compile(r'"([^"]*)"\s*:')
 #: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
 DATA, CHECKPOINT = "data", "checkpoint"
 
@@ -155,7 +155,9 @@ def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None)
 def is_log(path: Path) -> bool:
     """Whether a file of a program's job is not compared."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and _STEPS.search(file.readline())))
+        first = file.readline()
+    columns = _KEY.findall(first) if first.startswith("{") else [first]
+    return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and any(map(_STEPS.search, columns))))
 
 
 def _compared(path: Path, own: Path) -> bytes:
