@@ -294,6 +294,10 @@ def _named(
     if read_as:  # what is asked for comes first
         plan["notes"].append(f"{some([said for _, said in sorted(read_as)], _DIFFER)}.")
     _check_recorded(request, needed.keys(), runs)
+    clock = CLOCKS.get(needed.axis)
+    if clock is not None and not any(clock in run.log.cells for run in runs):
+        rule = f"no run recorded {clock}, which this axis needs"
+        raise BadImport(Objection("analysis.axis", needed.axis, rule, "choose analysis.axis: steps", request.file))
     return named, left_out, plan, needed
 
 

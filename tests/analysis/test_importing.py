@@ -229,6 +229,7 @@ def logs(tmp_path: Path) -> Path:
         (Naming("method.name"), {"metrics": ()}),
         (Naming("method.name"), {"baseline": "b"}),
         (Naming("method.name"), {"analysis": {"pairing": "none"}, "file": "study.yaml", "paired": True}),
+        (Naming("method.name"), {"analysis": {"axis": "flops"}, "file": "study.yaml"}),
         *((Naming(map=Path("map.csv")), {"map": text}) for text in (
             "run,group\nlogs/x,a\n", "run,group,seed\nlogs/x,a,0\nlogs/x,a,1\n", "run,group,seed\nlogs/z,a,0\n",
             "run,group,seed\n", f"run,group,seed\nlogs/x,a,{2**63}\n",
