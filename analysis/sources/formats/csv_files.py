@@ -19,16 +19,7 @@ from typing import Any, TextIO
 from analysis.sources.log import ASKED, BadImport, Log, called, is_kept, written
 from analysis.sources.naming import SEED, level_of
 from analysis.sources.notation import Column, settle
-from analysis.sources.source import (
-    LoggedRun,
-    as_one,
-    below,
-    configuration_in,
-    opened,
-    pass_over,
-    source,
-    without_ending,
-)
+from analysis.sources.source import LoggedRun, as_one, below, configuration_in, names, opened, pass_over, source
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
@@ -126,9 +117,8 @@ class CsvFiles:
             if path == root:
                 raise BadImport(Objection("SOURCE", place, rule, "give --step COLUMN"))
             pass_over(path, rule)
-        folder_of_all = (root if root.is_dir() else root.parent).parent
-        return {path: str((path.parent if _of_folder(path) else without_ending(path)).relative_to(folder_of_all))
-                for path in tables}  # fmt: skip
+        named = names(place, tables, ending=True)
+        return {path: str(Path(name).parent) if _of_folder(Path(name).name) else name for path, name in named.items()}
 
     def read(self, places: Mapping[Path, str], step: str | None, keys: Collection[str]) -> Iterator[LoggedRun]:
         """See Source.read. Rows that would overwrite each other are refused."""
@@ -145,9 +135,8 @@ class CsvFiles:
         as_one(problems).raise_any(BadImport)
 
 
-def _of_folder(path: Path) -> bool:
-    """Whether a file belongs to the run of its folder, by its name."""
-    stem = without_ending(path).name
+def _of_folder(stem: str) -> bool:
+    """Whether a file belongs to the run of its folder, by its name without the ending."""
     return stem in _OF_FOLDER or stem.endswith(".monitor")
 
 
