@@ -195,9 +195,8 @@ def _as_one(runs: Sequence[LoggedRun]) -> tuple[list[dict[str, Any]], list[str]]
         owns = [run.name.partition("/")[2] for run in (runs[place] for place in places)]
         common = os.path.commonpath([f"/{own}" for own in owns])
         for place, own in zip(places, owns, strict=True):
-            short = os.path.relpath(f"/{own}", common).removeprefix(".") or (
-                "" if place == places[0] else runs[place].kind
-            )
+            otherwise = "" if place == places[0] else runs[place].kind
+            short = os.path.relpath(f"/{own}", common).removeprefix(".") or otherwise
             renamed[place, metric] = written(f"{short}/{metric}" if short else metric)
     lines: dict[int, dict[str, Any]] = {}
     for place, (run, log) in enumerate(zip(runs, logs, strict=True)):
@@ -263,9 +262,8 @@ def _named(
         for run in runs:
             run.group = None
     request = replace(request, naming=with_seeds(runs, request.naming))
-    named, left_out = name(runs, request.naming)
-    given = named
-    named = counted_apart(named) if _section(request)["pairing"] == "none" else named
+    given, left_out = name(runs, request.naming)
+    named = counted_apart(given) if _section(request)["pairing"] == "none" else given
     recounted = named != given
     _check_steps(request.step, [member.run for member in named])
     # where nothing says it, the others are compared with a group called baseline, else with the first; with none if
@@ -293,7 +291,7 @@ def _named(
     read_as = {(name not in asked, f"{name}: {cell}") for run in runs for name, cell in run.log.read_as.items()}
     if read_as:  # what is asked for comes first
         plan["notes"].append(f"{some([said for _, said in sorted(read_as)], _DIFFER)}.")
-    _check_recorded(request, needed.keys(), runs)
+    _check_recorded(request, asked, runs)
     clock = CLOCKS.get(needed.axis)
     if clock is not None and not any(clock in run.log.cells for run in runs):
         rule = f"no run recorded {clock}, which this axis needs"
@@ -621,9 +619,8 @@ def _how(request: ImportRequest, named: Sequence[Named]) -> str:
     about = [(place, key, str(value)) for place, runs in places.items() for run in runs for key, value in run.items()]
     levels = Counter((place, key) for place, key, _ in {*about})
     differ = sorted({key for (_, key), count in levels.items() if count > 1 and not key.startswith("wandb.")})
-    return (
-        f"{text} The configurations of runs that count as seeds differ in {some(differ, _DIFFER)}." if differ else text
-    )
+    text += f" The configurations of runs that count as seeds differ in {some(differ, _DIFFER)}." if differ else ""
+    return text
 
 
 def _id(experiment: str, run: LoggedRun) -> str:

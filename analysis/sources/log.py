@@ -135,11 +135,11 @@ class Log:
                 continue
             value = values[name]
             cell = number(value) if isinstance(value, str) else value
-            if not isinstance(cell, (int, float)):
+            if isinstance(cell, (int, float)):
+                self.metrics[name].append(cell, len(self))
+            else:
                 about = f"{self.place}: {where or f'step {step}'}"
                 self.left_out.setdefault(name, f"{about}: {name} = {str(value)[:80]!r}: not a number")
-                continue
-            self.metrics[name].append(cell, len(self))
         self._logged.append(step)
         if time is not None:
             self._times.append(time, len(self) - 1)

@@ -307,9 +307,8 @@ def _matched(runs: Sequence[LoggedRun], match: str, problems: Diagnostics) -> di
     try:
         pattern = re.compile(match)
     except re.error as error:
-        raise BadImport(
-            Objection("--match", match, f"not a regular expression ({error})", "correct the expression")
-        ) from error
+        rule = f"not a regular expression ({error})"
+        raise BadImport(Objection("--match", match, rule, "correct the expression")) from error
     if not pattern.groupindex:
         fix = "write, say, (?P<group>[^/]+)/seed(?P<seed>[0-9]+)"
         raise BadImport(Objection("--match", match, "has no named part", fix))

@@ -115,9 +115,8 @@ _sources: dict[str, Source] = {}
 def source(format_: _Format) -> _Format:
     """Register a format of logs. Raises BadPlan if another class has its kind."""
     made = format_()
-    registry.refuse_another(
-        f"source {made.kind}", type(former) if (former := _sources.get(made.kind)) else None, format_
-    )
+    former = type(_sources[made.kind]) if made.kind in _sources else None
+    registry.refuse_another(f"source {made.kind}", former, format_)
     _sources[made.kind] = made
     return format_
 

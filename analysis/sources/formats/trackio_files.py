@@ -36,9 +36,8 @@ class TrackioFiles:
             configs = dict(query(path, f"SELECT {key}, config FROM configs"))
             for run_id, run_name in called.items():
                 log = Log(f"{path}: run {run_name}")
-                for row, at, metrics in query(
-                    path, f"SELECT id, step, metrics FROM metrics WHERE {key} = ? ORDER BY id", run_id
-                ):
+                rows = query(path, f"SELECT id, step, metrics FROM metrics WHERE {key} = ? ORDER BY id", run_id)
+                for row, at, metrics in rows:
                     if (of_run := whole(at)) is None or of_run < 0:
                         log.unused["the step is not a whole number, 0 or more"] += 1
                     else:

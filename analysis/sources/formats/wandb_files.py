@@ -77,9 +77,8 @@ def _run(kind: str, key: str, paths: Sequence[Path], step: str | None) -> Logged
             elif content == "exit":
                 exit_code = record.exit.exit_code
             elif content == "history":
-                row = {
-                    ".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
-                }
+                items = record.history.item
+                row = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
                 now = row.get(_STEP, now)
                 _add(log, now, row)
         config |= of_file
