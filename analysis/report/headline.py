@@ -19,17 +19,8 @@ from analysis.stats import power
 from analysis.stats.contrast import Contrast
 from analysis.stats.numbers import decimals_of_means, format_estimate, format_number, format_p
 from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
-from analysis.tables import wording
+from analysis.tables import levels, wording
 from analysis.tables.comparison import better
-from analysis.tables.levels import (
-    averaged_over,
-    collapse_lines,
-    collapses,
-    condition_lines,
-    level_lines,
-    scale_lines,
-    selection_lines,
-)
 
 _FILES = 5  # named in the line on mixed code
 
@@ -87,11 +78,11 @@ def answer(study: Study) -> Answer:
         declaration=_declaration(study),
         question=_question(study),
         result=result,
-        conditions=(*condition_lines(sweep), *sweep.plan.get("notes", ())),
-        levels=tuple(level_lines(study)),
-        collapsed=tuple(collapse_lines(study)),
+        conditions=(*levels.condition_lines(sweep), *sweep.plan.get("notes", ())),
+        levels=tuple(levels.level_lines(study)),
+        collapsed=tuple(levels.collapse_lines(study)),
         certainty=certainty,
-        limits=(*_made_by(sweep), *_fork(sweep), *scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
+        limits=(*_made_by(sweep), *_fork(sweep), *levels.scale_lines(study), *_limits(study), *_left_out(leader, gaps)),
         gaps=gaps,
         warnings=tuple(warning for run in runs for warning in _warnings(run)),
         extent=_extent(study),
@@ -146,7 +137,7 @@ def _warnings(run: Run) -> Iterator[HealthWarning]:
     """That the run collapsed, then what it reported itself (`warnings` of its summary)."""
     place = (run.group, run.seed, wording.factors(run.cell))
     if gone := collapse(run):
-        yield HealthWarning(*place, "collapsed", collapses(gone))
+        yield HealthWarning(*place, "collapsed", levels.collapses(gone))
     reported = run.summary.get("warnings")
     for name, count in sorted(reported.items()) if isinstance(reported, dict) else ():
         if count:
@@ -341,7 +332,8 @@ def _certainty(study: Study, leader: Comparison, usable: Sequence[Comparison]) -
 def averaged(study: Study) -> list[str]:
     """A sentence that names the groups whose cells are averaged within each seed, and over which factors; [] if no
     group is averaged."""
-    over = grouped((averaged_over(study, study.primary, group), label) for group, label in study.sweep.labels.items())
+    labels, block = study.sweep.labels, study.primary
+    over = grouped((levels.averaged_over(study, block, group), label) for group, label in labels.items())
     named = "; ".join(f"{', '.join(names)} over the levels of {', '.join(key)}" for key, names in over.items() if key)
     return [f"Averaged within each seed first: {named}."] if named else []
 
@@ -393,7 +385,7 @@ def _limits(study: Study) -> tuple[str, ...]:
             f"The brackets hold, for a mean, its {level} {kind} over seeds and, for a difference, the values that the "
             "test that decides does not reject."
         )
-    lines += [*selection_lines(study, [block]), *averaged(study)]
+    lines += [*levels.selection_lines(study, [block]), *averaged(study)]
     lines += wording.interim_lines(study)
     judged = [c for c in block.comparisons if c.n and not c.standing and is_judged(measure.summary)]
     sizes = {(c.contrast.a.size, c.contrast.b.size): c.contrast for c in judged}
