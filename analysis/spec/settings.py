@@ -180,9 +180,8 @@ def _unknown_references(references: Mapping[str, object], cells: Sequence[Cell])
     factor, key = factor_of(references, cells), "analysis.normalize"
     levels = list(dict.fromkeys(str(level) for cell in cells for label, level in cell if label == factor))
     rule = f"no run has this level of {factor}; it has {some(levels, _NAMED)}"
-    wrong: list[_Unknown] = [
-        ((name,), rule, closest(name, levels, f"{key}.")) for name in references if name not in levels
-    ]
+    unknown = (name for name in references if name not in levels)
+    wrong: list[_Unknown] = [((name,), rule, closest(name, levels, f"{key}.")) for name in unknown]
     for level in (level for level in levels if level not in references):
         rule = f"no reference scores of {factor} = {level}, so its scores cannot be averaged with normalised ones"
         wrong.append(((), rule, f"add {level}: [low, high]"))
@@ -322,10 +321,8 @@ class Settings(Section):
     @model_serializer
     def _record(self) -> dict[str, Any]:
         """The settings as a report keeps them: what was asked for, with every default."""
-        names = (
-            "metric summary direction metrics figures time_to hypotheses alpha pairing test family compare incomplete"
-        )
-        names += " end axis window normalize select seed sequential"
+        names = "metric summary direction metrics figures time_to hypotheses alpha pairing test family compare"
+        names += " incomplete end axis window normalize select seed sequential"
         return {name: getattr(self, name) for name in names.split()}
 
     @property

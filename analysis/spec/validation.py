@@ -13,16 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 NO_SUCH_KEY = "no such key"
@@ -52,7 +43,7 @@ _SAYS_MORE = {"$ref", "properties", "additionalProperties", "description"}
 
 Item = TypeVar("Item")
 #: A list in YAML, a tuple in the model.
-Listed = Annotated[tuple[Item, ...], Strict(False)]
+Listed = Annotated[tuple[Item, ...], Field(strict=False)]
 
 
 class BadPlan(ValueError):
