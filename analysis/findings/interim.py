@@ -22,9 +22,8 @@ from analysis.stats.contrast import Contrast
 from analysis.stats.sequential import Look
 from launcher.run.lifecycle import RESUMABLE
 
-FUTILE = (
-    0.05  # a smaller chance to be decided in its favour ends a comparison; benchmarks.validity counts what it costs
-)
+#: A smaller chance to be decided in its favour ends a comparison; benchmarks.validity counts what it costs.
+FUTILE = 0.05
 
 
 class Status(StrEnum):
@@ -162,9 +161,8 @@ def asked(
     for k in range(looks.finished + 1):  # at 0, no comparison has a pair
         final = {group: decided.get(group, min(k, last[group])) for group in against}
         judged = {group: at(group, look) for group, look in final.items()}
-        after, levels = multiplicity.adjusted(
-            [contrast.p() for contrast in judged.values()], settings.family, settings.alpha
-        )
+        before = [contrast.p() for contrast in judged.values()]
+        after, levels = multiplicity.adjusted(before, settings.family, settings.alpha)
         for group, p in zip(against, after, strict=True):
             if stops and p is not None and p <= settings.alpha:
                 decided.setdefault(group, final[group])

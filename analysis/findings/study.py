@@ -503,9 +503,8 @@ def block(sweep: Sweep, settings: Settings, common: CommonRange, measure: Measur
     """Summarise every group on one measure, and compare it with the baseline, and if asked every further two groups."""
     others = [group for group in sweep.groups if group != baseline] if baseline is not None else []
     against = dict.fromkeys(others, baseline or "")
-    values = {
-        run.id: value_of(common, run.id, measure.summary, measure.direction, measure.threshold) for run in sweep.runs
-    }
+    asked_for = measure.summary, measure.direction, measure.threshold
+    values = {run.id: value_of(common, run.id, *asked_for) for run in sweep.runs}
     schedule = interim.schedule(sweep, settings)
     sweep = interim.finished(sweep, settings)
     selected = _selected(sweep, settings, measure, values)
@@ -593,12 +592,11 @@ def _selected(sweep: Sweep, settings: Settings, measure: Measure, values: Mappin
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
     choosing = cells.choosing(planned, settings.pairing == "seed")
     sign = None if measure.better is None else measure.sign
-    return {
-        group: cells.best(
-            {(run.seed, run.cell): values[run.id].value for run in of}, settings.select, choosing[group], sign
-        )
-        for group, of in runs.items()
-    }
+    chosen = {}
+    for group, of in runs.items():
+        by_place = {(run.seed, run.cell): values[run.id].value for run in of}
+        chosen[group] = cells.best(by_place, settings.select, choosing[group], sign)
+    return chosen
 
 
 def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:

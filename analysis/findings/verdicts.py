@@ -244,10 +244,8 @@ def _extreme(h: Hypothesis, study: Study) -> Verdict:
                 grounds.append(Ground(Reason.NOT_PAST_AT_LEVEL, _groups(nearly), n=len(rivals), level=level))
             # As the means stand, the surest of the better ones contradicts; if none is better, all must be told apart.
             better = [_seeds_to_tell(c.contrast, level) for c in usable if sign * c.difference < 0]
-            grounds += _needing(
-                _one_of(better) if better else _all_of(_seeds_to_tell(c.contrast, alpha) for c in unsure)
-            )
-            grounds += blind
+            needed = _one_of(better) if better else _all_of(_seeds_to_tell(c.contrast, alpha) for c in unsure)
+            grounds += [*_needing(needed), *blind]
     nearest, lead = (closest.group,), closest.mirrored.contrast
     grounds += [Ground(Reason.CLOSEST_RIVAL, nearest), *_left_out(measured, rivals)]
     return Verdict(h, verdict, tuple(grounds), lead.n, lead.difference, lead.interval(alpha), measures, nearest)
@@ -362,16 +360,12 @@ def _block(h: Hypothesis, study: Study, metric: str, baseline: str | None) -> Bl
     """The groups on the measure that the hypothesis is about, each compared with `baseline`."""
     common = study.ranges.get(metric) or range_of(study.sweep, study.settings, metric)
     summary = registry.summary_of(h.summary)
-    measure = Measure(
-        metric, h.summary, study.settings.direction_of(metric) if summary is None or summary.directed else None
-    )
+    direction = study.settings.direction_of(metric) if summary is None or summary.directed else None
+    measure = Measure(metric, h.summary, direction)
     if h.target is not None:
         measure = time_to(study.sweep, study.settings, common, h.target)
-    if baseline == study.sweep.baseline:
-        known = next((other for other in study.blocks if other.measure == measure), None)
-        if known is not None:
-            return known
-    return block(study.sweep, study.settings, common, measure, baseline)
+    known = [other for other in study.blocks if other.measure == measure and baseline == study.sweep.baseline]
+    return known[0] if known else block(study.sweep, study.settings, common, measure, baseline)
 
 
 def _compared(h: Hypothesis, study: Study) -> tuple[Block, Comparison]:
