@@ -354,9 +354,8 @@ def best(values: Values, factors: Collection[str], seeds: Sequence[int], sign: f
     so that there is no such cell, are chosen together. A level is chosen only if it has all results there. sign: None
     if neither direction is better. Without a choice, the group keeps all of its levels and seeds.
     """
-    labels = _together(
-        values, tuple(dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors))
-    )
+    present = dict.fromkeys(label for _, cell in values for label, _ in cell if label in factors)
+    labels = _together(values, tuple(present))
     levels = tuple(dict.fromkeys(part(cell, labels) for _, cell in values))
     if len(levels) < 2:
         places = {(seed, cell): _without(cell, labels) for seed, cell in values}

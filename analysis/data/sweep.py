@@ -244,15 +244,15 @@ def _read_plan(path: Path) -> dict[str, Any]:
             "which the launch of an experiment creates"
         ) from None
     except (OSError, ValueError) as error:
-        raise BadPlan(
-            f"{path}: cannot be read ({error}); the command of the experiment, repeated, writes it again"
-        ) from error
+        fix = "the command of the experiment, repeated, writes it again"
+        raise BadPlan(f"{path}: cannot be read ({error}); {fix}") from error
     if not isinstance(plan, dict) or plan.get("format") != PLAN_FORMAT:
         version = plan.get("format") if isinstance(plan, dict) else type(plan).__name__
         raise BadPlan(f"{path}: format = {version!r}; this version of rlsweep reads format {PLAN_FORMAT}")
     for key, kind in (("groups", dict), ("runs", list)):
         if not isinstance(plan.get(key), kind):
             raise BadPlan(f"{path}: {key} = {plan.get(key)!r}; must be a {'mapping' if kind is dict else 'list'}")
+    a_group = f"must be one of {', '.join(plan['groups'])}"
     for index, entry in enumerate(plan["runs"]):
         if not isinstance(entry, dict) or not {"id", "group", "seed"} <= set(entry):
             raise BadPlan(f"{path}: runs[{index}] = {entry!r}; must have the keys id, group and seed")
@@ -260,11 +260,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
             rule = "must be an integer of 64 bits. Fix: repeat the launch with other seeds; runs that are done are kept"
             raise BadPlan(f"{path}: runs[{index}].seed = {entry['seed']!r}; {rule}")
         if entry["group"] not in plan["groups"]:
-            raise BadPlan(
-                f"{path}: runs[{index}].group = {entry['group']!r}; must be one of {', '.join(plan['groups'])}"
-            )
+            raise BadPlan(f"{path}: runs[{index}].group = {entry['group']!r}; {a_group}")
     if plan.get("baseline") is not None and plan["baseline"] not in plan["groups"]:
-        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; must be one of {', '.join(plan['groups'])}")
+        raise BadPlan(f"{path}: baseline = {plan['baseline']!r}; {a_group}")
     return plan
 
 

@@ -108,8 +108,7 @@ def results(study: Study) -> Iterable[str]:
     for block in study.blocks:
         if block.measure.summary == "time_to":
             name = f"time_to {block.measure.threshold!r}{' (lower)' if block.measure.falls else ''}"
-            table.writerows(
-                (run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value) for run in runs
-            )
+            for run in runs:
+                table.writerow((run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value))
     file.seek(0)
     return file

@@ -77,12 +77,10 @@ def page(report: Report) -> Iterator[str]:
     relations = [figure for figure in drawn if figure not in elsewhere and figure.kind != "differences"]
     labels, look = sweep.labels, colours(sweep.groups)
     level = format_level(study.settings.alpha)
-    data = {
-        figure.name: orjson.Fragment(
-            orjson.dumps({**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)})
-        )
-        for figure in drawn
-    }
+    data = dict[str, orjson.Fragment]()
+    for figure in drawn:
+        traces = {**to_json(figure.traces, labels), "bounds": figure.bounds.format(level)}
+        data[figure.name] = orjson.Fragment(orjson.dumps(traces))
     return _template().generate(
         vars(report),
         style=(_HERE / "style.css").read_text(encoding="utf-8"),
