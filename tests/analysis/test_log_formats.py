@@ -314,6 +314,15 @@ def test_lines_that_cannot_be_read_are_refused_and_files_of_samples_are_no_logs(
     )
 
 
+def test_a_cell_may_hold_a_long_prompt_and_a_quote_that_swallows_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a-s0.csv"
+    path.write_text(f'step,reward,prompt\n1,0.5,"{"x" * 200_000}"\n2,0.75,y\n')
+    _, found = read("CSV", tmp_path)
+    assert found == {1: 0.5, 2: 0.75}
+    path.write_text('step,reward,prompt\n1,0.5,"x\n' + "2,0.75,y\n" * (1 << 21))
+    assert "cannot be read: field larger than field limit" in refusal(BadImport, lambda: read("CSV", tmp_path))
+
+
 def test_two_processes_that_write_one_file_are_no_attempts(tmp_path: Path) -> None:
     trainer = [{"step": step, "loss": step / 2} for step in range(1, 9)]
     others = [{"step": step, "reward": step / 4} for step in range(1, 6)]

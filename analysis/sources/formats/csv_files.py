@@ -41,6 +41,7 @@ _RUN, _CHARTED = "run", " - "
 _NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
 _ATTEMPT = re.compile("attempt|restart|resum|(episode|epoch|iteration)$", re.IGNORECASE)  # columns of parts of one run
+csv.field_size_limit(1 << 24)  # characters of a cell, which may be a prompt; by default 2^17
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
 _Row = tuple[int, dict[str, str]]  # the number of the line, and the cells by their columns
 _Run = tuple[str, ...]  # the cells of the columns that tell the runs of a file apart
@@ -212,7 +213,7 @@ def _rows(
                 break
             comments += 1
         reader = csv.reader(lines(file), delimiter=_delimiter(line))
-        for row in reader:
+        for row in _readable(reader, path, problems):
             number = comments + 1 + reader.line_num
             while len(row) > len(header) and not row[-1].strip():
                 row.pop()
@@ -228,6 +229,15 @@ def _rows(
             else:
                 first = min(first, number)
                 yield number, {name: row[place].strip() for name, place in places if place < len(row)}
+
+
+def _readable(reader: Any, path: Path, problems: Diagnostics) -> Iterator[list[str]]:
+    """The rows until one that cannot be read, which is a problem."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        fix = "close the quote, if one is open, or leave out the column of such texts"
+        problems.add(f"line {reader.line_num}", KEY_ALONE, f"cannot be read: {error}", fix, path)
 
 
 def _parquet(path: Path) -> Any:
